@@ -24,7 +24,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.topics import KEEPS_OLD_RECORDS, create_topic
 from duramen.client import LATEST, Cluster
-from duramen.client.protocol.segments import describe_segments, release_leases
+from duramen.client.blocking.segment_plans import describe_segments, release_leases
 from duramen.model import TopicPartition
 from duramen.spark.source.batch_reader import DuramenReader
 from duramen.spark.source.stream_reader import DuramenStreamReader

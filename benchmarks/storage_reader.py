@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from duramen.client import Cluster
-from duramen.client.protocol.segments import DescribedPartition, describe_segments
+from duramen.client.blocking.segment_plans import describe_segments
+from duramen.client.protocol.segments import DescribedPartition
 from duramen.model import TopicPartition
 from duramen.spark.source.batch_reader import DuramenReader
 from duramen.spark.source.plan import Split

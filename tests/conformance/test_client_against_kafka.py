@@ -18,7 +18,7 @@ from duramen.client import (
     READ_UNCOMMITTED,
     SINK,
     Cluster,
-    Coordinator,
+    CoordinatorKey,
 )
 from duramen.client.protocol.segments import DESCRIBE_SEGMENTS
 from duramen.errors import DuramenError, ErrorCode, KafkaError
@@ -74,7 +74,7 @@ def test_it_is_known_to_be_a_foreign_kafka(cluster: Cluster) -> None:
         cluster.call(CONTROLLER, DESCRIBE_SEGMENTS, API[DESCRIBE_SEGMENTS].request.new())
     assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
     with pytest.raises(DuramenError):
-        cluster.call(Coordinator("s", SINK), 10000, API[10000].request.new(sink_id="s", run_id="r"), timeout_s=2)
+        cluster.call(CoordinatorKey("s", SINK), 10000, API[10000].request.new(sink_id="s", run_id="r"), timeout_s=2)
 
 
 def test_batches_go_in_and_come_out(cluster: Cluster) -> None:
@@ -124,7 +124,7 @@ def test_coordinators_and_refusals(cluster: Cluster) -> None:
     request = API[HEARTBEAT].request.new(group_id="g", generation_id=1, member_id="nobody")
     patience = time.monotonic() + 100
     while True:  # a coordinator that still loads its groups says that all is well
-        reply = cluster.call(Coordinator("g"), HEARTBEAT, request, code_of=lambda response: int(response.error_code))
+        reply = cluster.call(CoordinatorKey("g"), HEARTBEAT, request, code_of=lambda response: int(response.error_code))
         if reply.error_code or time.monotonic() > patience:
             break
         time.sleep(0.1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.worlds.served_node import Served, free_port
 
-from duramen.client import CONTROLLER, EARLIEST, LATEST, MAX_TIMESTAMP, READ_COMMITTED, Cluster, Coordinator
+from duramen.client import CONTROLLER, EARLIEST, LATEST, MAX_TIMESTAMP, READ_COMMITTED, Cluster, CoordinatorKey
 from duramen.errors import (
     ClosedError,
     DeadlineError,
@@ -152,7 +152,7 @@ def test_refusals_come_at_once_and_by_name(cluster: Cluster) -> None:
 
 def test_any_api_reaches_its_coordinator(cluster: Cluster) -> None:
     reply = cluster.call(
-        Coordinator("client-group"),
+        CoordinatorKey("client-group"),
         HEARTBEAT,
         API[HEARTBEAT].request.new(group_id="client-group", generation_id=1, member_id="nobody"),
         code_of=lambda response: int(response.error_code),

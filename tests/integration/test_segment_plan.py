@@ -12,13 +12,8 @@ from tests.worlds.served_node import Served
 
 from duramen.client import CONTROLLER, Cluster
 from duramen.client.blocking.sealed_segments import SealedReader, sealed_segment
-from duramen.client.protocol.segments import (
-    DescribedPartition,
-    SegmentPlan,
-    describe_segments,
-    extend_leases,
-    release_leases,
-)
+from duramen.client.blocking.segment_plans import describe_segments, extend_leases, release_leases
+from duramen.client.protocol.segments import DescribedPartition, SegmentPlan
 from duramen.errors import ErrorCode, KafkaError, LeaseLostError
 from duramen.model import TopicPartition
 from duramen.wire.batch import batches, build_batch

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.worlds.served_node import Served
 
-from duramen.client import CONTROLLER, Cluster, Coordinator
+from duramen.client import CONTROLLER, Cluster, CoordinatorKey
 from duramen.model import TopicPartition
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.run.cluster import Node
@@ -19,7 +19,7 @@ from duramen.wire.messages import API
 
 TIME = 1_760_000_000_000
 CREATE_TOPICS, CLAIM, STAGE, COMMIT = 19, 10000, 10001, 10002
-SINK = Coordinator("sink", 100)
+SINK = CoordinatorKey("sink", 100)
 TOPIC = "sunk"
 KILLS = 6
 MOVED = 100

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from duramen.client.loop.node_client import Actor, Client, Script, call
+from duramen.client.loop.node_client import NodeClient, call
 from duramen.errors import CorruptLogError, ErrorCode
 from duramen.model import TopicPartition
 from duramen.ports import World
 from duramen.server.broker import Broker
 from duramen.sim.run.simulation import HOST, PORT, configuration
+from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.workload import new_topic
 from duramen.sim.world.disk import CrashDisk
 from duramen.sim.world.entropy import SimEntropy
@@ -164,7 +165,7 @@ class OneNode:
         self.node.on_error = self.failed
         people = Process("clients")
         self.clock = SimClock(self.loop, people, WALL_START_MS)
-        self.client = Client(SimPort(network, people), self.clock, HOST, PORT, "c")
+        self.client = NodeClient(SimPort(network, people), self.clock, HOST, PORT, "c")
         self.node.start()
 
     def boot(self, world: World) -> Broker:

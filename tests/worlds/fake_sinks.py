@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from duramen.client.protocol.produce import Produced
-from duramen.client.protocol.routes import SINK, Coordinator, Route
+from duramen.client.protocol.routes import SINK, CoordinatorKey, Route
 from duramen.client.protocol.versions import ApiVersions
 from duramen.errors import DeadlineError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
@@ -211,7 +211,7 @@ class Connected:
         """Without the retries: what would be tried again until the time limit has passed it."""
         if key == DESCRIBE_CONFIGS:
             return self._configs(request)
-        assert isinstance(route, Coordinator)
+        assert isinstance(route, CoordinatorKey)
         assert route.kind == SINK
         if self.broker.calls.count(API[key].name) >= self.broker.lost_after.get(API[key].name, 1 << 30):
             raise DeadlineError(API[key].name)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
-from duramen.client.loop.node_client import Call, Client, call
+from duramen.client.loop.node_client import NodeClient, NodeRequest, call
 from duramen.config import load_broker_config
 from duramen.errors import ErrorCode
 from duramen.ports import World
@@ -84,7 +84,9 @@ class Machine:
         world = World(disk, clock, SimPort(self.network, self.process), self.executor, SimEntropy(Random(seed)))
         self.broker = Broker(world, load_broker_config(None, SETTINGS), self._report)
         people = Process("people")
-        self.client = Client(SimPort(self.network, people), SimClock(self.loop, people, WALL_MS), HOST, PORT, "reader")
+        self.client = NodeClient(
+            SimPort(self.network, people), SimClock(self.loop, people, WALL_MS), HOST, PORT, "reader"
+        )
         self.loop.soon(self.process, lambda: self.broker.start(self._is_ready))
         self.until(lambda: self.ready)
 
@@ -110,7 +112,7 @@ class Machine:
         end = self.loop.now + seconds
         self.until(lambda: self.loop.now >= end, seconds + 1)
 
-    def ask(self, wanted: Call, failed: Callable[[Any], int] = lambda answer: 0) -> Any:
+    def ask(self, wanted: NodeRequest, failed: Callable[[Any], int] = lambda answer: 0) -> Any:
         """The answer to a request, asked again while its error says so."""
         for _ in range(20):
             got: list[Any] = []
@@ -140,7 +142,7 @@ class Machine:
 # ---- requests
 
 
-def fetch(topic: str, index: int, offset: int) -> Call:
+def fetch(topic: str, index: int, offset: int) -> NodeRequest:
     """A Fetch of one partition from an offset."""
     wanted = call("Fetch", 12, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, isolation_level=0)
     kinds = wanted.api.request
@@ -149,7 +151,7 @@ def fetch(topic: str, index: int, offset: int) -> Call:
     return wanted
 
 
-def list_offsets(timestamp: int) -> Call:
+def list_offsets(timestamp: int) -> NodeRequest:
     """ListOffsets of every partition for one timestamp."""
     wanted = call("ListOffsets", 7, replica_id=-1, isolation_level=0)
     kinds = wanted.api.request
@@ -161,7 +163,7 @@ def list_offsets(timestamp: int) -> Call:
     return wanted
 
 
-def epoch_end(epoch: int) -> Call:
+def epoch_end(epoch: int) -> NodeRequest:
     """OffsetForLeaderEpoch of every partition for one epoch."""
     wanted = call("OffsetForLeaderEpoch", 4, replica_id=-1)
     kinds = wanted.api.request
@@ -171,7 +173,7 @@ def epoch_end(epoch: int) -> Call:
     return wanted
 
 
-def producers() -> Call:
+def producers() -> NodeRequest:
     """DescribeProducers of every partition."""
     wanted = call("DescribeProducers", 0)
     kinds = wanted.api.request
@@ -181,7 +183,7 @@ def producers() -> Call:
     return wanted
 
 
-def positions() -> Call:
+def positions() -> NodeRequest:
     """OffsetFetch of the group."""
     wanted = call("OffsetFetch", 8, require_stable=True)
     kinds = wanted.api.request
@@ -189,7 +191,7 @@ def positions() -> Call:
     return wanted
 
 
-def produce(topic: str, index: int, batch: bytes) -> Call:
+def produce(topic: str, index: int, batch: bytes) -> NodeRequest:
     """Produce of one batch."""
     wanted = call("Produce", 9, transactional_id=None, acks=-1, timeout_ms=30000)
     kinds = wanted.api.request
@@ -198,12 +200,12 @@ def produce(topic: str, index: int, batch: bytes) -> Call:
     return wanted
 
 
-def metadata() -> Call:
+def metadata() -> NodeRequest:
     """Metadata of everything."""
     return call("Metadata", 12, topics=None, allow_auto_topic_creation=False)
 
 
-def configs() -> Call:
+def configs() -> NodeRequest:
     """DescribeConfigs of the topics."""
     wanted = call("DescribeConfigs", 4)
     kinds = wanted.api.request

@@ -7,9 +7,9 @@ wants rows or columns decodes the batches. It talks to Duramen and to Apache Kaf
 from duramen.client.blocking.cluster import Cluster
 from duramen.client.protocol.fetch import FetchedBytes
 from duramen.client.protocol.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset
-from duramen.client.protocol.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
+from duramen.client.protocol.metadata import ClusterMetadata, ClusterNode, PartitionMetadata, TopicMetadata
 from duramen.client.protocol.produce import Produced
-from duramen.client.protocol.routes import ANY, CONTROLLER, GROUP, SINK, TRANSACTION, Coordinator, Route
+from duramen.client.protocol.routes import ANY, CONTROLLER, GROUP, SINK, TRANSACTION, CoordinatorKey, Route
 from duramen.client.protocol.versions import ApiVersions
 
 READ_UNCOMMITTED = 0
@@ -29,10 +29,10 @@ __all__ = [
     "ApiVersions",
     "Cluster",
     "ClusterMetadata",
-    "Coordinator",
+    "ClusterNode",
+    "CoordinatorKey",
     "FetchedBytes",
     "ListedOffset",
-    "Node",
     "PartitionMetadata",
     "Produced",
     "Route",

@@ -6,15 +6,15 @@ import time
 
 import pytest
 
-from duramen.client.blocking.connection_pool import Links
-from duramen.client.blocking.retries import UNKNOWN_PATIENCE_S, Attempts
+from duramen.client.blocking.connection_pool import ConnectionPool
+from duramen.client.blocking.retries import UNKNOWN_PATIENCE_S, Retries
 from duramen.client.protocol.routes import ANY
 from duramen.errors import ErrorCode, KafkaError, NetworkError
 
 
 def test_a_topic_is_looked_for_from_when_it_is_missing_and_not_from_when_its_node_was() -> None:
     """A node that was away longer than that is the one that may need the moment."""
-    attempts = Attempts(Links("127.0.0.1:1", "test", 1 << 20), 60, 1)
+    attempts = Retries(ConnectionPool("127.0.0.1:1", "test", 1 << 20), 60, 1)
     begun = time.monotonic()
     missed: list[float] = []
 
@@ -45,7 +45,7 @@ def test_a_topic_that_was_missing_before_its_node_was_away_gets_the_whole_moment
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    attempts = Attempts(Links("127.0.0.1:1", "test", 1 << 20), 60, 1)
+    attempts = Retries(ConnectionPool("127.0.0.1:1", "test", 1 << 20), 60, 1)
     unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     answers = iter([unknown, NetworkError("away"), unknown, unknown, None])
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from duramen.client import Cluster, Coordinator
-from duramen.client.blocking.connection import RECEIVE_BYTES, Connection
+from duramen.client import Cluster, CoordinatorKey
+from duramen.client.blocking.connection import RECEIVE_BYTES, BlockingConnection
 from duramen.client.blocking.connection_pool import parse_bootstrap
+from duramen.client.blocking.segment_plans import release_leases
 from duramen.client.protocol.fetch import whole_batches
-from duramen.client.protocol.segments import HeldLease, release_leases
+from duramen.client.protocol.segments import HeldLease
 from duramen.client.protocol.versions import ApiVersions
 from duramen.errors import ConfigError, CorruptLogError, DeadlineError, ErrorCode, KafkaError, NetworkError
 from duramen.model import TopicPartition
@@ -176,7 +177,7 @@ def test_a_frame_that_is_too_long_takes_no_memory() -> None:
 )
 def test_nonsense_is_an_error_and_ends_the_connection(reply: bytes) -> None:
     with odd_node(lambda *_: reply) as node:
-        connection = Connection("127.0.0.1", node.port, "c", time.monotonic() + 5, 1 << 20)
+        connection = BlockingConnection("127.0.0.1", node.port, "c", time.monotonic() + 5, 1 << 20)
         with pytest.raises((DecodeError, NetworkError)):
             connection.call(3, API[3].request.new(), time.monotonic() + 5)
         assert connection.closed
@@ -318,7 +319,7 @@ def test_an_answer_that_says_nothing_of_what_was_asked_for_is_an_error_with_a_na
 
     with odd_node(answer, k10=(0, 6), k10011=(0, 0)) as node, Cluster(node.bootstrap, timeout_s=2.0) as cluster:
         for ask in (
-            lambda: cluster.call(Coordinator("g"), 9, API[9].request.new()),
+            lambda: cluster.call(CoordinatorKey("g"), 9, API[9].request.new()),
             lambda: release_leases(cluster, [HeldLease(1, 7, 1000)]),
             lambda: cluster.produce(TP, build_batch([(None, b"v", (), 1000)])),
         ):

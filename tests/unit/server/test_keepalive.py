@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from duramen.client.blocking.connection import Connection
+from duramen.client.blocking.connection import BlockingConnection
 from duramen.errors import DuramenError
 from duramen.server.net.loop import Loop
 from duramen.server.net.os_ports import SocketNetwork, SocketTransport
@@ -35,12 +35,12 @@ def test_both_ends_of_a_nodes_connections_ask_whether_the_peer_is_there() -> Non
 def test_a_clients_connections_do(monkeypatch: pytest.MonkeyPatch) -> None:
     asks: list[bool] = []
 
-    def negotiate(self: Connection, until: float) -> object:
+    def negotiate(self: BlockingConnection, until: float) -> object:
         asks.append(_asks(self._socket))
         self.close()
         raise DuramenError("that is all")
 
-    monkeypatch.setattr(Connection, "_negotiate", negotiate)
+    monkeypatch.setattr(BlockingConnection, "_negotiate", negotiate)
     with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(DuramenError, match="that is all"):
-        Connection("127.0.0.1", server.getsockname()[1], "client", 1e9, 1 << 20)
+        BlockingConnection("127.0.0.1", server.getsockname()[1], "client", 1e9, 1 << 20)
     assert asks == [True]

@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 from tests.spark.log_node import LogNode, log_node
 
 from duramen.client import EARLIEST, LATEST, Cluster
-from duramen.client.protocol.segments import DescribedPartition, SegmentPlan, describe_segments
+from duramen.client.blocking.segment_plans import describe_segments
+from duramen.client.protocol.segments import DescribedPartition, SegmentPlan
 from duramen.errors import ConfigError, KafkaError, TopicReplacedError
 from duramen.model import TopicPartition
 from duramen.spark.codec.partitioner import murmur2

@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 from tests.spark.log_node import LogNode, log_node
 
 from duramen.client import Cluster
-from duramen.client.protocol.segments import DescribedPartition, describe_segments, extend_leases
+from duramen.client.blocking.segment_plans import describe_segments, extend_leases
+from duramen.client.protocol.segments import DescribedPartition
 from duramen.errors import (
     ConfigError,
     CorruptLogError,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import click
 from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, ConfigSource
 
-from duramen.cli.shared.connection import NAME, Cluster, call, cluster_options, json_option
+from duramen.cli.shared.connection import NAME, ClusterAccess, call, cluster_options, json_option
 from duramen.cli.shared.output import note, pairs, plural, print_json
 from duramen.cli.shared.settings import alter_settings, described, label, node_resource, refuse_unknown, topic_resource
 
@@ -25,7 +25,7 @@ def command() -> None:
     """Describe and alter the settings of topics and nodes."""
 
 
-def _resource(cluster: Cluster, admin: AdminClient, topic: str | None, node: int | None) -> ConfigResource:
+def _resource(cluster: ClusterAccess, admin: AdminClient, topic: str | None, node: int | None) -> ConfigResource:
     """What the options name; the node itself when they name nothing and there is only one."""
     if topic is not None and node is not None:
         raise click.UsageError("give --topic or --node, not both.")
@@ -60,7 +60,7 @@ Examples:
 @json_option
 @cluster_options
 def describe(
-    cluster: Cluster, topic: str | None, node: int | None, every: bool, keys: tuple[str, ...], as_json: bool
+    cluster: ClusterAccess, topic: str | None, node: int | None, every: bool, keys: tuple[str, ...], as_json: bool
 ) -> None:
     """Show settings, where each value comes from, and whether it can be changed."""
     admin = cluster.admin()
@@ -112,7 +112,7 @@ Examples:
 @click.option("--subtract", multiple=True, metavar="KEY=VALUE", help="Take from a list; repeatable.")
 @cluster_options
 def alter(
-    cluster: Cluster,
+    cluster: ClusterAccess,
     topic: str | None,
     node: int | None,
     settings: tuple[str, ...],

@@ -20,7 +20,7 @@ from duramen.cli.shared.connection import (
     LATEST,
     NAME,
     SILENT,
-    Cluster,
+    ClusterAccess,
     at_time,
     call,
     cluster_options,
@@ -111,7 +111,7 @@ class Meant:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterAccess,
         consumer: Consumer,
         topic: str,
         partitions: tuple[int, ...],
@@ -225,7 +225,7 @@ Printing = Callable[[Source, Ends], None]
 )
 @cluster_options
 def command(
-    cluster: Cluster,
+    cluster: ClusterAccess,
     topic: str,
     position: Position | None,
     follow: bool,
@@ -270,7 +270,7 @@ _OWN_OFFSETS = {"enable.auto.commit": False, "enable.auto.offset.store": False, 
 
 
 def _alone(
-    cluster: Cluster,
+    cluster: ClusterAccess,
     topic: str,
     partitions: tuple[int, ...],
     start: Position,
@@ -303,7 +303,7 @@ def _alone(
 
 
 def _secure_member(
-    cluster: Cluster,
+    cluster: ClusterAccess,
     topic: str,
     group: str,
     start: Position,
@@ -333,7 +333,7 @@ def _secure_member(
 
 
 def _member(
-    cluster: Cluster,
+    cluster: ClusterAccess,
     topic: str,
     group: str,
     start: Position,
@@ -361,7 +361,7 @@ def _member(
         printing(source, Ends())
 
 
-def _go_on(cluster: Cluster, consumer: Consumer, message: Message) -> None:
+def _go_on(cluster: ClusterAccess, consumer: Consumer, message: Message) -> None:
     """Read on behind records that were gone before they were read, which is told."""
     place = TopicPartition(str(message.topic()), message.partition() or 0)
     what, at = f"{place.topic}-{place.partition}", message.offset() or 0
@@ -376,7 +376,7 @@ def _go_on(cluster: Cluster, consumer: Consumer, message: Message) -> None:
     consumer.incremental_assign([TopicPartition(place.topic, place.partition, max(at, first))])
 
 
-def _start(cluster: Cluster, topic: str, partitions: tuple[int, ...], start: Position) -> list[TopicPartition]:
+def _start(cluster: ClusterAccess, topic: str, partitions: tuple[int, ...], start: Position) -> list[TopicPartition]:
     """Each partition with the offset to begin at."""
     admin = cluster.admin()
     known = partitions_of(cluster, admin, [topic])[topic]

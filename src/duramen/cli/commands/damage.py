@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from duramen.cli.shared.connection import Cluster
+from duramen.cli.shared.connection import ClusterAccess
 from duramen.cli.shared.output import human_bytes, plural
 from duramen.cli.shared.position import iso
 from duramen.errors import DuramenError, ErrorCode
@@ -27,7 +27,7 @@ class NodeDamage(NamedTuple):
     trouble: str | None = None
 
 
-def ask_nodes(cluster: Cluster, nodes: Iterable[tuple[int, str, int]]) -> list[NodeDamage]:
+def ask_nodes(cluster: ClusterAccess, nodes: Iterable[tuple[int, str, int]]) -> list[NodeDamage]:
     """Every node's answer. Brokers that are not ours, and so do not know the question, are left out."""
     found = []
     for node, host, port in nodes:

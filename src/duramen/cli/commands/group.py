@@ -15,7 +15,7 @@ from duramen.cli.shared.connection import (
     EARLIEST,
     LATEST,
     NAME,
-    Cluster,
+    ClusterAccess,
     at_time,
     call,
     cluster_options,
@@ -53,7 +53,7 @@ def command() -> None:
 @command.command("list", epilog="\b\nExamples:\n  duramen group list\n  duramen group list --json\n")
 @json_option
 @cluster_options
-def list_(cluster: Cluster, as_json: bool) -> None:
+def list_(cluster: ClusterAccess, as_json: bool) -> None:
     """List consumer groups with their state, members and lag."""
     admin = cluster.admin()
     rows = group_rows(cluster, admin)
@@ -66,7 +66,7 @@ def list_(cluster: Cluster, as_json: bool) -> None:
         note("there are no groups; `duramen consume TOPIC --group NAME` makes one")
 
 
-def group_rows(cluster: Cluster, admin: AdminClient) -> list[tuple[str, str, int, int | None]]:
+def group_rows(cluster: ClusterAccess, admin: AdminClient) -> list[tuple[str, str, int, int | None]]:
     """Each group's name, state, number of members and lag (None where nothing was committed)."""
     timeout = cluster.timeout
     future = call(cluster, "cannot list groups", lambda: admin.list_consumer_groups(request_timeout=timeout))
@@ -83,7 +83,7 @@ def group_rows(cluster: Cluster, admin: AdminClient) -> list[tuple[str, str, int
     return rows
 
 
-def _describe(cluster: Cluster, admin: AdminClient, names: list[str]) -> list[ConsumerGroupDescription]:
+def _describe(cluster: ClusterAccess, admin: AdminClient, names: list[str]) -> list[ConsumerGroupDescription]:
     if not names:
         return []
     timeout = cluster.timeout
@@ -107,7 +107,7 @@ class GroupPosition(NamedTuple):
     member: str | None
 
 
-def commits(cluster: Cluster, admin: AdminClient, group: str) -> dict[Where, Committed]:
+def commits(cluster: ClusterAccess, admin: AdminClient, group: str) -> dict[Where, Committed]:
     """What a group has committed in each partition where it has."""
     asked = [ConsumerGroupTopicPartitions(group)]
     timeout = cluster.timeout
@@ -120,13 +120,13 @@ def commits(cluster: Cluster, admin: AdminClient, group: str) -> dict[Where, Com
     }
 
 
-def committed_offsets(cluster: Cluster, admin: AdminClient, group: str) -> dict[Where, int]:
+def committed_offsets(cluster: ClusterAccess, admin: AdminClient, group: str) -> dict[Where, int]:
     """A group's committed offset in each partition where it has one."""
     return {place: told.offset for place, told in commits(cluster, admin, group).items()}
 
 
 def _positions(
-    cluster: Cluster, admin: AdminClient, groups: list[ConsumerGroupDescription]
+    cluster: ClusterAccess, admin: AdminClient, groups: list[ConsumerGroupDescription]
 ) -> list[list[GroupPosition]]:
     """Of each group every partition that it committed an offset of or that a member reads."""
     if not groups:
@@ -166,7 +166,7 @@ def _position(place: Where, offset: int | None, ends: tuple[int, int] | None, me
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True, type=NAME)
 @json_option
 @cluster_options
-def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
+def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> None:
     """Show groups' members, what they have committed in each partition, and how far behind they are."""
     admin = cluster.admin()
     told: list[dict[str, Any]] = []
@@ -247,7 +247,7 @@ must have no members.
 @json_option
 @cluster_options
 def reset_offsets(
-    cluster: Cluster,
+    cluster: ClusterAccess,
     group: str,
     topics: tuple[str, ...],
     all_topics: bool,
@@ -287,7 +287,7 @@ def reset_offsets(
             note(f"{topic} was swapped: readers that follow swaps go on behind it in {topics_of(*chain)[-1]}")
 
 
-def _chains(cluster: Cluster) -> Mapping[str, tuple[Cut, ...]]:
+def _chains(cluster: ClusterAccess) -> Mapping[str, tuple[Cut, ...]]:
     """Which topics were swapped; nobody follows swaps through TLS or SASL."""
     if not cluster.is_plaintext:
         return {}
@@ -295,7 +295,7 @@ def _chains(cluster: Cluster) -> Mapping[str, tuple[Cut, ...]]:
         return SwapLog(client).chains()
 
 
-def _alter(cluster: Cluster, admin: AdminClient, group: str, wanted: Mapping[Where, Committed]) -> None:
+def _alter(cluster: ClusterAccess, admin: AdminClient, group: str, wanted: Mapping[Where, Committed]) -> None:
     places = [TopicPartition(*place, told.offset, told.metadata) for place, told in wanted.items()]
     asked = [ConsumerGroupTopicPartitions(group, places)]
     timeout = cluster.timeout
@@ -319,7 +319,7 @@ def _print_reset(
     note(f"{group} was moved" if execute else "nothing was changed; add --execute to do it")
 
 
-def _chosen(cluster: Cluster, admin: AdminClient, topics: Iterable[str]) -> list[Where]:
+def _chosen(cluster: ClusterAccess, admin: AdminClient, topics: Iterable[str]) -> list[Where]:
     """The partitions that TOPIC and TOPIC:N,N name."""
     chosen: set[Where] = set()
     for text in topics:
@@ -357,7 +357,7 @@ class Target(NamedTuple):
             )
 
     def offsets(
-        self, cluster: Cluster, admin: AdminClient, group: str, chosen: list[Where], current: Mapping[Where, int]
+        self, cluster: ClusterAccess, admin: AdminClient, group: str, chosen: list[Where], current: Mapping[Where, int]
     ) -> dict[Where, int]:
         """The new offset of each partition, kept inside of its log."""
         first = offsets_at(cluster, admin, chosen, EARLIEST)
@@ -386,7 +386,7 @@ class Target(NamedTuple):
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True, type=NAME)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @cluster_options
-def delete(cluster: Cluster, names: tuple[str, ...], yes: bool) -> None:
+def delete(cluster: ClusterAccess, names: tuple[str, ...], yes: bool) -> None:
     """Delete groups without members, and the offsets they committed."""
     once = list(dict.fromkeys(names))
     confirm(f"Delete {', '.join(once)} and the offsets committed there?", yes)

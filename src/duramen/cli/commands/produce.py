@@ -15,7 +15,7 @@ from confluent_kafka.admin import ClusterMetadata
 
 from duramen.cli.shared.connection import (
     NAME,
-    Cluster,
+    ClusterAccess,
     call,
     cluster_options,
     explain,
@@ -245,7 +245,7 @@ def _bounded(content: bytes, place: str) -> bytes:
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @cluster_options
 def command(
-    cluster: Cluster,
+    cluster: ClusterAccess,
     topic: str,
     files: tuple[BinaryIO, ...],
     kind: str,
@@ -330,14 +330,14 @@ def _separator(text: str | None) -> str | None:
         raise click.UsageError(f"--key-separator {error}.") from None
 
 
-def _check_partition(cluster: Cluster, topic: str, partition: int) -> None:
+def _check_partition(cluster: ClusterAccess, topic: str, partition: int) -> None:
     """Refuse a partition that does not exist at once, not when the first record times out."""
     known = partitions_of(cluster, cluster.admin(), [topic])[topic]
     if partition not in known:
         raise click.ClickException(f"{topic} has no partition {partition}; it has {plural(len(known), 'partition')}.")
 
 
-def _topic_found(cluster: Cluster, producer: Producer, topic: str) -> ClusterMetadata:
+def _topic_found(cluster: ClusterAccess, producer: Producer, topic: str) -> ClusterMetadata:
     """What the cluster says of the topic, which may be made by that."""
     # The library asks for a producer id behind each answer about topics, and else twice a second. The first answer
     # comes from the bootstrap address, which it then leaves; the second from a node that it can ask.
@@ -349,7 +349,7 @@ def _topic_found(cluster: Cluster, producer: Producer, topic: str) -> ClusterMet
     return found
 
 
-def _batch_bytes(cluster: Cluster, topic: str) -> int:
+def _batch_bytes(cluster: ClusterAccess, topic: str) -> int:
     """The largest batch that the topic takes: the client library does not divide one that is refused."""
     admin = cluster.admin()
     timeout = cluster.timeout

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from duramen.cli.commands import damage
 from duramen.cli.commands.group import group_rows
-from duramen.cli.shared.connection import Cluster, Seconds, call, cluster_options, ends_of, json_option, wait
+from duramen.cli.shared.connection import ClusterAccess, Seconds, call, cluster_options, ends_of, json_option, wait
 from duramen.cli.shared.output import cell, plural, print_json, print_table, rich_table
 
 EPILOG = """\b
@@ -46,7 +46,7 @@ class Status(NamedTuple):
     taken: float
 
 
-def look(cluster: Cluster, admin: AdminClient, before: Status | None) -> Status:
+def look(cluster: ClusterAccess, admin: AdminClient, before: Status | None) -> Status:
     """The cluster's state now; rates are relative to `before`."""
     metadata = call(cluster, "cannot read the metadata", lambda: admin.list_topics(timeout=cluster.timeout))
     told = wait(cluster, "cannot describe the cluster", admin.describe_cluster(request_timeout=cluster.timeout))
@@ -84,7 +84,7 @@ def look(cluster: Cluster, admin: AdminClient, before: Status | None) -> Status:
     )
 
 
-def _groups(cluster: Cluster, admin: AdminClient) -> tuple[list[tuple[str, str, int, int | None]], str | None]:
+def _groups(cluster: ClusterAccess, admin: AdminClient) -> tuple[list[tuple[str, str, int, int | None]], str | None]:
     """The groups, or why they cannot be told: whoever looks for what is wrong has to see the rest all the same."""
     try:
         return group_rows(cluster, admin), None
@@ -97,7 +97,7 @@ def _groups(cluster: Cluster, admin: AdminClient) -> tuple[list[tuple[str, str, 
 @click.option("--interval", type=Seconds(0.2, 86_400), default=2.0, show_default=True, help="Seconds between looks.")
 @json_option
 @cluster_options
-def command(cluster: Cluster, once: bool, interval: float, as_json: bool) -> None:
+def command(cluster: ClusterAccess, once: bool, interval: float, as_json: bool) -> None:
     """Show the nodes, topics and groups, live, with what the nodes know to be damaged."""
     admin = cluster.admin()
     status = look(cluster, admin, None)
@@ -156,7 +156,7 @@ def _as_json(status: Status) -> dict[str, Any]:
     }
 
 
-def _watch(cluster: Cluster, admin: AdminClient, status: Status, interval: float) -> None:
+def _watch(cluster: ClusterAccess, admin: AdminClient, status: Status, interval: float) -> None:
     """Redraw until interrupted."""
     from rich.console import Console, Group
     from rich.live import Live

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigSource, NewPartitions, NewT
 from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import (
     NAME,
-    Cluster,
+    ClusterAccess,
     call,
     cluster_options,
     ends_of,
@@ -59,7 +59,7 @@ Examples:
 @click.option("--if-not-exists", is_flag=True, help="No error when the topic exists.")
 @cluster_options
 def create(
-    cluster: Cluster,
+    cluster: ClusterAccess,
     names: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
@@ -85,7 +85,7 @@ def create(
 @click.option("--internal", is_flag=True, help="Include internal topics, such as __consumer_offsets.")
 @json_option
 @cluster_options
-def list_(cluster: Cluster, internal: bool, as_json: bool) -> None:
+def list_(cluster: ClusterAccess, internal: bool, as_json: bool) -> None:
     """List topics with their partitions and records."""
     admin = cluster.admin()
     found = call(cluster, "cannot list topics", lambda: admin.list_topics(timeout=cluster.timeout)).topics
@@ -118,7 +118,7 @@ def list_(cluster: Cluster, internal: bool, as_json: bool) -> None:
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=NAME)
 @json_option
 @cluster_options
-def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
+def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> None:
     """Show topics' partitions, where their logs start and end, and the settings that are not defaults."""
     admin = cluster.admin()
     names = tuple(dict.fromkeys(names))
@@ -162,7 +162,7 @@ def _topic_id(text: str) -> str:
     return text.translate({ord("+"): "-", ord("/"): "_"})
 
 
-def _settings(cluster: Cluster, admin: AdminClient, name: str) -> dict[str, str | None]:
+def _settings(cluster: ClusterAccess, admin: AdminClient, name: str) -> dict[str, str | None]:
     """The topic's settings that somebody set, on the topic or on the node."""
     entries = described(cluster, admin, topic_resource(name))
     return {e.name: e.value for e in entries if ConfigSource(e.source) is not ConfigSource.DEFAULT_CONFIG}
@@ -205,7 +205,7 @@ Examples:
 @click.option("--unset", multiple=True, metavar="KEY", help="Return a setting to its default; repeatable.")
 @cluster_options
 def alter(
-    cluster: Cluster, name: str, partitions: int | None, settings: tuple[str, ...], unset: tuple[str, ...]
+    cluster: ClusterAccess, name: str, partitions: int | None, settings: tuple[str, ...], unset: tuple[str, ...]
 ) -> None:
     """Add partitions to a topic and change its settings."""
     changes = pairs("--set", settings)
@@ -227,7 +227,7 @@ def alter(
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--if-exists", is_flag=True, help="No error when there is no such topic.")
 @cluster_options
-def delete(cluster: Cluster, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
+def delete(cluster: ClusterAccess, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
     """Delete topics and all their records."""
     once = list(dict.fromkeys(names))
     confirm(f"Delete {', '.join(once)} and all records in it?", yes)

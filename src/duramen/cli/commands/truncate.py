@@ -11,7 +11,7 @@ from duramen.cli.shared.connection import (
     EARLIEST,
     LATEST,
     NAME,
-    Cluster,
+    ClusterAccess,
     at_time,
     call,
     cluster_options,
@@ -45,7 +45,7 @@ Examples:
 @json_option
 @cluster_options
 def command(
-    cluster: Cluster, topic: str, before: Position, partitions: tuple[int, ...], yes: bool, as_json: bool
+    cluster: ClusterAccess, topic: str, before: Position, partitions: tuple[int, ...], yes: bool, as_json: bool
 ) -> None:
     """Delete the records before an offset or a time. The offsets of the others do not change."""
     admin = cluster.admin()

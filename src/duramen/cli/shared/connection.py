@@ -83,7 +83,7 @@ _OFFLINE = {"KAFKA_STORAGE_ERROR", "LEADER_NOT_AVAILABLE"}
 """What ListOffsets answers of a partition that nobody can serve now."""
 
 
-class Cluster(NamedTuple):
+class ClusterAccess(NamedTuple):
     """Which cluster to talk to, and how."""
 
     bootstrap: str
@@ -187,7 +187,7 @@ def cluster_options(command: _Command) -> _Command:
     @functools.wraps(command)
     def with_cluster(*args: Any, bootstrap: str, timeout: float, properties: tuple[str, ...], **rest: Any) -> Any:
         _refuse_other_bytes([bootstrap, *properties, *rest.values()])
-        return command(Cluster(bootstrap, timeout, pairs("-X", properties)), *args, **rest)
+        return command(ClusterAccess(bootstrap, timeout, pairs("-X", properties)), *args, **rest)
 
     options = (
         click.option(
@@ -245,7 +245,7 @@ def sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def call(cluster: Cluster, what: str, work: Callable[[], _T]) -> _T:
+def call(cluster: ClusterAccess, what: str, work: Callable[[], _T]) -> _T:
     """The result of a call into the client library; its failure ends the command with one line."""
     try:
         return _beside(cluster, work)
@@ -255,7 +255,7 @@ def call(cluster: Cluster, what: str, work: Callable[[], _T]) -> _T:
         raise click.UsageError(f"{what}: {error}") from None
 
 
-def _beside(cluster: Cluster, work: Callable[[], _T]) -> _T:
+def _beside(cluster: ClusterAccess, work: Callable[[], _T]) -> _T:
     """The result of work that a thread does, so that Ctrl-C ends the command: the client library holds out for as long
     as its time-out, whatever signal comes."""
     results: list[_T] = []
@@ -278,7 +278,7 @@ def _beside(cluster: Cluster, work: Callable[[], _T]) -> _T:
     return results[0]
 
 
-def _settled(cluster: Cluster, what: str, future: Future[_T]) -> Future[_T]:
+def _settled(cluster: ClusterAccess, what: str, future: Future[_T]) -> Future[_T]:
     """The future when its request was answered; no answer in time ends the command."""
     deadline = time.monotonic() + cluster.patience
     with Progress(f"waiting for {cluster.bootstrap}") as progress:
@@ -289,7 +289,7 @@ def _settled(cluster: Cluster, what: str, future: Future[_T]) -> Future[_T]:
     return future
 
 
-def wait(cluster: Cluster, what: str, future: Future[_T]) -> _T:
+def wait(cluster: ClusterAccess, what: str, future: Future[_T]) -> _T:
     """The result of a request; its failure ends the command with one line."""
     try:
         return _settled(cluster, what, future).result()
@@ -297,13 +297,13 @@ def wait(cluster: Cluster, what: str, future: Future[_T]) -> _T:
         raise failure(error, what) from None
 
 
-def failed(cluster: Cluster, what: str, future: Future[Any]) -> BaseException | None:
+def failed(cluster: ClusterAccess, what: str, future: Future[Any]) -> BaseException | None:
     """How a request failed, for those who know what to do about it; None if it did not. No answer ends the command."""
     return _settled(cluster, what, future).exception()
 
 
 def wait_for_each(
-    cluster: Cluster,
+    cluster: ClusterAccess,
     asked: Mapping[str, Future[_T]],
     tell: Callable[[str, _T], None],
     excuse: Callable[[str, BaseException], bool] = lambda _what, _error: False,
@@ -329,7 +329,7 @@ def only(asked: Mapping[Any, Future[_T]]) -> Future[_T]:
     return future
 
 
-def partitions_of(cluster: Cluster, admin: AdminClient, topics: Iterable[str] | None) -> dict[str, list[int]]:
+def partitions_of(cluster: ClusterAccess, admin: AdminClient, topics: Iterable[str] | None) -> dict[str, list[int]]:
     """Partition numbers by topic, sorted; of every topic when none is named. An unknown topic ends the command."""
     names = None if topics is None else list(topics)
     found = call(cluster, "cannot list topics", lambda: admin.list_topics(timeout=cluster.timeout)).topics
@@ -348,7 +348,7 @@ def at_time(timestamp_ms: int) -> OffsetSpec:
 
 
 def offsets_at(
-    cluster: Cluster, admin: AdminClient, partitions: Iterable[tuple[str, int]], spec: OffsetSpec
+    cluster: ClusterAccess, admin: AdminClient, partitions: Iterable[tuple[str, int]], spec: OffsetSpec
 ) -> dict[tuple[str, int], int]:
     """The offset of each partition at `spec` (earliest, latest, a time); -1 where there is none."""
     asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
@@ -363,7 +363,7 @@ def offsets_at(
 
 
 def ends_of(
-    cluster: Cluster, admin: AdminClient, partitions: Iterable[tuple[str, int]]
+    cluster: ClusterAccess, admin: AdminClient, partitions: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], tuple[int, int]]:
     """First and last offset of each partition; those that are offline are left out."""
     online = list(partitions)

@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from duramen.cli.shared.connection import Cluster, call, only, wait
+from duramen.cli.shared.connection import ClusterAccess, call, only, wait
 
 
 def topic_resource(name: str) -> ConfigResource:
@@ -31,7 +31,7 @@ def label(resource: ConfigResource) -> str:
     return f"node {resource.name}" if resource.restype is ResourceType.BROKER else str(resource.name)
 
 
-def described(cluster: Cluster, admin: AdminClient, resource: ConfigResource) -> list[ConfigEntry]:
+def described(cluster: ClusterAccess, admin: AdminClient, resource: ConfigResource) -> list[ConfigEntry]:
     """All settings of a topic or node, sorted by name."""
     timeout = cluster.timeout
     futures = call(cluster, label(resource), lambda: admin.describe_configs([resource], request_timeout=timeout))
@@ -48,7 +48,7 @@ def refuse_unknown(resource: ConfigResource, keys: Iterable[str], entries: Itera
 
 
 def alter_settings(
-    cluster: Cluster,
+    cluster: ClusterAccess,
     admin: AdminClient,
     resource: ConfigResource,
     changes: Mapping[str, str],

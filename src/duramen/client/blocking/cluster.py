@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from duramen.client.blocking.connection import MAX_FRAME_BYTES, Connection
-from duramen.client.blocking.connection_pool import Links, may_help
-from duramen.client.blocking.retries import Asked, Attempts
+from duramen.client.blocking.connection import MAX_FRAME_BYTES, BlockingConnection
+from duramen.client.blocking.connection_pool import ConnectionPool, may_help
+from duramen.client.blocking.retries import Asked, Retries
 from duramen.client.protocol import fetch as fetching
 from duramen.client.protocol import list_offsets as listing
 from duramen.client.protocol import produce as producing
@@ -16,7 +16,7 @@ from duramen.client.protocol.fetch import DEFAULT_MAX_BYTES, FETCH, FetchedBytes
 from duramen.client.protocol.list_offsets import LIST_OFFSETS, ListedOffset
 from duramen.client.protocol.metadata import ClusterMetadata, error_code
 from duramen.client.protocol.produce import NOT_ASKED, PRODUCE, Produced
-from duramen.client.protocol.routes import ANY, TRANSACTION, Coordinator, Route
+from duramen.client.protocol.routes import ANY, TRANSACTION, CoordinatorKey, Route
 from duramen.client.protocol.versions import ApiVersions
 from duramen.errors import ErrorCode, KafkaError, NetworkError, OutcomeUnknownError
 from duramen.model import TopicId, TopicPartition
@@ -50,8 +50,8 @@ class Cluster:
         max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
         self._request_timeout_s = request_timeout_s
-        self._links = Links(bootstrap, client_id, max_frame_bytes)
-        self._attempts = Attempts(self._links, timeout_s, request_timeout_s)
+        self._pool = ConnectionPool(bootstrap, client_id, max_frame_bytes)
+        self._retries = Retries(self._pool, timeout_s, request_timeout_s)
 
     def __enter__(self) -> Self:
         return self
@@ -63,40 +63,40 @@ class Cluster:
 
     def close(self) -> None:
         """Hang up; the object cannot be used any more."""
-        self._links.close()
+        self._pool.close()
 
     # ---- what there is ---------------------------------------------------------------------------------------
 
     def api_versions(self) -> ApiVersions:
         """What a node of the cluster serves; `.is_duramen` tells Duramen from a foreign Kafka."""
-        return self._attempts.retry("ApiVersions", ANY, lambda until: self._links.to(ANY, until).versions)
+        return self._retries.retry("ApiVersions", ANY, lambda until: self._pool.to(ANY, until).versions)
 
     def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
         """Nodes, and these topics (None: all), asked now. A topic that is not there carries its error."""
         names = None if topics is None else list(topics)
-        return self._attempts.retry("Metadata", ANY, lambda until: self._links.refresh(names, until))
+        return self._retries.retry("Metadata", ANY, lambda until: self._pool.refresh(names, until))
 
     def partitions(self, topic: str) -> list[int]:
         """Numbers of a topic's partitions, ascending, asked now; KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
 
         def ask(until: float) -> list[int]:
-            self._links.forget([topic])
-            return sorted(self._links.topic(topic, until).partitions)
+            self._pool.forget([topic])
+            return sorted(self._pool.topic(topic, until).partitions)
 
-        return self._attempts.retry(f"Metadata of {topic}", ANY, ask)
+        return self._retries.retry(f"Metadata of {topic}", ANY, ask)
 
     def topic_id(self, topic: str) -> TopicId:
         """A topic's id (16 bytes; zeros where the cluster has none), asked now. Errors as `partitions`."""
 
         def ask(until: float) -> TopicId:
-            self._links.forget([topic])
-            return self._links.topic(topic, until).topic_id
+            self._pool.forget([topic])
+            return self._pool.topic(topic, until).topic_id
 
-        return self._attempts.retry(f"Metadata of {topic}", ANY, ask)
+        return self._retries.retry(f"Metadata of {topic}", ANY, ask)
 
     def leader(self, tp: TopicPartition) -> int:
         """Node id of a partition's leader, as far as is known."""
-        return self._attempts.retry(f"leader of {tp}", tp, lambda until: self._links.leader(tp, until))
+        return self._retries.retry(f"leader of {tp}", tp, lambda until: self._pool.leader(tp, until))
 
     # ---- any API ---------------------------------------------------------------------------------------------
 
@@ -121,14 +121,14 @@ class Cluster:
         """
 
         def attempt(until: float) -> Any:
-            connection = self._links.to(route, until)
+            connection = self._pool.to(route, until)
             response = _exchange(connection, key, request, until, highest, resend=resend)
             code = ErrorCode.NONE if code_of is None else error_code(code_of(response))
             if code and may_help(KafkaError(code)):
                 raise KafkaError(code, f"{API[key].name}: {code.name}")
             return response
 
-        return self._attempts.retry(API[key].name, route, attempt, timeout_s, wait_s)
+        return self._retries.retry(API[key].name, route, attempt, timeout_s, wait_s)
 
     def call_leaders(
         self,
@@ -144,11 +144,11 @@ class Cluster:
         Retriable refusals and lost leaders are tried again; other refusals are values of the result.
         """
 
-        def ask(connections: Mapping[Connection, list[TopicPartition]], until: float) -> Iterable[Asked]:
+        def ask(connections: Mapping[BlockingConnection, list[TopicPartition]], until: float) -> Iterable[Asked]:
             for connection, tps in connections.items():
                 yield connection, key, request(tps), None
 
-        return self._attempts.from_leaders(API[key].name, wanted, ask, parsed, timeout_s)
+        return self._retries.from_leaders(API[key].name, wanted, ask, parsed, timeout_s)
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
@@ -226,14 +226,14 @@ class Cluster:
         options = FetchOptions(max_bytes, partition_max_bytes or max_bytes, isolation, max_wait_ms, min_bytes)
         ids: dict[str, TopicId] = {}
 
-        def ask(connections: Mapping[Connection, list[TopicPartition]], until: float) -> Iterable[Asked]:
-            ids.update({tp.topic: self._links.topic(tp.topic, until).topic_id for tp in wanted})
+        def ask(connections: Mapping[BlockingConnection, list[TopicPartition]], until: float) -> Iterable[Asked]:
+            ids.update({tp.topic: self._pool.topic(tp.topic, until).topic_id for tp in wanted})
             fetching.check_topics(ids, topic_ids or {})
             for connection, tps in connections.items():
                 request, highest = fetching.request([(tp, wanted[tp]) for tp in tps], ids, options)
                 yield connection, FETCH, request, highest
 
-        return self._attempts.from_leaders(
+        return self._retries.from_leaders(
             "Fetch",
             wanted,
             ask,
@@ -248,7 +248,7 @@ class Cluster:
         self, transactional_id: str | None = None, transaction_timeout_ms: int = 60_000
     ) -> tuple[int, int]:
         """(producer id, producer epoch) for an idempotent producer, or of a transactional id."""
-        route: Route = ANY if transactional_id is None else Coordinator(transactional_id, TRANSACTION)
+        route: Route = ANY if transactional_id is None else CoordinatorKey(transactional_id, TRANSACTION)
         request = API[INIT_PRODUCER_ID].request.new(
             transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
         )
@@ -274,9 +274,9 @@ class Cluster:
         again = parse_header(batch).producer_id >= 0 if resend is None else resend
 
         def attempt(until: float) -> Produced:
-            topic_id = self._links.topic(tp.topic, until).topic_id
+            topic_id = self._pool.topic(tp.topic, until).topic_id
             request, highest = producing.request(tp, batch, acks, topic_id, int(self._request_timeout_s * 1000))
-            connection = self._links.to(tp, until)
+            connection = self._pool.to(tp, until)
             if acks == 0:
                 connection.send_only(PRODUCE, request, until, highest)
                 return NOT_ASKED
@@ -287,7 +287,7 @@ class Cluster:
                     raise OutcomeUnknownError(str(error)) from error
                 raise
 
-        return self._attempts.retry(f"Produce to {tp}", tp, attempt, timeout_s)
+        return self._retries.retry(f"Produce to {tp}", tp, attempt, timeout_s)
 
 
 _MAYBE_STORED = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.KAFKA_STORAGE_ERROR}
@@ -295,7 +295,7 @@ _MAYBE_STORED = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTE
 
 
 def _exchange(
-    connection: Connection, key: int, request: Any, until: float, highest: int | None, *, resend: bool
+    connection: BlockingConnection, key: int, request: Any, until: float, highest: int | None, *, resend: bool
 ) -> Any:
     try:
         return connection.call(key, request, until, highest)

@@ -28,7 +28,7 @@ JOINED_BYTES = 64 * 1024
 """Parts of a request up to this size are joined before they are sent."""
 
 
-class Connection:
+class BlockingConnection:
     """A connection to host:port that has agreed on versions. Every failure is a NetworkError or a DecodeError."""
 
     def __init__(self, host: str, port: int, client_id: str, until: float, max_frame_bytes: int) -> None:

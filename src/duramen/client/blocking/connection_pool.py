@@ -7,10 +7,17 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from duramen.client.blocking.connection import Connection
+from duramen.client.blocking.connection import BlockingConnection
 from duramen.client.protocol import metadata
-from duramen.client.protocol.metadata import METADATA, NO_LEADER, ClusterMetadata, Node, TopicMetadata, error_code
-from duramen.client.protocol.routes import CONTROLLER, Anywhere, Coordinator, Route
+from duramen.client.protocol.metadata import (
+    METADATA,
+    NO_LEADER,
+    ClusterMetadata,
+    ClusterNode,
+    TopicMetadata,
+    error_code,
+)
+from duramen.client.protocol.routes import CONTROLLER, Anywhere, CoordinatorKey, Route
 from duramen.errors import ConfigError, DuramenError, ErrorCode, KafkaError, NetworkError
 from duramen.model import TopicPartition
 from duramen.wire.messages import API
@@ -35,18 +42,18 @@ def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Address]:
     return found
 
 
-class Links:
+class ConnectionPool:
     """The open connections of one client, by address, and its view of the cluster."""
 
     def __init__(self, bootstrap: str | Sequence[str], client_id: str, max_frame_bytes: int) -> None:
         self._bootstrap = parse_bootstrap(bootstrap)
         self._client_id = client_id
         self._max_frame_bytes = max_frame_bytes
-        self._open: dict[Address, Connection] = {}
-        self._nodes: dict[int, Node] = {}
+        self._open: dict[Address, BlockingConnection] = {}
+        self._nodes: dict[int, ClusterNode] = {}
         self._controller = NO_LEADER
         self._topics: dict[str, TopicMetadata] = {}
-        self._coordinators: dict[Coordinator, Node] = {}
+        self._coordinators: dict[CoordinatorKey, ClusterNode] = {}
         self.closed = False
 
     def close(self) -> None:
@@ -58,9 +65,9 @@ class Links:
 
     # ---- connections -----------------------------------------------------------------------------------------
 
-    def to(self, route: Route, until: float) -> Connection:
+    def to(self, route: Route, until: float) -> BlockingConnection:
         """A connection to where the route leads now; KafkaError when the cluster does not know, NetworkError."""
-        if isinstance(route, Coordinator):
+        if isinstance(route, CoordinatorKey):
             return self._connect(self._coordinator(route, until), until)
         if isinstance(route, TopicPartition):
             return self._connect(self._node(self.leader(route, until), until), until)
@@ -72,19 +79,19 @@ class Links:
             return self._any(until)
         return self._connect(self._node(route, until), until)
 
-    def _connect(self, node: Node, until: float) -> Connection:
+    def _connect(self, node: ClusterNode, until: float) -> BlockingConnection:
         return self._reach((node.host, node.port), until)
 
-    def _reach(self, address: Address, until: float) -> Connection:
+    def _reach(self, address: Address, until: float) -> BlockingConnection:
         connection = self._open.get(address)
         if connection is not None:
             if connection.is_usable():
                 return connection
             connection.close()
-        connection = self._open[address] = Connection(*address, self._client_id, until, self._max_frame_bytes)
+        connection = self._open[address] = BlockingConnection(*address, self._client_id, until, self._max_frame_bytes)
         return connection
 
-    def _any(self, until: float) -> Connection:
+    def _any(self, until: float) -> BlockingConnection:
         """A connection that is open, else to a node that is known, else to one of the bootstrap addresses."""
         for connection in self._open.values():
             if connection.is_usable():
@@ -145,7 +152,7 @@ class Links:
 
     def forget(self, route: Route | Iterable[str]) -> None:
         """What is known of these topics, or of the way there, may not hold any more: ask again at the next use."""
-        if isinstance(route, Coordinator):
+        if isinstance(route, CoordinatorKey):
             self._coordinators.pop(route, None)
         elif isinstance(route, TopicPartition):
             self._topics.pop(route.topic, None)
@@ -161,7 +168,7 @@ class Links:
         if self._controller not in self._nodes:
             self.refresh([], until)
 
-    def _node(self, node_id: int, until: float) -> Node:
+    def _node(self, node_id: int, until: float) -> ClusterNode:
         if node_id not in self._nodes:
             self.refresh([], until)
         node = self._nodes.get(node_id)
@@ -169,13 +176,13 @@ class Links:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"node {node_id} is not there now")
         return node
 
-    def _coordinator(self, wanted: Coordinator, until: float) -> Node:
+    def _coordinator(self, wanted: CoordinatorKey, until: float) -> ClusterNode:
         node = self._coordinators.get(wanted)
         if node is None:
             node = self._coordinators[wanted] = self._find_coordinator(wanted, until)
         return node
 
-    def _find_coordinator(self, wanted: Coordinator, until: float) -> Node:
+    def _find_coordinator(self, wanted: CoordinatorKey, until: float) -> ClusterNode:
         connection = self._any(until)
         message = API[FIND_COORDINATOR].request
         if connection.versions.version(FIND_COORDINATOR) >= 4:
@@ -187,7 +194,7 @@ class Links:
         if found.error_code:
             code = error_code(found.error_code)
             raise KafkaError(code, f"coordinator of {wanted.key}: {found.error_message or code.name}")
-        return Node(found.node_id, found.host, found.port)
+        return ClusterNode(found.node_id, found.host, found.port)
 
 
 def may_help(error: DuramenError) -> bool:

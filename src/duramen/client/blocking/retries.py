@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from duramen.client.blocking.connection import Connection
-from duramen.client.blocking.connection_pool import Links, may_help
+from duramen.client.blocking.connection import BlockingConnection
+from duramen.client.blocking.connection_pool import ConnectionPool, may_help
 from duramen.client.blocking.deadline import Deadline
 from duramen.client.protocol import fetch
 from duramen.client.protocol.routes import Route
@@ -18,15 +18,15 @@ UNKNOWN_PATIENCE_S = 1.0
 _UNKNOWN = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 
 _T = TypeVar("_T")
-Asked = tuple[Connection, int, Any, int | None]
+Asked = tuple[BlockingConnection, int, Any, int | None]
 """A request: the connection, the API key, the message, and the highest version it can be sent in."""
 
 
-class Attempts:
+class Retries:
     """Runs the attempts of one client. timeout_s: of a call; request_timeout_s: of one attempt."""
 
-    def __init__(self, links: Links, timeout_s: float, request_timeout_s: float) -> None:
-        self._links = links
+    def __init__(self, pool: ConnectionPool, timeout_s: float, request_timeout_s: float) -> None:
+        self._pool = pool
         self._timeout_s = timeout_s
         self._request_timeout_s = request_timeout_s
 
@@ -44,11 +44,11 @@ class Attempts:
             try:
                 return attempt(deadline.at_most(self._request_timeout_s + wait_s))
             except DuramenError as error:
-                self._links.forget(route)
+                self._pool.forget(route)
                 self._pause(deadline, error)
 
     def _deadline(self, what: str, timeout_s: float | None) -> Deadline:
-        if self._links.closed:
+        if self._pool.closed:
             raise ClosedError("this client was closed")
         return Deadline(what, self._timeout_s if timeout_s is None else timeout_s)
 
@@ -64,7 +64,7 @@ class Attempts:
         self,
         what: str,
         wanted: Iterable[TopicPartition],
-        ask: Callable[[Mapping[Connection, list[TopicPartition]], float], Iterable[Asked]],
+        ask: Callable[[Mapping[BlockingConnection, list[TopicPartition]], float], Iterable[Asked]],
         parse: Callable[[Any, list[TopicPartition]], dict[TopicPartition, Any]],
         timeout_s: float | None,
         wait_s: float = 0.0,
@@ -102,28 +102,28 @@ class Attempts:
                 failed = error
             if failed is not None:
                 pending = [tp for tp in pending if tp not in found]
-                self._links.forget({tp.topic: None for tp in pending})
+                self._pool.forget({tp.topic: None for tp in pending})
                 self._pause(deadline, failed)
             else:
                 pending = []
         return found
 
-    def _by_leader(self, tps: Iterable[TopicPartition], until: float) -> dict[Connection, list[TopicPartition]]:
-        self._links.know((tp.topic for tp in tps), until)
-        found: dict[Connection, list[TopicPartition]] = {}
-        known: dict[int, Connection] = {}
+    def _by_leader(self, tps: Iterable[TopicPartition], until: float) -> dict[BlockingConnection, list[TopicPartition]]:
+        self._pool.know((tp.topic for tp in tps), until)
+        found: dict[BlockingConnection, list[TopicPartition]] = {}
+        known: dict[int, BlockingConnection] = {}
         for tp in tps:
-            leader = self._links.leader(tp, until)
+            leader = self._pool.leader(tp, until)
             if leader not in known:
-                known[leader] = self._links.to(leader, until)
+                known[leader] = self._pool.to(leader, until)
             found.setdefault(known[leader], []).append(tp)
         return found
 
     @staticmethod
     def _send_all(
-        by_leader: Mapping[Connection, list[TopicPartition]], requests: Iterable[Asked], until: float
-    ) -> list[tuple[Connection, list[TopicPartition], DuramenError | None]]:
-        sent: list[tuple[Connection, list[TopicPartition], DuramenError | None]] = []
+        by_leader: Mapping[BlockingConnection, list[TopicPartition]], requests: Iterable[Asked], until: float
+    ) -> list[tuple[BlockingConnection, list[TopicPartition], DuramenError | None]]:
+        sent: list[tuple[BlockingConnection, list[TopicPartition], DuramenError | None]] = []
         for connection, key, request, highest in requests:
             try:
                 connection.send(key, request, until, highest)

@@ -1,15 +1,14 @@
-"""A small Kafka client for the simulator: requests out, replies or their loss back, and scripts on top of that.
+"""A client of one node on the Network port: requests out, their replies or the loss of the connection back.
 
-It speaks through the Network port with the production codecs. A lost connection fails every request on it; the
-scripts decide what to send again. A script is a generator that yields what it waits for: a `Call` or several
-(pipelined on one connection, answered in order), or a number of seconds.
+For what runs on a loop and must not block: the simulator's clients now, replica fetchers, the metadata quorum and
+forwarding between nodes later. A lost connection fails every request on it; the caller decides what to send again.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from duramen.ports import Clock, Network, Transport
 from duramen.wire.frame import SIZE_BYTES, encode_request, parse_response, read_frame_size
@@ -17,34 +16,28 @@ from duramen.wire.messages import API, ApiMessage
 
 MAX_FRAME_BYTES = 64 << 20
 CALL_TIMEOUT_S = 30.0
-"""Virtual seconds after which a request without a reply ends its connection."""
+"""Seconds after which a request without a reply ends its connection."""
 
 
-class Call(NamedTuple):
-    """One request: an API by name, a version, and the message."""
+class NodeRequest(NamedTuple):
+    """A request: an API by name, a version, and the message."""
 
     api: ApiMessage
     version: int
     request: Any
 
 
-Wish = Call | list[Call] | float
-Value = TypeVar("Value")
-Steps = Generator[Wish, Any, Value]
-"""A part of a script that ends with a value."""
-Script = Generator[Wish, Any, None]
-
 BY_NAME = {api.name: api for api in API.values()}
 
 
-def call(name: str, version: int, **fields: Any) -> Call:
-    """A Call of the API `name` with these fields of its request."""
+def call(name: str, version: int, **fields: Any) -> NodeRequest:
+    """A request of the API `name` with these fields of its request."""
     api = BY_NAME[name]
-    return Call(api, version, api.request.new(**fields))
+    return NodeRequest(api, version, api.request.new(**fields))
 
 
-class Client:
-    """One client with at most one connection at a time, opened when it is needed."""
+class NodeClient:
+    """A client of the node at host:port, with at most one connection at a time, opened when it is needed."""
 
     def __init__(self, network: Network, clock: Clock, host: str, port: int, client_id: str) -> None:
         self.client_id = client_id
@@ -55,11 +48,11 @@ class Client:
         self._transport: Transport | None = None
         self._unsent: list[bytes] = []
         self._received = bytearray()
-        self._pending: deque[tuple[int, Call, float, Callable[[Any], None]]] = deque()
+        self._pending: deque[tuple[int, NodeRequest, float, Callable[[Any], None]]] = deque()
         self._correlation_id = 0
         self._watching = False
 
-    def send(self, wanted: Call, on_reply: Callable[[Any], None]) -> None:
+    def send(self, wanted: NodeRequest, on_reply: Callable[[Any], None]) -> None:
         """Send the request; `on_reply` gets the response, or None when the connection was lost before it came."""
         if self._transport is None:
             self._transport = self._network.connect(self._host, self._port)
@@ -145,44 +138,3 @@ class Client:
             raise ValueError(f"{self.client_id}: reply {correlation_id} came where {expected} was due")
         on_reply(response)
         return True
-
-
-class Actor:
-    """Runs one script on one client, from its first step to its last."""
-
-    def __init__(self, client: Client, clock: Clock, script: Script) -> None:
-        self.client = client
-        self.finished = False
-        self._clock = clock
-        self._script = script
-        clock.call_soon(lambda: self._resume(None))
-
-    def _resume(self, answer: Any) -> None:
-        try:
-            wish = self._script.send(answer)
-        except StopIteration:
-            self.finished = True
-            return
-        if isinstance(wish, list):
-            self._send_all(wish)
-        elif isinstance(wish, Call):
-            self.client.send(wish, self._resume_soon)
-        else:
-            self._clock.call_later(wish, lambda: self._resume(None))
-
-    def _resume_soon(self, answer: Any) -> None:
-        self._clock.call_soon(lambda: self._resume(answer))
-
-    def _send_all(self, wishes: list[Call]) -> None:
-        answers: list[Any] = [None] * len(wishes)
-        missing = len(wishes)
-
-        def on_reply(place: int, answer: Any) -> None:
-            nonlocal missing
-            answers[place] = answer
-            missing -= 1
-            if not missing:
-                self._resume_soon(answers)
-
-        for place, wish in enumerate(wishes):
-            self.client.send(wish, lambda answer, place=place: on_reply(place, answer))  # type: ignore[misc]

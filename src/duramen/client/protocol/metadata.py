@@ -13,7 +13,7 @@ NO_LEADER: Final = -1
 _CODES: Final = {int(code): code for code in ErrorCode}
 
 
-class Node(NamedTuple):
+class ClusterNode(NamedTuple):
     """A node and where it listens."""
 
     id: int
@@ -52,7 +52,7 @@ class ClusterMetadata(NamedTuple):
 
     cluster_id: str | None
     controller: int
-    nodes: dict[int, Node]
+    nodes: dict[int, ClusterNode]
     topics: dict[str, TopicMetadata]
 
 
@@ -67,7 +67,7 @@ def parsed(response: Any) -> ClusterMetadata:
     return ClusterMetadata(
         response.cluster_id,
         response.controller_id,
-        {node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in response.brokers},
+        {node.node_id: ClusterNode(node.node_id, node.host, node.port, node.rack) for node in response.brokers},
         {topic.name: _topic(topic) for topic in response.topics if topic.name is not None},
     )
 

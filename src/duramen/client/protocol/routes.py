@@ -24,12 +24,12 @@ SINK: Final = 100
 """Kinds of coordinators, as FindCoordinator has them."""
 
 
-class Coordinator(NamedTuple):
+class CoordinatorKey(NamedTuple):
     """The coordinator of a group, a transactional id or a sink."""
 
     key: str
     kind: int = GROUP
 
 
-Route = Anywhere | int | TopicPartition | Coordinator
+Route = Anywhere | int | TopicPartition | CoordinatorKey
 """An int is a node's id, a TopicPartition stands for its leader."""

@@ -1,22 +1,17 @@
-"""What logs consist of, asked of Duramen's brokers: segments, byte positions to split by, and leases on sealed ones.
-
-A foreign Kafka serves none of this: `Cluster.api_versions().serves(DESCRIBE_SEGMENTS)` tells.
-"""
+"""DescribeSegments and ExtendSegmentLease: the segments of a log, positions to split it by, leases on sealed ones."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from duramen.client.blocking.cluster import Cluster
-from duramen.client.protocol.metadata import error_code, only
-from duramen.errors import ErrorCode, KafkaError, LeaseLostError
+from duramen.client.protocol.metadata import error_code
+from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.wire.messages import API
 
 DESCRIBE_SEGMENTS: Final = 10010
 EXTEND_SEGMENT_LEASE: Final = 10011
-DEFAULT_MAX_ENTRIES: Final = 50_000
 
 
 class DescribedSegment(NamedTuple):
@@ -72,77 +67,10 @@ class SegmentPlan(NamedTuple):
     leases: list[HeldLease]
 
 
-def describe_segments(
-    cluster: Cluster,
-    wanted: Mapping[TopicPartition, tuple[int, int]],
-    *,
-    target_bytes: int = 0,
-    lease_ms: int = 0,
-    isolation: int = 0,
-    max_entries: int = DEFAULT_MAX_ENTRIES,
-    timeout_s: float | None = None,
-) -> SegmentPlan:
-    """The segments of each partition between two offsets (-1: the log start; -1: all that may be read).
-
-    target_bytes: how far the `boundaries` are apart (at least 64 KiB), 0 for none, which needs no file at all.
-    lease_ms: for how long to keep the sealed segments; the broker may grant less. max_entries: of one reply; what does
-    not fit is asked for again.
-    """
-    ranges = dict(wanted)
-    plan = SegmentPlan({}, [])
-    while ranges:
-        page: dict[TopicPartition, tuple[int, int]] = {}
-
-        def ask(tps: list[TopicPartition], ranges: Mapping[TopicPartition, tuple[int, int]] = ranges) -> Any:
-            return _request({tp: ranges[tp] for tp in tps}, target_bytes, lease_ms, isolation, max_entries)
-
-        def parse(
-            response: Any,
-            tps: list[TopicPartition],
-            ranges: Mapping[TopicPartition, tuple[int, int]] = ranges,
-            page: dict[TopicPartition, tuple[int, int]] = page,
-        ) -> dict[TopicPartition, DescribedPartition | KafkaError]:
-            if response.error_code:
-                raise KafkaError(error_code(response.error_code), response.error_message or "DescribeSegments")
-            if response.lease_id >= 0:
-                plan.leases.append(HeldLease(cluster.leader(tps[0]), response.lease_id, response.lease_ms))
-            return _parsed(response, ranges, page)
-
-        found = cluster.call_leaders(DESCRIBE_SEGMENTS, ranges, ask, parse, timeout_s=timeout_s)
-        for tp, each in found.items():
-            known = plan.partitions.get(tp)
-            if isinstance(known, DescribedPartition) and isinstance(each, DescribedPartition):
-                each = each._replace(segments=known.segments + each.segments)
-            plan.partitions[tp] = each
-        ranges = page
-    return plan
-
-
-def extend_leases(cluster: Cluster, leases: list[HeldLease], lease_ms: int) -> list[HeldLease]:
-    """Keep the segments for `lease_ms` from now on (or less); LeaseLostError when a lease does not hold any more."""
-    kept = []
-    for lease in leases:
-        answer = _extend(cluster, lease, lease_ms)
-        if answer.error_code:
-            raise LeaseLostError(f"lease {lease.lease_id} of node {lease.node}: plan again")
-        kept.append(lease._replace(lease_ms=answer.lease_ms))
-    return kept
-
-
-def release_leases(cluster: Cluster, leases: list[HeldLease]) -> None:
-    """Let the segments go; what is gone already is no error."""
-    for lease in leases:
-        _extend(cluster, lease, 0)
-
-
-def _extend(cluster: Cluster, lease: HeldLease, lease_ms: int) -> Any:
-    request = API[EXTEND_SEGMENT_LEASE].request.new(lease_ids=[lease.lease_id], lease_ms=lease_ms)
-    return only(cluster.call(lease.node, EXTEND_SEGMENT_LEASE, request).leases, f"lease {lease.lease_id}")
-
-
-def _request(
+def request(
     ranges: Mapping[TopicPartition, tuple[int, int]], target_bytes: int, lease_ms: int, isolation: int, entries: int
 ) -> Any:
+    """A DescribeSegments request for the segments between two offsets of each partition; `entries`: of its reply."""
     message = API[DESCRIBE_SEGMENTS].request
     topics: dict[str, Any] = {}
     for tp, (start, end) in ranges.items():
@@ -161,12 +89,12 @@ def _request(
     )
 
 
-def _parsed(
+def parsed(
     response: Any,
     ranges: Mapping[TopicPartition, tuple[int, int]],
     page: dict[TopicPartition, tuple[int, int]],
 ) -> dict[TopicPartition, DescribedPartition | KafkaError]:
-    """What the response says; partitions that it did not finish go to `page`, from where it ended."""
+    """The partitions of a response; those that it did not finish are put into `page`, from where it ended."""
     directories = {each.directory_id: (each.path, topic_id_text(each.directory_id)) for each in response.directories}
     found: dict[TopicPartition, DescribedPartition | KafkaError] = {}
     for topic in response.topics:
@@ -205,3 +133,8 @@ def _segment(segment: Any) -> DescribedSegment:
         segment.is_sealed,
         [(entry.offset, entry.position) for entry in segment.index],
     )
+
+
+def extension(lease: HeldLease, lease_ms: int) -> Any:
+    """An ExtendSegmentLease request; 0 ms gives the lease back."""
+    return API[EXTEND_SEGMENT_LEASE].request.new(lease_ids=[lease.lease_id], lease_ms=lease_ms)

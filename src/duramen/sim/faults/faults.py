@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
-from duramen.client.loop.node_client import Client, Script
+from duramen.client.loop.node_client import NodeClient
 from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.workload.scripts import Script
 from duramen.sim.world.disk_faults import Errors, Latency, ShortReads, flip_a_bit, restore, take_pages
 from duramen.sim.world.node import Node
 
@@ -78,7 +79,7 @@ class Faults:
         self,
         random: Random,
         node: Node,
-        clients: list[Client],
+        clients: list[NodeClient],
         note: Callable[[str], None],
         now: Callable[[], float],
         latency: Latency,

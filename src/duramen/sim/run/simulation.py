@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from duramen.client.loop.node_client import Actor, Client, Script
+from duramen.client.loop.node_client import NodeClient
 from duramen.config import BrokerConfig, load_broker_config
 from duramen.model import INTERNAL_TOPICS, TopicPartition
 from duramen.partition.store.settings import directory_settings
@@ -24,6 +24,7 @@ from duramen.sim.faults.faults import DATA, SECOND, DiskLiedError, Faults
 from duramen.sim.workload.admin_workload import Configurer, Grower, Hardener, Recreator, trim
 from duramen.sim.workload.compacted_workload import COMPACTED, Folder, KeyedProducer
 from duramen.sim.workload.group_workload import Member
+from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.sink_workload import LATE, Driver, Latecomer, Sunk, check_event, read_sunk, watch_sink
 from duramen.sim.workload.time_lookups import check_times
 from duramen.sim.workload.topics import EXPIRING, STABLE, draw_scene
@@ -148,7 +149,7 @@ class Simulation:
         self.clock = SimClock(self.loop, self.people, WALL_START_MS)
         self.port = SimPort(self.network, self.people)
         self.given_up = False
-        self.clients: list[Client] = []
+        self.clients: list[NodeClient] = []
         self.scene = draw_scene(plan, random, seed, self.clock, note)
         self.folder = Folder(self.scene, TopicPartition(COMPACTED, 0))
         self.ledger = self.scene.ledger
@@ -216,9 +217,9 @@ class Simulation:
         lines = traceback.format_exception(error)
         raise InvariantViolated("NoUnhandledError", "".join(lines)) from error
 
-    def client(self, name: str) -> Client:
+    def client(self, name: str) -> NodeClient:
         """A new client of the node."""
-        client = Client(self.port, self.clock, HOST, PORT, name)
+        client = NodeClient(self.port, self.clock, HOST, PORT, name)
         self.clients.append(client)
         return client
 

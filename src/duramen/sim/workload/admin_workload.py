@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from duramen.client.loop.node_client import Call, Script, Steps, call
+from duramen.client.loop.node_client import NodeRequest, call
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.workload.scripts import Script, Steps
 from duramen.sim.workload.workload import RETRY_S, Scene, create_topic, delete_records, read_records, unexpected
 from duramen.wire.batch import build_batch
 
@@ -31,7 +32,7 @@ CHANGED = {
 """Settings that change how a topic is stored and not what it holds, with values for each."""
 
 
-def produce(scene: Scene, topic: str, value: bytes, partition: int = 0) -> Call:
+def produce(scene: Scene, topic: str, value: bytes, partition: int = 0) -> NodeRequest:
     """A Produce of one record without a producer id."""
     wanted = call("Produce", 9, transactional_id=None, acks=-1, timeout_ms=30000)
     kinds = wanted.api.request
@@ -41,7 +42,7 @@ def produce(scene: Scene, topic: str, value: bytes, partition: int = 0) -> Call:
     return wanted
 
 
-def until_done(what: str, make: Callable[[], Call], *, fine: tuple[int, ...] = (ErrorCode.NONE,)) -> Steps[Any]:
+def until_done(what: str, make: Callable[[], NodeRequest], *, fine: tuple[int, ...] = (ErrorCode.NONE,)) -> Steps[Any]:
     """Send the request until its one answer has a code in `fine`; the value is that answer."""
     while True:
         response = yield make()
@@ -61,7 +62,7 @@ def read_all(tp: TopicPartition) -> Steps[list[bytes]]:
     return [bytes(record.value or b"") for _, record in found]
 
 
-def set_config(topic: str, name: str, value: str) -> Call:
+def set_config(topic: str, name: str, value: str) -> NodeRequest:
     """Ask for one setting of a topic to be changed."""
     wanted = call("IncrementalAlterConfigs", 1)
     kinds = wanted.api.request
@@ -103,7 +104,7 @@ class Recreator:
             yield from until_done(f"delete {FLEETING}", self._delete, fine=gone)
             scene.note(f"{FLEETING} generation {self.generation} came and went")
 
-    def _delete(self) -> Call:
+    def _delete(self) -> NodeRequest:
         return call("DeleteTopics", 5, topic_names=[FLEETING], timeout_ms=5000)
 
 
@@ -185,7 +186,7 @@ class Grower:
             if list(dict.fromkeys(found)) != kept:
                 raise InvariantViolated("AcknowledgedNeverLost", f"{GROWING}-{partition} holds {found} and not {kept}")
 
-    def _add(self) -> Call:
+    def _add(self) -> NodeRequest:
         wanted = call("CreatePartitions", 3, timeout_ms=5000)
         kinds = wanted.api.request
         count = len(self.promised) + 1
@@ -220,7 +221,7 @@ class Configurer:
             if found != self.told[topic]:
                 raise InvariantViolated("AcknowledgedNeverLost", f"{topic} was given {self.told[topic]}, has {found}")
 
-    def _describe(self, topic: str) -> Call:
+    def _describe(self, topic: str) -> NodeRequest:
         wanted = call("DescribeConfigs", 4)
         wanted.request.resources.append(
             wanted.api.request.DescribeConfigsResource(

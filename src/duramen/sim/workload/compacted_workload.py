@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from duramen.client.loop.node_client import Script, Steps, call
+from duramen.client.loop.node_client import call
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.sim.check.invariants import InvariantViolated, Keyed, KeyedRecord
+from duramen.sim.workload.scripts import Script, Steps
 from duramen.sim.workload.workload import (
     LATEST,
     MAX_INFLATED_BYTES,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from duramen.client.loop.node_client import Call, Script, Steps, call
+from duramen.client.loop.node_client import NodeRequest, call
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.workload.scripts import Script, Steps
 from duramen.sim.workload.workload import EARLIEST, RETRY_S, Scene, decoded, fetch, list_offset, unexpected
 
 REJOIN = (
@@ -97,7 +98,7 @@ class Member:
         names = bytes(synced.assignment).decode().split()
         return [tp for tp in self.tps if str(tp) in names]
 
-    def _join_request(self) -> Call:
+    def _join_request(self) -> NodeRequest:
         wanted = call(
             "JoinGroup",
             7,

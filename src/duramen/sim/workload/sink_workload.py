@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from duramen.client.loop.node_client import Call, Script, Steps, call
+from duramen.client.loop.node_client import NodeRequest, call
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.workload.scripts import Script, Steps
 from duramen.sim.workload.workload import LATEST, RETRY_S, Scene, create_topic, decoded, fetch, list_offset, unexpected
 from duramen.wire.batch import build_batch
 
@@ -194,7 +195,7 @@ class Driver:
                 _check_retriable("stage", response)
             yield RETRY_S
 
-    def _stage_request(self, batch_id: int, partition: int, values: list[bytes]) -> Call:
+    def _stage_request(self, batch_id: int, partition: int, values: list[bytes]) -> NodeRequest:
         random, now = self.scene.random, self.scene.clock.wall_ms()
         cut = random.randint(0, len(values))
         data = b"".join(
@@ -216,7 +217,7 @@ class Driver:
         wanted.request.topics.append(kinds.StageTopic(name=self.sunk.topic, partitions=[piece]))
         return wanted
 
-    def _commit(self, batch_id: int, handles: list[int], epoch: int | None = None) -> Call:
+    def _commit(self, batch_id: int, handles: list[int], epoch: int | None = None) -> NodeRequest:
         return call(
             "CommitStaged", 0, sink_id=self.sink_id, epoch=self.epoch if epoch is None else epoch, batch_id=batch_id,
             handles=handles, metadata=b"%d" % batch_id, timeout_ms=5000,

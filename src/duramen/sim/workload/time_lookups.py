@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from duramen.client.loop.node_client import Script
 from duramen.model import TopicPartition
 from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.workload.scripts import Script
 from duramen.sim.workload.workload import EARLIEST, LATEST, Scene, list_offset, read_records
 
 LOOK_UPS = 3

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from duramen.client.loop.node_client import Call, Script, Steps, call
+from duramen.client.loop.node_client import NodeRequest, call
 from duramen.errors import ErrorCode
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.ports import Clock
 from duramen.sim.check.coverage import Coverage
 from duramen.sim.check.invariants import InvariantViolated, Ledger
+from duramen.sim.workload.scripts import Script, Steps
 from duramen.sim.workload.timestamp_faults import Stamps
 from duramen.wire.batch import (
     HEADER_SIZE,
@@ -212,7 +213,7 @@ class Producer:
     def _tell_acknowledged(self, offset: int, value: bytes, asked: int) -> None:
         self.scene.ledger.acknowledged(self.tp, offset, value, asked)
 
-    def _request(self, batch: bytes) -> Call:
+    def _request(self, batch: bytes) -> NodeRequest:
         random = self.scene.random
         if len(self.waiting) > 1 and self.scene.is_stable(self.tp) and random.random() < DAMAGED_ON_THE_WAY:
             # The broker must refuse it, and with it whatever is behind, until it is sent again. (One that has lost the
@@ -276,7 +277,7 @@ class Producer:
 # -- reading
 
 
-def fetch(tp: TopicPartition, offset: int, *, epoch: int = -1, wait_ms: int = 0, max_bytes: int = 65536) -> Call:
+def fetch(tp: TopicPartition, offset: int, *, epoch: int = -1, wait_ms: int = 0, max_bytes: int = 65536) -> NodeRequest:
     """A Fetch of one partition without a session. epoch: of the record before `offset`, so that loss shows."""
     wanted = call("Fetch", 12, max_wait_ms=wait_ms, min_bytes=1, max_bytes=max_bytes, isolation_level=0)
     kinds = wanted.api.request
@@ -324,7 +325,7 @@ def decoded(tp: TopicPartition, data: Any, offset: int) -> Iterator[tuple[int, i
         yield record.offset, header.leader_epoch, bytes(record.value or b"")
 
 
-def offsets_request(tp: TopicPartition, timestamp: int) -> Call:
+def offsets_request(tp: TopicPartition, timestamp: int) -> NodeRequest:
     """A ListOffsets of one partition."""
     wanted = call("ListOffsets", 7, replica_id=-1, isolation_level=0)
     kinds = wanted.api.request

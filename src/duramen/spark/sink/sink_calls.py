@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from duramen.client.blocking.connection_pool import may_help
 from duramen.client.blocking.deadline import Deadline
-from duramen.client.protocol.routes import SINK, Coordinator, Route
+from duramen.client.protocol.routes import SINK, CoordinatorKey, Route
 from duramen.errors import DeadlineError, ErrorCode, KafkaError
 from duramen.model import NO_TOPIC_ID
 from duramen.wire.messages import API
@@ -207,7 +207,7 @@ class SinkCalls:
         return response
 
     def _ask(self, key: int, request: Any, code_of: Callable[[Any], int], wait_s: float) -> Any:
-        route = Coordinator(self._sink_id, SINK)
+        route = CoordinatorKey(self._sink_id, SINK)
         return self._cluster.call(route, key, request, code_of=code_of, timeout_s=self._timeout_s, wait_s=wait_s)
 
     def _refusal(self, answer: Any, what: str) -> KafkaError:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from duramen.client import EARLIEST, LATEST, Cluster
-from duramen.client.protocol.segments import DESCRIBE_SEGMENTS, DescribedPartition, DescribedSegment, describe_segments
+from duramen.client.blocking.segment_plans import describe_segments
+from duramen.client.protocol.segments import DESCRIBE_SEGMENTS, DescribedPartition, DescribedSegment
 from duramen.errors import ConfigError, DeadlineError, KafkaError, NetworkError
 from duramen.model import TopicPartition
 from duramen.spark.options.positions import Positions

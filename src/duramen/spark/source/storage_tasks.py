@@ -11,7 +11,7 @@ import numpy as np
 
 from duramen.client import READ_COMMITTED, Cluster
 from duramen.client.blocking.sealed_segments import SealedReader
-from duramen.client.protocol.segments import extend_leases
+from duramen.client.blocking.segment_plans import extend_leases
 from duramen.errors import CorruptLogError, DuramenError, SegmentGoneError, StorageError, UnreachableStorageError
 from duramen.spark.codec.decode import Decoder
 from duramen.spark.codec.decode.batches import read_headers

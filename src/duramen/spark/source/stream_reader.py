@@ -23,7 +23,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from duramen.client import LATEST, Cluster
-from duramen.client.protocol.segments import HeldLease, release_leases
+from duramen.client.blocking.segment_plans import release_leases
+from duramen.client.protocol.segments import HeldLease
 from duramen.errors import ConfigError, DeadlineError, KafkaError, NetworkError, TopicReplacedError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.spark.codec.schema import arrow_schema

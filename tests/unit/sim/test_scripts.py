@@ -5,8 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from duramen.client.loop.node_client import CALL_TIMEOUT_S, Actor, Client, Script, call
+from duramen.client.loop.node_client import CALL_TIMEOUT_S, NodeClient, call
 from duramen.ports import Transport
+from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.world.loop import Loop, Process, SimClock
 from duramen.sim.world.network import SimNetwork, SimPort
 from duramen.wire.frame import encode_response, parse_request, parse_request_header
@@ -49,13 +50,13 @@ class FakeBroker:
                 )
 
 
-def world(seed: int, patience: int = 1000) -> tuple[Loop, SimClock, Client, FakeBroker]:
+def world(seed: int, patience: int = 1000) -> tuple[Loop, SimClock, NodeClient, FakeBroker]:
     loop = Loop(Random(seed))
     network = SimNetwork(loop, Random(seed))
     broker = FakeBroker(SimPort(network, Process("server")), patience)
     people = Process("clients")
     clock = SimClock(loop, people, 0)
-    return loop, clock, Client(SimPort(network, people), clock, "h", 9092, "c"), broker
+    return loop, clock, NodeClient(SimPort(network, people), clock, "h", 9092, "c"), broker
 
 
 def metadata(version: int = 12) -> Any:
@@ -111,7 +112,7 @@ def test_no_server_is_a_loss_too() -> None:
     loop = Loop(Random(1))
     people = Process("clients")
     clock = SimClock(loop, people, 0)
-    client = Client(SimPort(SimNetwork(loop, Random(1)), people), clock, "h", 9092, "c")
+    client = NodeClient(SimPort(SimNetwork(loop, Random(1)), people), clock, "h", 9092, "c")
     answers: list[Any] = []
     client.send(metadata(), answers.append)
     loop.run(lambda: bool(answers), 1.0)
