@@ -109,8 +109,8 @@ def test_a_node_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None
 # Looks every five seconds, and tells after ten, otherwise. Its first argument: after how many it tells here.
 FOLLOW = """
 import sys
-import duramen.cli.consume
-import duramen.cli.patience
+import duramen.cli.commands.consume
+import duramen.cli.shared.retry
 from duramen.cli.main import main
 
 duramen.cli.commands.consume.LOOK_SECONDS = 0.3
@@ -179,7 +179,7 @@ def test_a_follower_outlives_a_node_that_goes_behind_a_batch(tmp_path: Path, mon
 # As if the node had fallen silent behind the look at where the records are.
 CONSUME = """
 import sys
-import duramen.cli.consume
+import duramen.cli.commands.consume
 from confluent_kafka import TopicPartition
 from duramen.cli.main import main
 

@@ -66,7 +66,8 @@ def test_a_driver_that_hangs_up_while_a_stream_is_planned_is_not_told_by_traceba
 
 def test_what_else_goes_wrong_there_is_told() -> None:
     ask = (
-        "import sys, types; from importlib.machinery import ModuleSpec; from duramen.spark import planner_process;"
+        "import sys, types; from importlib.machinery import ModuleSpec;"
+        "from duramen.spark.source import planner_process;"
         "sys.modules['__main__'].__spec__ = ModuleSpec(planner_process.RUNNER, None);"
         "planner_process.end_quietly_when_hung_up(); raise {}('why')"
     )

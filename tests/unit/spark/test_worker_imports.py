@@ -11,8 +11,8 @@ READ = """
 import sys
 import pyarrow as pa
 import pyspark_duramen
-from duramen.spark.decode import Decoder, Wanted
-from duramen.spark.typed_values import TypedValues
+from duramen.spark.codec.decode import Decoder, Wanted
+from duramen.spark.codec.typed_values import TypedValues
 from duramen.wire.batch import build_batch
 
 columns = {
