@@ -20,7 +20,7 @@ import duramen
 SOURCES = Path(duramen.__file__).parent
 PACKAGES = ("storage", "partition", "embedded", "cli", "server")
 IMPLEMENTATION = "storage/files/os_disk.py"
-"""The port's own side of the operating system; `tests/unit/storage/test_disk.py` has its errors."""
+"""The port's own side of the operating system; `tests/unit/storage/files/test_os_disk.py` has its errors."""
 
 DISK_METHODS = frozenset(
     {"open", "exists", "list_directory", "make_directories", "rename", "remove", "sync_directory", "preallocate"}

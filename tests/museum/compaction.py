@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.museum.exhibit import Replaced, exhibit, promise
-from tests.unit.storage.test_cleaner import HOUR, TOPIC_ID, Bench
+from tests.unit.storage.compaction.test_cleaner import HOUR, TOPIC_ID, Bench
 
 from duramen.storage.compaction import key_map
 from duramen.storage.compaction.segment_rewrite import Copy, Rules

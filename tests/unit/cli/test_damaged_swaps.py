@@ -11,7 +11,7 @@ import click
 import pytest
 from tests.unit.cli.repair_world import cut_short, findings, scribble
 from tests.unit.cli.test_lost_directories import repaired
-from tests.unit.storage.test_cleaner import Bench, Compacted
+from tests.unit.storage.compaction.test_cleaner import Bench, Compacted
 
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import survey_directory

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from tests.unit.storage.test_overlaps import NOW, after, begun, checkpoint, commit, run_all, start
+from tests.unit.storage.directory.test_log_directory_overlaps import (
+    NOW,
+    after,
+    begun,
+    checkpoint,
+    commit,
+    run_all,
+    start,
+)
 from tests.worlds.stored_batches import stored_batches
 
 from duramen.sim.world.disk import Call

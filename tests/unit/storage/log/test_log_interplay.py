@@ -6,9 +6,18 @@ import errno
 from pathlib import Path
 
 import pytest
-from tests.unit.storage.test_bounded_start import FIRST, LOG0, checkpoint, commit, filled, more, read_all, start
-from tests.unit.storage.test_cleaner import NOW
-from tests.unit.storage.test_cleaner import Bench as Compaction
+from tests.unit.storage.compaction.test_cleaner import NOW
+from tests.unit.storage.compaction.test_cleaner import Bench as Compaction
+from tests.unit.storage.recovery.test_startup_bounded import (
+    FIRST,
+    LOG0,
+    checkpoint,
+    commit,
+    filled,
+    more,
+    read_all,
+    start,
+)
 from tests.worlds.log_bench import TOPIC_ID, TP, Bench, cold
 
 from duramen.errors import CorruptLogError

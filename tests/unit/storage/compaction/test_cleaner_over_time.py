@@ -6,7 +6,7 @@ import errno
 from random import Random
 
 import pytest
-from tests.unit.storage.test_cleaner import HOUR, NOW, TOPIC_ID, TP, Bench, Compacted
+from tests.unit.storage.compaction.test_cleaner import HOUR, NOW, TOPIC_ID, TP, Bench, Compacted
 from tests.worlds.broker_world import claiming
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.storage.test_cleaner import HOUR, NOW, Bench
+from tests.unit.storage.compaction.test_cleaner import HOUR, NOW, Bench
 
 
 @pytest.fixture

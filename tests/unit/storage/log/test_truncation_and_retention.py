@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.storage.test_cuts_beside_jobs import put as put_of
-from tests.unit.storage.test_overlaps import NOW, after, begun, checkpoint, commit, put, run_all, sync
+from tests.unit.storage.directory.test_log_directory_overlaps import (
+    NOW,
+    after,
+    begun,
+    checkpoint,
+    commit,
+    put,
+    run_all,
+    sync,
+)
+from tests.unit.storage.log.test_truncation_beside_jobs import put as put_of
 
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.directory.log_directory import LogDirectory

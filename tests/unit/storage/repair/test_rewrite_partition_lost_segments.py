@@ -6,7 +6,7 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from tests.unit.storage.test_cleaner import NOW, TOPIC_ID, TP, Bench, Entropy
+from tests.unit.storage.compaction.test_cleaner import NOW, TOPIC_ID, TP, Bench, Entropy
 from tests.worlds.storage_workload import commit, fill, forget_lists, one_log, start
 
 from duramen.cli.log.findings import Finding

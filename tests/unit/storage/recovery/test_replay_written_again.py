@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from tests.unit.storage.test_bounded_start import LOG0, again, filled, more, start, whole
+from tests.unit.storage.recovery.test_startup_bounded import LOG0, again, filled, more, start, whole
 
 from duramen.sim.world.disk import Call, CrashDisk, NodeDied
 from duramen.wire.batch import build_batch

@@ -7,7 +7,7 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from tests.unit.storage.test_bounded_start import (
+from tests.unit.storage.recovery.test_startup_bounded import (
     CONFIG,
     FIRST,
     SETTINGS,
