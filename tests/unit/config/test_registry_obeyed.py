@@ -53,6 +53,6 @@ def test_broker_setting_is_obeyed(setting: Setting) -> None:
 
 @pytest.mark.parametrize("name", sorted(RESOLVED))
 def test_resolved_settings_have_a_test(name: str) -> None:
-    tests = (Path(__file__).parent / "test_broker_config.py").read_text()
+    tests = (Path(__file__).parent / "test_broker.py").read_text()
     assert f"def {RESOLVED[name]}(" in tests
     assert name in tests
