@@ -28,7 +28,7 @@ LONG = tuple(
         "unit/pipelines/test_upkeep",
         "scenarios/test_power_cut_storage",
         "scenarios/test_kafka_directories",
-        "unit/cli/test_commands",
+        "unit/cli/test_main_commands",
     )
 )
 """Files that take longest on four processes, and the longest of the unit tests: none of them is to be the last."""
