@@ -67,7 +67,7 @@ conformance-kafka-programs: $(VENV)/dev.stamp ## Kafka Streams, Connect and Mirr
 
 .PHONY: hostile
 hostile: $(VENV)/dev.stamp ## 200,000 absurd and mutilated requests of every API
-	DURAMEN_HOSTILE_REQUESTS=200000 DURAMEN_HOSTILE_SEED=$${SEED:-$$$$} $(BIN)/python -m pytest -q -s tests/unit/server/test_hostile_requests.py
+	DURAMEN_HOSTILE_REQUESTS=200000 DURAMEN_HOSTILE_SEED=$${SEED:-$$$$} $(BIN)/python -m pytest -q -s tests/unit/server/test_dispatch_hostile_requests.py
 
 .PHONY: clean
 clean: ## remove environment, caches and the demo's data

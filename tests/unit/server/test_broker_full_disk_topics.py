@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.server.test_full_disk import FULL, KAFKA_STORAGE_ERROR, create, fill, offsets
-from tests.unit.server.test_made_anew import delete_topic
+from tests.unit.server.test_broker_full_disk import FULL, KAFKA_STORAGE_ERROR, create, fill, offsets
+from tests.unit.server.test_broker_recreated_topics import delete_topic
 from tests.worlds.broker_world import InProcess
 
 from duramen.errors import ErrorCode, KafkaError

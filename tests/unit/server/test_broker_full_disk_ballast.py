@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, all_offsets, create, events
-from tests.unit.server.test_made_anew import delete_topic
+from tests.unit.server.test_broker_full_disk import KAFKA_STORAGE_ERROR, all_offsets, create, events
+from tests.unit.server.test_broker_recreated_topics import delete_topic
 from tests.worlds.broker_world import InProcess, Line
 
 from duramen.errors import ErrorCode

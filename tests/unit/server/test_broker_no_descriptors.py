@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 
 import pytest
-from tests.unit.server.test_full_disk import KAFKA_STORAGE_ERROR, all_offsets, create, events
-from tests.unit.server.test_made_anew import delete_topic
-from tests.unit.server.test_metadata_snapshots import restarted
+from tests.unit.server.test_broker_full_disk import KAFKA_STORAGE_ERROR, all_offsets, create, events
+from tests.unit.server.test_broker_metadata_snapshots import restarted
+from tests.unit.server.test_broker_recreated_topics import delete_topic
 from tests.worlds.broker_world import InProcess
 
 from duramen.sim.world.disk import Call

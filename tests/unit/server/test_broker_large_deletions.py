@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.unit.server.test_full_disk import create, events
-from tests.unit.server.test_made_anew import delete_topic
+from tests.unit.server.test_broker_full_disk import create, events
+from tests.unit.server.test_broker_recreated_topics import delete_topic
 from tests.worlds.broker_world import InProcess
 
 from duramen.model import TopicPartition

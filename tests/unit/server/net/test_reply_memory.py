@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 import pytest
-from tests.unit.server.test_connections import Server, Wire, frames, payload
+from tests.unit.server.net.test_connection import Server, Wire, frames, payload
 from tests.worlds.broker_world import InProcess, SlowLine
 
 from duramen.ports import Part
