@@ -17,7 +17,7 @@ from duramen.spark.options.options import BATCH, OPTIONS, STREAM, parse
 from duramen.spark.source.settings import settings
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
-PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
+PAGE = Path(__file__).parents[4] / "docs" / "spark.md"
 
 # The tables of Spark 4's "Structured Streaming + Kafka Integration Guide", source side: a valid text for each name.
 DOCUMENTED: dict[str, tuple[str, Any]] = {
