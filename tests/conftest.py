@@ -25,7 +25,7 @@ LONG = tuple(
         "simulation/test_seeds",
         "spark/test_source_cluster",
         "crash/test_crash_states",
-        "unit/pipelines/test_upkeep",
+        "unit/pipelines/tables/test_store_upkeep",
         "scenarios/test_power_cut_storage",
         "scenarios/test_kafka_directories",
         "unit/cli/test_main_commands",

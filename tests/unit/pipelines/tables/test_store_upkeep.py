@@ -72,7 +72,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_store, "VERSIONS_READABLE", 5)
     monkeypatch.setattr(stores, "CHANGES_JOINED", 4)
     for module in (atomic_files, delta_store, parquet_store):
-        monkeypatch.setattr(module, "sync", lambda _path: None)  # test_stores.py looks at what is synced
+        monkeypatch.setattr(module, "sync", lambda _path: None)  # test_store.py looks at what is synced
 
 
 def check(table: Table) -> None:
