@@ -34,7 +34,7 @@ test: $(VENV)/dev.stamp $(VENV)/tests.stamp ## all tests, on 2 cores in 10 minut
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 # Every test process reads all tests; the first look at one rewrites its asserts, three times as long as all else of it.
-$(VENV)/tests.stamp: $(VENV)/dev.stamp $(wildcard tests/*.py tests/*/*.py tests/*/*/*.py)
+$(VENV)/tests.stamp: $(VENV)/dev.stamp $(wildcard tests/*.py tests/*/*.py tests/*/*/*.py tests/*/*/*/*.py)
 	@echo "compiling the tests ..."
 	@for part in tests/unit 'tests --ignore=tests/unit'; do \
 		PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider $$part >/dev/null & done; wait
