@@ -30,7 +30,7 @@ from duramen.pipelines.run.queries import (
     reason,
     rest,
 )
-from duramen.pipelines.run.unpublished import take_back
+from duramen.pipelines.run.unpublished_swap import take_back
 from duramen.swaps import SwapConflictError
 
 __all__ = ["Mark", "QueryFailedError", "Runner", "Say", "nowhere", "reason"]

@@ -184,7 +184,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     write = folders.write_json
     monkeypatch.setattr("duramen.pipelines.run.reprocess.SwapLog", Log)
     monkeypatch.setattr("duramen.pipelines.run.reprocess.Node", Asked)
-    monkeypatch.setattr("duramen.pipelines.run.unpublished.Node", Asked)
+    monkeypatch.setattr("duramen.pipelines.run.unpublished_swap.Node", Asked)
     monkeypatch.setattr(folders, "write_json", lambda *given: worlds[-1].failing(write)(*given))
 
     def made() -> World:

@@ -199,7 +199,7 @@ def test_a_run_goes_back_where_its_swap_never_came_about(
     def refused(topic: str, cuts: Sequence[Cut]) -> None:
         raise SwapConflictError("another pipeline's came first")
 
-    monkeypatch.setattr("duramen.pipelines.run.unpublished.Node", Asked)
+    monkeypatch.setattr("duramen.pipelines.run.unpublished_swap.Node", Asked)
     monkeypatch.setattr(runner, "publish", refused)
     with _Loop(runner, Terms(None, False, "1 second", False, None), lambda _: None, said.append) as loop:
         if end == 3:
