@@ -20,8 +20,9 @@ from demo.node import Node
 from demo.proof import Finding, finding
 from demo.writer import Writer
 from duramen.pipelines.model.folders import StepFolder
+from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables.delta_store import DeltaStore
-from duramen.pipelines.tables.store import Shape, Store
+from duramen.pipelines.tables.store import Store
 
 SOUND = '    landed = flights.where("arr_delay IS NOT NULL")\n'
 BUG = '    landed = flights.fillna(0, ["arr_delay"])  # a flight that never landed was on time\n'
@@ -98,7 +99,7 @@ class Tables:
         """A table as any reader opens it: the pointer first, then its current version."""
         folder = StepFolder(self.folder / "tables", step)
         place = folder.version(version or folder.current().version)
-        return DeltaStore.reopen(place.table, Shape(KEYS[step], guarded=step == "aircraft"))
+        return DeltaStore.reopen(place.table, TableShape(KEYS[step], guarded=step == "aircraft"))
 
     def end(self) -> None:
         """Leave no process behind."""

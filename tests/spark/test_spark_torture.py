@@ -19,9 +19,9 @@ from tests.worlds.served_node import Served, only_duramen
 
 from duramen.client import Cluster
 from duramen.model import TopicPartition
-from duramen.pipelines.model.declaration import STORES
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.run.connector import DuramenConnector
+from duramen.pipelines.run.stores import STORES
 from duramen.wire.batch import build_batch
 
 EACH = arrow_judge.FILL

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from duramen.pipelines.model.offsets import Offsets
-from duramen.pipelines.tables.store import Shape, Store
+from duramen.pipelines.model.table_shape import TableShape
+from duramen.pipelines.tables.store import Store
 
 SCHEMA = pa.schema([("tail", pa.string()), ("leg", pa.int32()), ("miles", pa.int64()), ("seen", pa.int64())])
 ROWS = pa.schema(
@@ -40,7 +41,7 @@ class History:
     def __init__(self, seed: int, versioned: bool) -> None:
         self.choose = random.Random(seed)
         self.keys = ("tail", "leg") if seed % 3 == 0 else ("tail",)
-        self.shape = Shape(self.keys, "seen" if versioned else None)
+        self.shape = TableShape(self.keys, "seen" if versioned else None)
         partitions = self.choose.randint(1, 4)
         self.log: list[list[Row]] = [[] for _ in range(partitions)]
         for _ in range(self.choose.randint(1, 60)):

@@ -4,16 +4,15 @@ topics that were deleted, groups of which nothing is left."""
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from duramen.machines.contract import LogRecord, Outcome
 from duramen.machines.group import offsets, rebalance, records
-from duramen.machines.group.state import GroupState
+from duramen.machines.group.ages import Ages
+from duramen.machines.group.commands import CommittedOffset
+from duramen.machines.group.settings import GroupSettings
+from duramen.machines.group.state import Group, GroupState
 from duramen.model import NO_TOPIC_ID, TopicId
-
-if TYPE_CHECKING:
-    from duramen.machines.group.commands import CommittedOffset
-    from duramen.machines.group.machine import GroupMachine
 
 SLICE_RECORDS: Final = 500
 SLICE_BYTES: Final = 256 << 10
@@ -22,6 +21,16 @@ SLICE_POSITIONS: Final = 5_000
 """Offsets that one decision looks at; a group is looked at as a whole."""
 RETRY_MS: Final = 1000
 """How long tombstones wait after the log refused them."""
+
+
+class SweptGroups(Protocol):
+    """What a sweep reads of the machine whose groups it goes through."""
+
+    settings: GroupSettings
+    stored: dict[str, records.StoredGroup]
+    offsets: offsets.OffsetTable
+    groups: dict[str, Group]
+    ages: Ages
 
 
 class Sweep:
@@ -45,7 +54,7 @@ class Sweep:
         self._left = None
         out.timers.append((rebalance.EXPIRY, now + RETRY_MS))
 
-    def step(self, machine: GroupMachine, now: int, out: Outcome) -> bool:
+    def step(self, machine: SweptGroups, now: int, out: Outcome) -> bool:
         """The next slice; the timer brings another one, and the next sweep. Whether tombstones are written."""
         if self._left is None:
             self._left = deque(machine.groups)
@@ -67,7 +76,7 @@ class Sweep:
             self._tickets.clear()
         return bool(found.records)
 
-    def _look_at(self, machine: GroupMachine, group_id: str, now: int, found: _Slice) -> bool:
+    def _look_at(self, machine: SweptGroups, group_id: str, now: int, found: _Slice) -> bool:
         """False where the slice was full before the group's end."""
         group = machine.groups.get(group_id)
         if group is None:

@@ -21,19 +21,18 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from duramen.errors import ConfigError
-from duramen.pipelines.tables.delta_store import DeltaStore
-from duramen.pipelines.tables.parquet_store import ParquetStore
-from duramen.pipelines.tables.store import Shape, Store
+from duramen.pipelines.model.table_shape import TableShape
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_RETENTION = timedelta(days=7)
 """As Delta's own."""
 RETENTION_MIN = timedelta(minutes=1)
 """Whoever reads a table needs its files for as long."""
-STORES: Mapping[str, type[Store]] = {"delta": DeltaStore, "parquet": ParquetStore}
+STORES: Final = ("delta", "parquet")
+"""The kinds of tables by name; `run/stores.py` has a class for each."""
 
 _F = TypeVar("_F", bound=Callable[..., object])
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -89,7 +88,7 @@ class TableStep(Step):
     aggregate: the function sums up, so a row comes from many records and is sent again whenever it changes.
     """
 
-    shape: Shape = field(default_factory=Shape)
+    shape: TableShape = field(default_factory=TableShape)
     store: str = "delta"
 
     @property
@@ -101,12 +100,6 @@ class TableStep(Step):
         """What the step's versions tell of how they were made, for whoever reads them when the code is another."""
         keys, version, guarded = self.shape
         return {"store": self.store, "keys": list(keys), "version": version, "guarded": guarded}
-
-    def opened(self, table: Path, about: Mapping[str, Any]) -> Store:
-        """A version's table, as it was made. about: what its folder tells. ConfigError when there is none."""
-        form = about.get("table") or self.form
-        shape = Shape(tuple(form["keys"]), form["version"], form["guarded"])
-        return STORES[form["store"]].reopen(table, shape)
 
 
 @dataclass(frozen=True)
@@ -163,12 +156,12 @@ class Pipeline:
             raise ConfigError("a table has keys; without any it is a history")
         if aggregate and version:
             raise ConfigError("an aggregate is its own latest state: it has no version column")
-        shape = Shape(tuple(keys), version, guarded=not aggregate)
+        shape = TableShape(tuple(keys), version, guarded=not aggregate)
         return self._register(lambda name, f: TableStep(name, source, f, shape, _known(store)))
 
     def history(self, source: Topic, *, store: str = "delta") -> Callable[[_F], _F]:
         """Every row, appended."""
-        return self._register(lambda name, f: TableStep(name, source, f, Shape(), _known(store)))
+        return self._register(lambda name, f: TableStep(name, source, f, TableShape(), _known(store)))
 
     def stream(self, source: Topic, *, to: str, key: str | None = None) -> Callable[[_F], _F]:
         """Records of another topic."""

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from duramen.errors import ConfigError, DeadlineError, DuramenError, KafkaError, NetworkError
-from duramen.pipelines.model.declaration import STORES, EffectStep, Pipeline, Step, StreamStep, TableStep, Topic
+from duramen.pipelines.model.declaration import EffectStep, Pipeline, Step, StreamStep, TableStep, Topic
 from duramen.pipelines.model.folders import (
     StepFolder,
     VersionFolder,
@@ -44,6 +44,7 @@ from duramen.pipelines.model.swap_chain import Reading, readings
 from duramen.pipelines.run.cluster import UnreachableError
 from duramen.pipelines.run.columns import decode, encode, traced
 from duramen.pipelines.run.connector import Connector, cuts_of
+from duramen.pipelines.run.stores import STORES
 from duramen.pipelines.tables.changelog import TRACE, cause_of, refuse_held_back
 from duramen.pipelines.tables.store import Commit, Store
 from duramen.swaps import Cut

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from duramen.errors import ConfigError
 from duramen.pipelines.model.declaration import Pipeline, TableStep
 from duramen.pipelines.model.folders import StepFolder
+from duramen.pipelines.run.stores import open_version
 from duramen.pipelines.tables.store import Store
 
 
@@ -22,7 +23,7 @@ def open_table(pipeline: Pipeline, table: str, version: str | None = None) -> St
     place = folder.version(version or folder.current().version)
     if not place.table.is_dir():
         raise ConfigError(f"{table} {place.name} holds nothing yet: `duramen spark run` fills it")
-    return step.opened(place.table, place.about() or {})
+    return open_version(step, place.table, place.about() or {})
 
 
 def changes(pipeline: Pipeline, table: str, after: int = -1, version: str | None = None) -> Iterator[pa.Table]:

@@ -21,8 +21,8 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from duramen.pipelines.model.atomic_files import repeating, sync
+from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables.changelog import replaced
-from duramen.pipelines.tables.store import Shape
 
 BYTES_MAX, UNPACKED_MAX, ROWS_MAX = 64 << 20, 256 << 20, 4_000_000
 """Of all files of the table, which are in memory together: their bytes, those before compression, their rows."""
@@ -41,7 +41,7 @@ class _File(NamedTuple):
 
 
 def actions(
-    table: DeltaTable, folder: Path, schema: pa.Schema, changes: pa.Table, shape: Shape, time_ms: int
+    table: DeltaTable, folder: Path, schema: pa.Schema, changes: pa.Table, shape: TableShape, time_ms: int
 ) -> list[Action] | None:
     """What turns the table into the one after `changes`, which has one row per key; the files to add are written.
 
@@ -96,7 +96,7 @@ def _files(table: DeltaTable) -> list[_File] | None:
     return files
 
 
-def _read(folder: Path, files: list[_File], schema: pa.Schema, shape: Shape) -> pa.Table | None:
+def _read(folder: Path, files: list[_File], schema: pa.Schema, shape: TableShape) -> pa.Table | None:
     """All rows. None where they are too many bytes, or files of others have other columns or types.
 
     Topics stay numbers where nothing compares them.
@@ -117,7 +117,7 @@ def _read(folder: Path, files: list[_File], schema: pa.Schema, shape: Shape) -> 
         return pa.concat_tables([*(each.read() for each in found), wanted.empty_table()])
 
 
-def _as_read(schema: pa.Schema, shape: Shape) -> pa.Schema:
+def _as_read(schema: pa.Schema, shape: TableShape) -> pa.Schema:
     if shape.version:
         return schema
     at = schema.get_field_index("_topic")

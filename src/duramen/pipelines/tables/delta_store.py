@@ -23,10 +23,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.model.atomic_files import make_folder, read_json, sync
+from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables import delta_log
 from duramen.pipelines.tables import delta_rewrite as rewrite
 from duramen.pipelines.tables.changelog import order, refuse_far_days
-from duramen.pipelines.tables.store import Commit, Shape, Store, VersionExpiredError, columns, encoded
+from duramen.pipelines.tables.store import Commit, Store, VersionExpiredError, columns, encoded
 
 COMPACT_EVERY = 50  # versions
 REWRITES_MAX = 5
@@ -45,7 +46,7 @@ class DeltaStore(Store):
 
     UNFIT: ClassVar = {**Store.UNFIT, "a duration": pa.types.is_duration, "a time of day": pa.types.is_time}
 
-    def __init__(self, folder: Path, shape: Shape, schema: pa.Schema) -> None:
+    def __init__(self, folder: Path, shape: TableShape, schema: pa.Schema) -> None:
         super().__init__(folder, shape, schema)
         self.path = str(folder / "delta")
         if not DeltaTable.is_deltatable(self.path):
@@ -69,7 +70,7 @@ class DeltaStore(Store):
             raise ConfigError(f"{folder} holds {told}, not {columns(self.schema)}; build it anew: reprocess")
 
     @classmethod
-    def check(cls, shape: Shape, schema: pa.Schema) -> None:
+    def check(cls, shape: TableShape, schema: pa.Schema) -> None:
         """See Store. The library's merge takes a backtick for a delimiter, however it is quoted."""
         super().check(shape, schema)
         if shape.keys and (names := [name for name in schema.names if "`" in name]):

@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.model.atomic_files import make_folder, read_json, sync, write_json, write_parquet
+from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables.changelog import merged
-from duramen.pipelines.tables.store import Commit, Shape, Store, VersionExpiredError, columns, remembered
+from duramen.pipelines.tables.store import Commit, Store, VersionExpiredError, columns, remembered
 
 BUCKETS = 16
 VERSIONS_READABLE = 20
@@ -35,7 +36,7 @@ HISTORY_FILES_MAX = 64  # then they are joined to one
 class ParquetStore(Store):
     """See the module."""
 
-    def __init__(self, folder: Path, shape: Shape, schema: pa.Schema) -> None:
+    def __init__(self, folder: Path, shape: TableShape, schema: pa.Schema) -> None:
         super().__init__(folder, shape, schema)
         manifest = self._manifest()
         if manifest is None:

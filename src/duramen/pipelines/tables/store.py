@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.model.atomic_files import make_folder, read_json, write_json, write_parquet
 from duramen.pipelines.model.offsets import Cause, Offsets
+from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables.changelog import TRACE, alive, conform, fresh, latest, order
 
 SINKS_REMEMBERED = 8
@@ -34,31 +35,6 @@ JOINS_MAX = 2
 """How many files of changes are made at a time."""
 ARCHIVE_COMMITS = 1000
 """Of a file of the archive, about."""
-
-
-class Shape(NamedTuple):
-    """How rows become the table.
-
-    keys: one row per key; none for a history, to which every row is appended.
-    version: the column that orders rows of a key that lie in several partitions.
-    guarded: pass over records that the table contains. Not for aggregates, whose rows come from many records.
-    """
-
-    keys: tuple[str, ...] = ()
-    version: str | None = None
-    guarded: bool = True
-
-    def check(self, schema: pa.Schema) -> None:
-        """ConfigError unless the columns named are there, can be compared, and no other begins with an underscore."""
-        for name in [*self.keys, *([self.version] if self.version else [])]:
-            if name not in schema.names:
-                raise ConfigError(f"there is no column {name} among {', '.join(schema.names)}")
-            if pa.types.is_nested(kind := schema.field(name).type):
-                what = "key" if name in self.keys else "version"
-                raise ConfigError(f"the {what} {name} is a {kind}, which cannot be compared: take a column of it")
-        for name in schema.names:
-            if name.startswith(("_", "#")):
-                raise ConfigError(f"the column {name} begins with {name[0]}: such names are the store's own")
 
 
 class Commit(NamedTuple):
@@ -98,7 +74,7 @@ class Store(ABC):
     }
     """What the files cannot hold, also within other types."""
 
-    def __init__(self, folder: Path, shape: Shape, schema: pa.Schema) -> None:
+    def __init__(self, folder: Path, shape: TableShape, schema: pa.Schema) -> None:
         """schema: the table's own columns, without those of the trace."""
         self.check(shape, schema)
         self.folder = folder
@@ -108,7 +84,7 @@ class Store(ABC):
         self.schema = pa.schema([*(field.with_nullable(True).remove_metadata() for field in schema), *TRACE])
 
     @classmethod
-    def check(cls, shape: Shape, schema: pa.Schema) -> None:
+    def check(cls, shape: TableShape, schema: pa.Schema) -> None:
         """ConfigError unless tables of this kind can have this shape and these columns."""
         shape.check(schema)
         for field in schema:
@@ -120,7 +96,7 @@ class Store(ABC):
                         raise ConfigError(f"the column {field.name} has {what}, which the table cannot hold: cast it")
 
     @classmethod
-    def reopen(cls, folder: Path, shape: Shape) -> Self:
+    def reopen(cls, folder: Path, shape: TableShape) -> Self:
         """The table that is there. ConfigError when there is none."""
         found = cls.stored_schema(folder)
         return cls(folder, shape, pa.schema([field for field in found if field.name not in TRACE.names]))

@@ -19,10 +19,10 @@ from duramen.errors import ConfigError
 from duramen.model import topic_id_text
 from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.offsets import Cause, Offsets
+from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.run.reprocess import Report
 from duramen.pipelines.tables.difference import Difference
 from duramen.pipelines.tables.parquet_store import ParquetStore
-from duramen.pipelines.tables.store import Shape
 
 PIPELINE = """
 from duramen import pipelines
@@ -63,7 +63,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setenv("COLUMNS", "80")
     file = tmp_path / "tour.py"
     file.write_text(PIPELINE)
-    store = ParquetStore(tmp_path / "tables" / "aircraft" / "v1" / "table", Shape(("tail",)), OWN)
+    store = ParquetStore(tmp_path / "tables" / "aircraft" / "v1" / "table", TableShape(("tail",)), OWN)
 
     def row(tail: str, dest: str | None, offset: int) -> dict[str, object]:
         place = {"_topic": "flights", "_partition": 0, "_offset": offset, "_deleted": dest is None}
@@ -84,7 +84,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 def test_a_table_without_a_batch_is_no_error(asked, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     shutil.rmtree(tmp_path / "tables")
-    ParquetStore(tmp_path / "tables" / "aircraft" / "v1" / "table", Shape(("tail",)), OWN)
+    ParquetStore(tmp_path / "tables" / "aircraft" / "v1" / "table", TableShape(("tail",)), OWN)
     assert asked("status")[0] == 0
     code, said = asked("trace", "aircraft", "--record", "flights-0@0")
     assert (code, "aircraft holds nothing yet: `duramen spark run` fills it" in said) == (1, True)
@@ -182,7 +182,7 @@ def test_a_name_that_no_version_can_have_is_refused_as_such(asked) -> None:  # t
 def test_rows_are_found_by_columns_of_any_kind_of_single_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_trace, "Node", Records)
     own = pa.schema([("tail", pa.int64()), ("raw", pa.binary()), ("many", pa.list_(pa.int64()))])
-    store = ParquetStore(tmp_path / "t", Shape(("tail",)), own)
+    store = ParquetStore(tmp_path / "t", TableShape(("tail",)), own)
     trace = {"_topic": "flights", "_partition": 0, "_deleted": False}
     rows = [{"tail": n, "raw": raw, "many": [n], "_offset": n, **trace} for n, raw in enumerate((b"\xff", b"ab"))]
     store.apply(pa.Table.from_pylist(rows, store.schema), "q", 0, Offsets({("flights", 0): 5}))

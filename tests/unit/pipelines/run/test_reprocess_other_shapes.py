@@ -14,13 +14,14 @@ from duramen import pipelines
 from duramen.cli.spark.reprocess import lines
 from duramen.errors import ConfigError
 from duramen.model import topic_id_text
-from duramen.pipelines.model.declaration import STORES, TableStep
+from duramen.pipelines.model.declaration import TableStep
 from duramen.pipelines.model.folders import Current, StepFolder
 from duramen.pipelines.model.function_fingerprint import other_logic
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.swap_chain import Reading
 from duramen.pipelines.run.queries import Plan, Queries
 from duramen.pipelines.run.reprocess import Reprocessing
+from duramen.pipelines.run.stores import STORES
 
 FLIGHTS = pipelines.Topic("flights")
 BEFORE = pa.schema([("tail", pa.string()), ("miles", pa.int64())])

@@ -19,9 +19,10 @@ from deltalake.transaction import AddAction
 from tests.worlds.changelog_histories import SCHEMA, History, by_key, replayed
 
 from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables import delta_rewrite
 from duramen.pipelines.tables.delta_store import DeltaStore
-from duramen.pipelines.tables.store import Commit, Shape
+from duramen.pipelines.tables.store import Commit
 
 PLAIN = pa.schema([("k", pa.string()), ("n", pa.int64())])
 
@@ -41,7 +42,7 @@ def merges(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def opened(folder: Path, keys: tuple[str, ...] = ("k",)) -> DeltaStore:
-    return DeltaStore(folder, Shape(keys), PLAIN)
+    return DeltaStore(folder, TableShape(keys), PLAIN)
 
 
 def put(store: DeltaStore, batch: int, *rows: tuple[str, int], deleted: bool = False) -> Commit:
@@ -247,7 +248,7 @@ def test_columns_of_every_kind_are_as_the_library_writes_them(
     schema = pa.schema([("k", pa.string()), *((name, kind) for name, (kind, _) in kinds.items())])
     tables = []
     for way in ("library", "arrow"):
-        store = DeltaStore(tmp_path / way, Shape(("k",)), schema)
+        store = DeltaStore(tmp_path / way, TableShape(("k",)), schema)
         monkeypatch.setattr(delta_rewrite, "ROWS_MAX", -1 if way == "library" else 100)
         for batch in range(2):
             rows = [

@@ -15,15 +15,16 @@ from deltalake.transaction import AddAction
 
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables import delta_rewrite, delta_store
 from duramen.pipelines.tables.delta_store import DeltaStore
-from duramen.pipelines.tables.store import Commit, Shape
+from duramen.pipelines.tables.store import Commit
 
 PLAIN = pa.schema([("k", pa.string()), ("n", pa.int64())])
 
 
 def opened(folder: Path, keys: tuple[str, ...] = ("k",)) -> DeltaStore:
-    return DeltaStore(folder, Shape(keys), PLAIN)
+    return DeltaStore(folder, TableShape(keys), PLAIN)
 
 
 def put(store: DeltaStore, batch: int, key: str = "same") -> Commit | None:
@@ -174,6 +175,6 @@ def test_a_backtick_in_a_column_is_refused_by_its_name(tmp_path: Path) -> None:
     """The library's merge ended with an error about a delimiter, at the first batch."""
     columns = pa.schema([("k", pa.string()), ("a`b", pa.int64())])
     with pytest.raises(ConfigError, match=r"the column a`b has a backtick.*parquet"):
-        DeltaStore(tmp_path, Shape(("k",)), columns)
+        DeltaStore(tmp_path, TableShape(("k",)), columns)
     assert not list(tmp_path.iterdir())
-    DeltaStore(tmp_path, Shape(), columns)
+    DeltaStore(tmp_path, TableShape(), columns)

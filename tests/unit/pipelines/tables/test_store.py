@@ -16,11 +16,12 @@ from deltalake import DeltaTable
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.model.declaration import DEFAULT_RETENTION
 from duramen.pipelines.model.offsets import Cause, Offsets
+from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables import delta_rewrite, delta_store, parquet_store
 from duramen.pipelines.tables.changelog import TRACE, ChangelogError
 from duramen.pipelines.tables.delta_store import DeltaStore
 from duramen.pipelines.tables.parquet_store import ParquetStore
-from duramen.pipelines.tables.store import Commit, Shape, Store
+from duramen.pipelines.tables.store import Commit, Store
 
 STORES: dict[str, type[Store]] = {"parquet": ParquetStore, "delta": DeltaStore}
 PLAIN = pa.schema([("k", pa.string()), ("n", pa.int64())])
@@ -73,14 +74,14 @@ def test_all_that_a_delta_table_needs_is_on_the_disk(
 ) -> None:
     """Also what the library writes beside the batches: the table's beginning, compactions and checkpoints."""
     monkeypatch.setattr(delta_store, "COMPACT_EVERY", 3)
-    store = DeltaStore(tmp_path, Shape(keys), PLAIN)
+    store = DeltaStore(tmp_path, TableShape(keys), PLAIN)
     for batch in range(5):
         put(store, batch)
         assert unsynced(tmp_path, synced) == []
     assert list((tmp_path / "delta" / "_delta_log").glob("*.checkpoint.parquet"))
     DeltaTable(store.path).optimize.compact()  # by hand
     assert unsynced(tmp_path, synced) != []
-    put(DeltaStore(tmp_path, Shape(keys), PLAIN), 5)
+    put(DeltaStore(tmp_path, TableShape(keys), PLAIN), 5)
     assert unsynced(tmp_path, synced) == []
 
 
@@ -89,7 +90,7 @@ def test_a_batch_that_comes_again_is_told_of_only_when_it_is_on_the_disk(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synced: dict[str, int]
 ) -> None:
     """The driver was killed between the commit and its sync: Spark would note the batch, and a power cut take it."""
-    store = STORES[kind](tmp_path, Shape(("k",)), PLAIN)
+    store = STORES[kind](tmp_path, TableShape(("k",)), PLAIN)
     put(store, 0)
     module = f"duramen.pipelines.{'durable' if kind == 'parquet' else 'delta_store'}.sync"
     before = store.last()
@@ -104,7 +105,7 @@ def test_a_batch_that_comes_again_is_told_of_only_when_it_is_on_the_disk(
         with pytest.raises(KeyboardInterrupt):
             put(store, 1)
     synced.clear()
-    again = STORES[kind](tmp_path, Shape(("k",)), PLAIN)
+    again = STORES[kind](tmp_path, TableShape(("k",)), PLAIN)
     assert put(again, 1) is None
     assert sorted(again.rows()["n"].to_pylist()) == [0, 1]
     if kind == "delta":
@@ -118,7 +119,7 @@ def test_a_checkpoint_has_its_name_only_when_it_is_on_the_disk(
 ) -> None:
     """Delta reads the newest that it finds, and one of which a power cut left a part makes the table unreadable."""
     monkeypatch.setattr(delta_store, "COMPACT_EVERY", 3)
-    store, seen = DeltaStore(tmp_path, Shape(("k",)), PLAIN), []
+    store, seen = DeltaStore(tmp_path, TableShape(("k",)), PLAIN), []
     log = tmp_path / "delta" / "_delta_log"
     real = os.fsync
 
@@ -135,11 +136,11 @@ def test_a_checkpoint_has_its_name_only_when_it_is_on_the_disk(
 
 def test_versions_are_told_right_behind_a_commit_that_a_power_cut_emptied(tmp_path: Path) -> None:
     """Such a commit says nothing, and counts as a version all the same."""
-    store = DeltaStore(tmp_path, Shape(("k",)), PLAIN)
+    store = DeltaStore(tmp_path, TableShape(("k",)), PLAIN)
     for batch in range(4):
         put(store, batch, k="same")
     max((tmp_path / "delta" / "_delta_log").glob("*.json")).write_bytes(b"")
-    again = DeltaStore(tmp_path, Shape(("k",)), PLAIN)
+    again = DeltaStore(tmp_path, TableShape(("k",)), PLAIN)
     put(again, 3, k="same")
     put(again, 4, k="same")
     assert [again.rows(version)["n"].to_pylist() for version in range(5)] == [[n] for n in range(5)]
@@ -149,7 +150,7 @@ def test_a_batch_that_changes_nothing_is_told_of_beside_a_commit_by_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A vacuum commits, too; a merge that finds nothing to do does not."""
-    store = DeltaStore(tmp_path, Shape(("k",)), PLAIN)
+    store = DeltaStore(tmp_path, TableShape(("k",)), PLAIN)
     for batch in range(3):
         put(store, batch, k="same")
     merge = DeltaStore._merge
@@ -168,7 +169,7 @@ def test_a_batch_that_changes_nothing_is_told_of_beside_a_commit_by_hand(
 
 
 def test_the_files_of_a_table_can_be_opened_wherever_it_is(tmp_path: Path) -> None:
-    store = DeltaStore(tmp_path / "a folder, 100% ours", Shape(("k",)), PLAIN)
+    store = DeltaStore(tmp_path / "a folder, 100% ours", TableShape(("k",)), PLAIN)
     put(store, 0)
     assert all(Path(file).exists() for file in store.files())
 
@@ -181,7 +182,7 @@ def test_the_history_of_a_delta_table_is_kept_for_longer_than_a_month(
     monkeypatch.setattr(delta_store, "COMPACT_EVERY", 10)
     if not told:
         DeltaTable.create(str(tmp_path / "delta"), pa.schema([*PLAIN, *TRACE]))
-    store = DeltaStore(tmp_path, Shape(()), PLAIN)
+    store = DeltaStore(tmp_path, TableShape(()), PLAIN)
     for batch in range(120):
         put(store, batch)
         if batch == 15:
@@ -198,7 +199,7 @@ def test_a_batch_is_taken_where_a_power_cut_took_what_delta_does_without(
 ) -> None:
     """The name of the last checkpoint, which others write without a sync: Delta lists the log then."""
     monkeypatch.setattr(delta_store, "COMPACT_EVERY", 3)
-    store = DeltaStore(tmp_path, Shape(()), PLAIN)
+    store = DeltaStore(tmp_path, TableShape(()), PLAIN)
     for batch in range(7):
         put(store, batch)
     log = tmp_path / "delta" / "_delta_log"
@@ -207,7 +208,7 @@ def test_a_batch_is_taken_where_a_power_cut_took_what_delta_does_without(
             path.unlink()
     (log / "_last_checkpoint").write_bytes(b"")
     synced.clear()
-    again = DeltaStore(tmp_path, Shape(()), PLAIN)
+    again = DeltaStore(tmp_path, TableShape(()), PLAIN)
     put(again, 7)
     assert sorted(again.rows()["n"].to_pylist()) == list(range(8))
     assert not [name for name in unsynced(tmp_path, synced) if name.endswith(".json")]
@@ -216,10 +217,10 @@ def test_a_batch_is_taken_where_a_power_cut_took_what_delta_does_without(
 @pytest.mark.parametrize("kind", STORES)
 def test_a_column_of_another_type_is_refused_before_anything_is_cast(kind: str, tmp_path: Path) -> None:
     """The topic's schema is no part of the function's text, so nothing else sees that it was changed."""
-    put(STORES[kind](tmp_path, Shape(("k",)), PLAIN), 0)
+    put(STORES[kind](tmp_path, TableShape(("k",)), PLAIN), 0)
     wider = pa.schema([("k", pa.string()), ("n", pa.float64())])
     with pytest.raises(ConfigError, match=r"n int64, .* not k string, n double"):
-        put(STORES[kind](tmp_path, Shape(("k",)), wider), 1, n=2.7)
+        put(STORES[kind](tmp_path, TableShape(("k",)), wider), 1, n=2.7)
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -228,7 +229,7 @@ def test_a_column_of_another_type_is_refused_before_anything_is_cast(kind: str, 
 def test_zero_is_one_key(kind: str, batches: list[float], together: bool, tmp_path: Path) -> None:
     """It has two signs. One store kept two rows, the other could not merge them."""
     schema = pa.schema([("k", pa.float64()), ("n", pa.int64())])
-    store = STORES[kind](tmp_path, Shape(("k",)), schema)
+    store = STORES[kind](tmp_path, TableShape(("k",)), schema)
     put(store, 0, k=batches[0])
     if not together:
         put(store, 1, k=batches[1])
@@ -243,7 +244,7 @@ def test_zero_is_one_key(kind: str, batches: list[float], together: bool, tmp_pa
 def test_a_number_that_is_none_is_neither_key_nor_order(kind: str, column: str, tmp_path: Path) -> None:
     """It is before, behind and beside every number: which row was later depended on who compared."""
     schema = pa.schema([("k", pa.float64()), ("v", pa.float64())])
-    store = STORES[kind](tmp_path, Shape(("k",), "v"), schema)
+    store = STORES[kind](tmp_path, TableShape(("k",), "v"), schema)
     row = {"k": 1.0, "v": 1.0, "_topic": "t", "_partition": 3, "_offset": 7, "_deleted": False}
     given = pa.Table.from_pylist([{**row, column: float("nan")}], schema=store.schema)
     with pytest.raises(ChangelogError, match=rf"t-3@7: .*{column} is NaN"):
@@ -254,7 +255,7 @@ def test_a_number_that_is_none_is_neither_key_nor_order(kind: str, column: str, 
 def test_a_trace_goes_by_what_orders_the_table(kind: str, tmp_path: Path) -> None:
     """A row that came late with an older version took no effect; it was called the current one, by which the other was
     superseded."""
-    store = STORES[kind](tmp_path, Shape(("k",), "n"), PLAIN)
+    store = STORES[kind](tmp_path, TableShape(("k",), "n"), PLAIN)
     for batch, n in enumerate([5, 3, None, 8, 6]):
         put(store, batch, k="same", n=n)
     found = [store.superseded(Cause("t", 0, batch), {"k": "same"}) for batch in range(5)]
@@ -264,7 +265,7 @@ def test_a_trace_goes_by_what_orders_the_table(kind: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("kind", STORES)
 def test_text_that_is_none_is_refused_by_its_record(kind: str, tmp_path: Path) -> None:
     """Spark hands on a record's key as it is. Delta took it once, and could not read the table any more."""
-    store = STORES[kind](tmp_path, Shape(("k",)), PLAIN)
+    store = STORES[kind](tmp_path, TableShape(("k",)), PLAIN)
     put(store, 0)
     text = pa.array([b"good", b"\xff\xfe", b"\xfe"], pa.binary()).view(pa.string())
     trace = {"_topic": ["t"] * 3, "_partition": pa.array([0] * 3, pa.int32()), "_offset": [1, 2, 3]}
@@ -283,10 +284,10 @@ def test_text_may_hold_what_ends_a_line_elsewhere(
     """It stands in the statistics of Delta's commits. The commit was taken for torn, and the table took no batch."""
     monkeypatch.setattr(delta_rewrite, "ROWS_MAX", -1)
     schema = pa.schema([("k", pa.string()), ("n", pa.int64()), (f"x{text}", pa.string())])
-    store = DeltaStore(tmp_path, Shape(keys), schema)
+    store = DeltaStore(tmp_path, TableShape(keys), schema)
     for batch in range(3):
         put(store, batch, k=f"{text}{batch}")
-    again = DeltaStore(tmp_path, Shape(keys), schema)
+    again = DeltaStore(tmp_path, TableShape(keys), schema)
     put(again, 3, k="plain")
     assert sorted(again.rows()["k"].to_pylist()) == sorted(["plain", *(f"{text}{batch}" for batch in range(3))])
     assert [commit.version for commit in again.commits()] == [0, 1, 2, 3]
@@ -305,12 +306,12 @@ def test_a_day_that_readers_of_delta_do_not_know_is_refused_by_its_record(
         seen = pa.array(days, pa.int32()).cast(pa.date32())
         return pa.table({"k": ["a", "b", "c"], "seen": seen, **trace, "_deleted": [False] * 3})
 
-    store = DeltaStore(tmp_path / "delta", Shape(keys), schema)
+    store = DeltaStore(tmp_path / "delta", TableShape(keys), schema)
     with pytest.raises(ChangelogError, match="t-0@1: seen is a day outside of the years 1 to 9999"):
         store.apply(given(None, day, 0), "query", 0, Offsets({("t", 0): 3}))
     store.apply(given(-719_162, 2_932_896, None), "query", 0, Offsets({("t", 0): 3}))
     assert store.rows().num_rows == 3
-    ParquetStore(tmp_path / "parquet", Shape(keys), schema).apply(given(None, day, 0), "query", 0, Offsets())
+    ParquetStore(tmp_path / "parquet", TableShape(keys), schema).apply(given(None, day, 0), "query", 0, Offsets())
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -320,7 +321,7 @@ def test_a_row_without_a_record_is_refused(
     lacking: tuple[str, ...], keys: tuple[str, ...], kind: str, tmp_path: Path
 ) -> None:
     """Such as an outer join makes: it was in the table's changes, and not in the table, without a word."""
-    store = STORES[kind](tmp_path, Shape(keys), PLAIN)
+    store = STORES[kind](tmp_path, TableShape(keys), PLAIN)
     for batch in range(2):  # of the first the guard has nothing to pass over
         row = {"k": "x", "n": batch, "_topic": "t", "_partition": 0, "_offset": batch, "_deleted": False}
         given = pa.Table.from_pylist([row, {**row, "k": "y", **dict.fromkeys(lacking)}], schema=store.schema)
@@ -333,14 +334,14 @@ def test_a_row_without_a_record_is_refused(
 def test_a_key_has_a_type_that_can_be_compared() -> None:
     schema = pa.schema([("k", pa.struct([("a", pa.int64())])), ("n", pa.int64())])
     with pytest.raises(ConfigError, match="the key k is a struct"):
-        Shape(("k",)).check(schema)
+        TableShape(("k",)).check(schema)
 
 
 @pytest.mark.parametrize("kind", STORES)
 def test_a_column_that_the_files_cannot_hold_is_named_before_anything_is_written(kind: str, tmp_path: Path) -> None:
     def refused(column: pa.DataType) -> str:
         with pytest.raises(ConfigError) as told:
-            STORES[kind](tmp_path / "t", Shape(("k",)), pa.schema([("k", pa.string()), ("x", column)]))
+            STORES[kind](tmp_path / "t", TableShape(("k",)), pa.schema([("k", pa.string()), ("x", column)]))
         return str(told.value)
 
     assert refused(pa.null()).startswith("the column x is always null")
@@ -350,7 +351,7 @@ def test_a_column_that_the_files_cannot_hold_is_named_before_anything_is_written
         assert refused(pa.struct([("d", pa.duration("us"))])).startswith("the column x has a duration")
         assert refused(pa.time64("us")).startswith("the column x has a time of day")
     assert not list(tmp_path.iterdir())
-    store = ParquetStore(tmp_path / "p", Shape(("k",)), pa.schema([("k", pa.string()), ("x", pa.duration("us"))]))
+    store = ParquetStore(tmp_path / "p", TableShape(("k",)), pa.schema([("k", pa.string()), ("x", pa.duration("us"))]))
     row = {"k": "a", "x": timedelta(days=1), "_topic": "t", "_partition": 0, "_offset": 0, "_deleted": False}
     store.apply(pa.Table.from_pylist([row], schema=store.schema), "query", 0, Offsets({("t", 0): 1}))
     assert store.rows()["x"].to_pylist() == [timedelta(days=1)]
@@ -359,7 +360,7 @@ def test_a_column_that_the_files_cannot_hold_is_named_before_anything_is_written
 @pytest.mark.parametrize("kind", STORES)
 def test_keys_may_be_bytes_that_are_no_text(kind: str, tmp_path: Path) -> None:
     schema = pa.schema([("k", pa.binary()), ("n", pa.int64())])
-    store = STORES[kind](tmp_path, Shape(("k",)), schema)
+    store = STORES[kind](tmp_path, TableShape(("k",)), schema)
     for batch, key in enumerate([b"\xff\xfe", b"\xff", b"\xff\xfe"]):
         put(store, batch, k=key)
     assert {row["k"]: row["n"] for row in store.rows().to_pylist()} == {b"\xff": 1, b"\xff\xfe": 2}
@@ -368,7 +369,7 @@ def test_keys_may_be_bytes_that_are_no_text(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", STORES)
 def test_a_table_without_a_batch_is_a_table(kind: str, tmp_path: Path) -> None:
     """Of an empty topic, or when the run was killed before the first one. `status`, `trace` and `reprocess` open it."""
-    shape = Shape(("k",))
+    shape = TableShape(("k",))
     made = STORES[kind](tmp_path, shape, PLAIN)
     for store in (made, STORES[kind].reopen(tmp_path, shape)):
         assert (store.last(), store.commits(), store.files(), store.rows().num_rows) == (None, [], [], 0)
@@ -381,7 +382,7 @@ def test_a_table_without_a_batch_is_a_table(kind: str, tmp_path: Path) -> None:
 
 def test_a_version_whose_commit_never_came_has_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its manifest may be there by its number; the batch comes again, and may be another one then."""
-    store = ParquetStore(tmp_path, Shape(("k",)), PLAIN)
+    store = ParquetStore(tmp_path, TableShape(("k",)), PLAIN)
     put(store, 0)
     written = parquet_store.write_json
 
@@ -394,7 +395,7 @@ def test_a_version_whose_commit_never_came_has_no_rows(tmp_path: Path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         put(store, 1)
     monkeypatch.undo()
-    again = ParquetStore.reopen(tmp_path, Shape(("k",)))
+    again = ParquetStore.reopen(tmp_path, TableShape(("k",)))
     assert [commit.version for commit in again.commits()] == [0]
     with pytest.raises(ConfigError, match="has no version 1"):
         again.rows(1)
@@ -404,7 +405,7 @@ def test_a_version_whose_commit_never_came_has_no_rows(tmp_path: Path, monkeypat
 
 @pytest.mark.timeout(60)
 def test_a_file_that_is_gone_is_told_and_not_waited_for(tmp_path: Path) -> None:
-    store = ParquetStore(tmp_path, Shape(("k",)), PLAIN)
+    store = ParquetStore(tmp_path, TableShape(("k",)), PLAIN)
     put(store, 0)
     Path(store.files()[0]).unlink()
     with pytest.raises(StorageError, match="names is gone"):
@@ -412,12 +413,12 @@ def test_a_file_that_is_gone_is_told_and_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_delta_table_goes_on_behind_a_vacuum_by_hand(tmp_path: Path) -> None:
-    store = DeltaStore(tmp_path, Shape(("k",)), PLAIN)
+    store = DeltaStore(tmp_path, TableShape(("k",)), PLAIN)
     for batch in range(5):
         put(store, batch, k="same")
     gone = DeltaTable(store.path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     assert len(gone) == 4, "files of older versions stay until then"
-    again = DeltaStore(tmp_path, Shape(("k",)), PLAIN)
+    again = DeltaStore(tmp_path, TableShape(("k",)), PLAIN)
     put(again, 5, k="same")
     assert again.rows()["n"].to_pylist() == [5]
     assert [rows["n"].to_pylist() for rows in again.changes()] == [[batch] for batch in range(6)]
@@ -432,7 +433,7 @@ def test_a_delta_table_goes_on_behind_a_vacuum_by_hand(tmp_path: Path) -> None:
 def test_a_rows_later_records_are_told_beside_moments_that_python_has_not(tmp_path: Path) -> None:
     """`duramen spark trace --record` ended with an error of Python's calendar."""
     at = pa.timestamp("us", "UTC")
-    store = ParquetStore(tmp_path, Shape(("k",)), pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", at)]))
+    store = ParquetStore(tmp_path, TableShape(("k",)), pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", at)]))
     for batch in range(2):
         put(store, batch, k="same", at=pa.scalar(2**62, pa.int64()).cast(at))
     found = store.superseded(Cause("t", 0, 0), {"k": "same"})

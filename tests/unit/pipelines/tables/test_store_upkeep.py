@@ -22,11 +22,12 @@ from duramen import pipelines
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.model import atomic_files
 from duramen.pipelines.model.offsets import Cause, Offsets
+from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables import delta_store, parquet_store
 from duramen.pipelines.tables import store as stores
 from duramen.pipelines.tables.delta_store import DeltaStore
 from duramen.pipelines.tables.parquet_store import ParquetStore
-from duramen.pipelines.tables.store import Commit, Shape, Store, VersionExpiredError
+from duramen.pipelines.tables.store import Commit, Store, VersionExpiredError
 
 STORES: dict[str, type[Store]] = {"parquet": ParquetStore, "delta": DeltaStore}
 PLAIN = pa.schema([("k", pa.string()), ("n", pa.int64())])
@@ -38,7 +39,7 @@ class Table:
 
     def __init__(self, folder: Path, kind: str = "delta", keys: tuple[str, ...] = ("k",)) -> None:
         self.folder = folder
-        self.store = STORES[kind](folder, Shape(keys), PLAIN)
+        self.store = STORES[kind](folder, TableShape(keys), PLAIN)
         self.batches = 0
 
     def put(self, *, count: int = 1, key: str = "same") -> None:
@@ -245,7 +246,7 @@ def test_what_a_killed_writer_left_goes_as_well(tmp_path: Path) -> None:
 def test_files_that_a_restore_by_hand_brought_back_stay(tmp_path: Path) -> None:
     table = Table(tmp_path, keys=())
     table.put(count=4)
-    store = DeltaStore(tmp_path, Shape(()), PLAIN)
+    store = DeltaStore(tmp_path, TableShape(()), PLAIN)
     DeltaTable(store.path).optimize.compact()
     DeltaTable(store.path).restore(4)
     store._checkpoint()
