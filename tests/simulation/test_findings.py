@@ -228,7 +228,7 @@ def test_a_metadata_log_of_several_cold_segments_is_replayed() -> None:
         world.answers(create(name, codes))
         server = world.node.server
         assert isinstance(server, Broker)
-        server.catalog.partition.log.roll()
+        server.controller.partition.log.roll()
         world.loop.run(lambda: False, world.loop.now + 1.0)
     segments = [path for path in world.disk.contents() if "__cluster_metadata-0/" in path and path.endswith(".log")]
     assert len(segments) > 1

@@ -68,14 +68,12 @@ class Broker:
         self.store = SimpleNamespace(
             partitions={}, home=lambda tp: SimpleNamespace(journal=SimpleNamespace(failed=None))
         )
-        self.catalog = SimpleNamespace(
-            on_deleted=[],
-            on_reconfigured=[],
+        self.controller = SimpleNamespace(
             create=self.create,
             new_topic=lambda name: NewTopic(name, b"o" * 16, 4),
             new_uuid=lambda: b"u" * 16,
-            when_open=lambda callback: callback(),
         )
+        self.publisher = SimpleNamespace(on_deleted=[], on_reconfigured=[], when_published=lambda callback: callback())
         self.world = SimpleNamespace(entropy=SimpleNamespace(random_bytes=self.random_bytes))
         self.made = 0
         self.refuse_creation = False

@@ -42,8 +42,9 @@ from duramen.machines.metadata.commands import (
 )
 from duramen.machines.metadata.image import TopicImage
 from duramen.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
-from duramen.partition.metadata.controller import Catalog, silent
+from duramen.partition.metadata.controller import Controller, silent
 from duramen.partition.metadata.offline import offline
+from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.replica.offset_lookup import delete_records, lookup
 from duramen.partition.replica.partition import READ_COMMITTED, Partition
 from duramen.partition.store.settings import cleaner_settings, directory_settings
@@ -119,16 +120,18 @@ class EmbeddedLog:
                 self._store.most_queued = sys.maxsize  # what waits to be decoded is the caller's, who has it in memory
                 self._store.compaction.configure(cleaner_settings(config))
                 self._tell_damage(self._store.open_directory(path, directory_settings(config, None)))
-                self._catalog = Catalog(self._world, self._store, config, config.integer("node.id"), silent)
+                node = config.integer("node.id")
+                self._publisher = MetadataPublisher(self._world, self._store, config, node, silent)
+                self._controller = Controller(self._world, self._store, self._publisher, node, silent)
                 self._store.on_failure = self._directory_failed
-                self._catalog.start()
-                if len(self._catalog.image.brokers) > 1:
+                self._controller.start()
+                if len(self._publisher.image.brokers) > 1:
                     raise StorageError(f"{path} belongs to a cluster of several nodes; use a client of that cluster")
-                if self._catalog.absent and self._catalog.absent.closed:
+                if self._publisher.absent and self._publisher.absent.closed:
                     raise StorageError(f"{path} is one of several log directories of its node; serve them together")
-                own = self._catalog.absent.directory_ids()
+                own = self._publisher.absent.directory_ids()
             answer = self._call(
-                RegisterBroker(config.integer("node.id"), self._catalog.new_uuid(), (), directories=own),
+                RegisterBroker(config.integer("node.id"), self._controller.new_uuid(), (), directories=own),
                 timeout=START_SECONDS,
             )
             if not isinstance(answer, Registered):
@@ -144,8 +147,8 @@ class EmbeddedLog:
 
     def _directory_failed(self, directory: LogDirectory, error: BaseException) -> None:
         """Whoever waits for a change of topics is told at once, as appends are."""
-        if hasattr(self._catalog, "host"):
-            self._catalog.host.fail(StorageError(f"{directory.path}: {error}"))
+        if hasattr(self._controller, "host"):
+            self._controller.host.fail(StorageError(f"{directory.path}: {error}"))
 
     def _tell_damage(self, directory: LogDirectory) -> None:
         """What the start found missing or damaged, and what is found later, goes to Python's log, as to a node's."""
@@ -183,7 +186,7 @@ class EmbeddedLog:
         if partitions is not None and partitions < 1:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {name} cannot have {partitions} partitions")
         known = self._topics.get(name)
-        image = self._catalog.image.topic(name)
+        image = self._publisher.image.topic(name)
         if known is None or image is None or known.topic_id != image.id:
             image = self._made_topic(name, 1 if partitions is None else partitions, given)
             known = self._topics[name] = Topic(self, name, image.id, len(image.partitions))
@@ -196,14 +199,14 @@ class EmbeddedLog:
         made: Answer[tuple[list[TopicCreated] | DuramenError, TopicImage | None]] = Answer()
 
         def answer(created: list[TopicCreated] | DuramenError) -> None:
-            made.give((created, self._catalog.image.topic(name)))
+            made.give((created, self._publisher.image.topic(name)))
 
         def make() -> None:
             self._check()
-            if self._catalog.image.topic(name) is None:
-                self._catalog.create([self._catalog.new_topic(name, partitions, configs)], answer)
+            if self._publisher.image.topic(name) is None:
+                self._controller.create([self._controller.new_topic(name, partitions, configs)], answer)
             else:
-                self._catalog.when_open(partial(answer, []))
+                self._publisher.when_published(partial(answer, []))
 
         self._turn.take(make)
         created, image = made.wait()
@@ -220,7 +223,7 @@ class EmbeddedLog:
     def topics(self) -> list[str]:
         """Names of the topics, sorted; internal ones are left out."""
         self._check()
-        names = list(self._catalog.image.names())  # in one step: others create topics meanwhile
+        names = list(self._publisher.image.names())  # in one step: others create topics meanwhile
         return [name for name in names if name not in INTERNAL_TOPICS]
 
     def delete_topic(self, name: str) -> None:
@@ -267,7 +270,7 @@ class EmbeddedLog:
             self._call(BrokerStopping(self._node_id, self._epoch))
         idle = threading.Event()
         with self._turn:
-            self._catalog.host.close()
+            self._controller.host.close()
             self._store.stop(idle.set)
         idle.wait()
         try:
@@ -299,7 +302,7 @@ class EmbeddedLog:
         """Decide a metadata command and wait until it is durable; errors are raised."""
         decided: Answer[Any] = Answer()
         # Deletions lead to room on a full disk, and the others are a start and a stop: the reserve is for all of them.
-        self._turn.take(lambda: self._store.room.submit(self._catalog.host, command, decided.give))
+        self._turn.take(lambda: self._store.room.submit(self._controller.host, command, decided.give))
         answer = decided.wait(timeout)
         if isinstance(answer, DuramenError):
             raise answer
@@ -539,7 +542,7 @@ class Topic:
         left = offline(self._log._store.directories, self.topic_id, partition)
         if left is not None:
             return StorageError(f"partition {partition} of {self.name} is not served: {left.error}")
-        if self._log._catalog.image.topic_by_id(self.topic_id) is not None:
+        if self._log._publisher.image.topic_by_id(self.topic_id) is not None:
             text = f"partition {partition} of {self.name} could not be made yet"
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name} was deleted")

@@ -17,8 +17,9 @@ from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, R
 from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionImage
 from duramen.model import UNREADABLE_TOPICS, TopicId, TopicPartition, topic_id_from_text
 from duramen.partition.host.load_turns import Turns
-from duramen.partition.metadata.controller import METADATA_PARTITION, Catalog
+from duramen.partition.metadata.controller import METADATA_PARTITION, Controller
 from duramen.partition.metadata.offline import check_apart
+from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.replica.partition import Partition
 from duramen.partition.store.settings import cleaner_settings, directory_settings
 from duramen.partition.store.store import Store
@@ -108,8 +109,9 @@ class Broker:
         self.large_work = LargeWork(self.clock, world.executor)
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.auto_create_topics = config.boolean("auto.create.topics.enable")
-        self.catalog = Catalog(world, self.store, config, self.node_id, self.report)
-        self.catalog.on_reconfigured.append(self._reconfigured)
+        self.publisher = MetadataPublisher(world, self.store, config, self.node_id, self.report)
+        self.controller = Controller(world, self.store, self.publisher, self.node_id, self.report)
+        self.publisher.on_reconfigured.append(self._reconfigured)
         self.door = Door(self)
         self.door.receiver.congested = lambda: self.store.congested
         self.cold_reads = ColdReads(
@@ -155,8 +157,8 @@ class Broker:
         check_apart(self.store.directories)
         self.directory_uuid = topic_id_from_text(self.store.directories[0].directory_id)
         self.door.bind()
-        self.catalog.start()
-        self.metadata = self.catalog.host
+        self.controller.start()
+        self.metadata = self.controller.host
         self.loads = Turns(self.clock)
         """Of all coordinators: one slice a turn."""
         self.coordinators = Coordinators(self)
@@ -171,10 +173,10 @@ class Broker:
         self.advertised_addresses = endpoints
         return RegisterBroker(
             self.node_id,
-            self.catalog.new_uuid(),
+            self.controller.new_uuid(),
             tuple(endpoints),
             self.config.string("broker.rack") or None,
-            self.catalog.absent.directory_ids(),
+            self.publisher.absent.directory_ids(),
         )
 
     def _registered(self, answer: Any, on_ready: Callable[[], None]) -> None:
@@ -231,7 +233,7 @@ class Broker:
 
     @property
     def image(self) -> MetadataImage:
-        return self.catalog.image
+        return self.publisher.image
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """The partition if this broker has it; some logs are not for clients, whatever they know of them."""
@@ -255,7 +257,7 @@ class Broker:
     def absent(self, topic: str, index: int) -> ErrorCode:
         """Why `partition` has nothing: KAFKA_STORAGE_ERROR when it is too damaged to be served."""
         known = self.image.topic(topic)
-        if known is None or not self.catalog.is_offline(known.id, index):
+        if known is None or not self.publisher.is_offline(known.id, index):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.KAFKA_STORAGE_ERROR
 

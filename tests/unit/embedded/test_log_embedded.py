@@ -19,7 +19,7 @@ import duramen
 from duramen.embedded import EmbeddedLog
 from duramen.embedded.records import murmur2, partition_for
 from duramen.machines.metadata.commands import DeleteTopics, TopicRef
-from duramen.partition.metadata.controller import Catalog
+from duramen.partition.metadata.controller import Controller
 from duramen.partition.replica import partition
 from duramen.partition.replica.partition import Partition
 from duramen.storage.log.create import Creation
@@ -408,14 +408,14 @@ def test_threads_that_ask_for_a_new_topic_at_the_same_time_can_all_use_it(
 
 def test_a_topic_that_is_deleted_while_it_is_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ended in a KeyError."""
-    real = Catalog.create
+    real = Controller.create
 
-    def create(self: Catalog, topics: Any, done: Any) -> None:
+    def create(self: Controller, topics: Any, done: Any) -> None:
         real(self, topics, done)
         self.host.submit(DeleteTopics((TopicRef("t"),)), lambda answer: None)
 
     with duramen.open(tmp_path) as log:
-        monkeypatch.setattr(Catalog, "create", create)
+        monkeypatch.setattr(Controller, "create", create)
         with pytest.raises(duramen.KafkaError, match="deleted") as refused:
             log.topic("t")
         assert refused.value.code is duramen.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

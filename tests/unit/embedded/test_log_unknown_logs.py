@@ -44,7 +44,7 @@ def test_a_log_whose_deletion_a_crash_interrupted_goes(tmp_path: Path) -> None:
 
 def test_no_retention_reaches_the_metadata_log(tmp_path: Path) -> None:
     with duramen.open(str(tmp_path / "log"), {"log.retention.bytes": "1"}) as log:
-        config = log._catalog.partition.config
+        config = log._controller.partition.config
         assert (config.retention_bytes, config.retention_ms) == (-1, -1)
 
 

@@ -74,7 +74,7 @@ def test_a_topic_that_waits_for_room_takes_nothing_with_it_when_it_is_deleted(
 
 def test_nothing_is_acknowledged_to_a_new_topic_that_may_be_deleted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """One with more partitions than are made at once."""
-    monkeypatch.setattr("duramen.partition.metadata.controller.CREATED_AT_ONCE", 1)
+    monkeypatch.setattr("duramen.partition.metadata.publisher.CREATED_AT_ONCE", 1)
     disk = CrashDisk()
     server = InProcess(disk)
     line, admin = server.connect(), server.connect()
@@ -108,9 +108,9 @@ def test_a_topic_of_the_sinks_that_finds_no_room_is_made_later() -> None:
     disk = CrashDisk()
     server = InProcess(disk)
     fill(disk, lambda call: call.operation == "make_directories" and SINK_STATE_TOPIC in call.path)
-    catalog = server.broker.catalog
+    controller = server.broker.controller
     answers: list[Any] = []
-    catalog.create([catalog.new_topic(SINK_STATE_TOPIC)], answers.append)
+    controller.create([controller.new_topic(SINK_STATE_TOPIC)], answers.append)
     server.pass_ms(5000)
     assert [each.result.error for each in answers[0]] == [KAFKA_STORAGE_ERROR]
     disk.fault = None

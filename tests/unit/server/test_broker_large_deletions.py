@@ -103,7 +103,7 @@ def test_a_stop_waits_for_what_is_still_to_be_deleted() -> None:
         turn(server)
         if not server.clock.ready and deletes.is_over:
             assert server.lanes.step()
-    assert not server.broker.catalog._may_snapshot(), "a start behind it would not know that the topic is gone"
+    assert not server.broker.controller._may_snapshot(), "a start behind it would not know that the topic is gone"
     server.broker.stop(lambda: None)
     server.run()
     assert "stop-failed" not in events(server)
@@ -165,7 +165,7 @@ def test_power_fails_in_each_call_of_a_deletion_in_several_turns(again: bool, mo
         disk.power_on()
         found = InProcess(disk)
         assert not {"log-of-unknown-topic", "partition-offline", "damage"} & set(events(found)), number
-        topic = found.broker.catalog.image.topic("big")
+        topic = found.broker.publisher.image.topic("big")
         if topic is None:
             left = {log.tp.topic for log in found.broker.store.directories[0].logs.values()}
             assert "big" not in left

@@ -199,7 +199,7 @@ def test_a_snapshot_that_is_gone_is_told_and_repaired() -> None:
         line.create_topic(name)
         line.produce(name, b"kept")
         server.pass_ms(60_000)
-    assert server.broker.catalog.partition.log.start_offset > 0
+    assert server.broker.controller.partition.log.start_offset > 0
     disk = stopped(server)
     lose_snapshots(disk)
     assert told(disk) == ["damage"]
@@ -223,7 +223,7 @@ def test_a_damaged_snapshot_that_no_start_uses_is_put_aside(which: str, unreadab
     for name in ("t", "u", "v"):
         line.create_topic(name)
         server.pass_ms(60_000)
-    assert server.broker.catalog.partition.log.start_offset > 0
+    assert server.broker.controller.partition.log.start_offset > 0
     disk = stopped(server)
     files = sorted(name for name in disk.list_directory(LOG_HOME) if name.endswith(".checkpoint"))
     assert len(files) > 1
@@ -249,7 +249,7 @@ def test_a_partition_in_a_directory_that_is_not_named_is_not_begun_anew() -> Non
     add_partitions(line, "t", 4)
     for index in range(4):
         assert put(line, index, b"a", b"b") == (0, 0)
-    home = server.broker.catalog.partition.log.path[:2]
+    home = server.broker.controller.partition.log.path[:2]
     partitions = [partition for tp, partition in server.broker.store.partitions.items() if tp.topic == "t"]
     away = sorted(each.tp.partition for each in partitions if not each.log.path.startswith(home))
     assert 0 < len(away) < 4
@@ -361,7 +361,7 @@ def test_an_older_loss_that_is_still_on_the_list_hides_no_missing_snapshot() -> 
     for name in ("u", "v"):
         server.connect().create_topic(name)
         server.pass_ms(60_000)
-    assert server.broker.catalog.partition.log.start_offset > 0
+    assert server.broker.controller.partition.log.start_offset > 0
     disk = stopped(server)
     lose_snapshots(disk)
     assert told(disk) == ["damage"]
@@ -382,7 +382,7 @@ def test_a_topic_that_was_deleted_while_its_directory_was_away_does_not_come_bac
     line.create_topic("t")
     add_partitions(line, "t", 4)
     delete(line, "gone")
-    home = server.broker.catalog.partition.log.path[:2]
+    home = server.broker.controller.partition.log.path[:2]
     disk = stopped(server)
     if is_listed:
         assert without(disk, lambda kind, message: kind == "TopicRecord" and message.name == "gone", home) == 1

@@ -90,13 +90,13 @@ def test_a_start_reads_the_snapshot_and_only_the_log_behind_it(monkeypatch: pyte
     newest = snapshots(disk)[-1]
     assert newest.offset > 10
     applied: list[int] = []
-    original = server.broker.catalog.machine.__class__.apply
+    original = server.broker.controller.machine.__class__.apply
 
     def counted(self: Any, record: LogRecord, offset: int, timestamp: int) -> None:
         applied.append(offset)
         original(self, record, offset, timestamp)
 
-    monkeypatch.setattr(server.broker.catalog.machine.__class__, "apply", counted)
+    monkeypatch.setattr(server.broker.controller.machine.__class__, "apply", counted)
     server = restarted(disk)
     assert min(applied) >= newest.offset
     assert metadata(server) == before
@@ -128,7 +128,7 @@ def test_the_metadata_log_is_bounded_and_nothing_is_forgotten() -> None:
             state = server.connect()
             assert state.call(20, 6, topics=[_named(f"t{number}")], timeout_ms=1000).responses[0].error_code == 0
         server.pass_ms(3000)
-    log = server.broker.catalog.partition.log
+    log = server.broker.controller.partition.log
     assert log.start_offset > 50
     assert log.segments[0].base_offset > 50
     assert len(snapshots(disk)) == 1
@@ -137,7 +137,7 @@ def test_the_metadata_log_is_bounded_and_nothing_is_forgotten() -> None:
     stopped(server)
     server = restarted(disk, **SHORT)
     assert metadata(server) == before
-    assert server.broker.catalog.partition.log.start_offset > 50
+    assert server.broker.controller.partition.log.start_offset > 50
     assert [event for event, _ in server.events if event.startswith("log-of")] == []
 
 
@@ -203,7 +203,7 @@ def test_an_older_snapshot_takes_the_place_of_a_damaged_one() -> None:
     before = metadata(server)
     stopped(server)
     older, newest = snapshots(disk)[-2:]
-    server.broker.catalog.partition.log.start_offset = older.offset
+    server.broker.controller.partition.log.start_offset = older.offset
     disk.damage(f"{HOME}/{newest.name}", 70)
     server = restarted(disk)
     assert metadata(server) == before
@@ -431,5 +431,5 @@ def test_where_the_journal_is_forgone_the_log_ends_where_its_snapshot_does() -> 
     with patch.object(repair_command, "RealDisk", lambda: disk):
         assert repair_command.command.callback("/data", None, None, True, False, True, True) == 1  # type: ignore[misc]
     server = restarted(disk)
-    assert server.broker.catalog.partition.log.end_offset >= newest
+    assert server.broker.controller.partition.log.end_offset >= newest
     assert topics(server) == ids

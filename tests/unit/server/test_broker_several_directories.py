@@ -30,7 +30,7 @@ def filled() -> CrashDisk:
     for topic in TOPICS:
         line.create_topic(topic)
         assert line.produce(topic, b"1", b"2").error_code == 0
-    homes = {topic: server.broker.catalog.image.topics[topic].id for topic in TOPICS}
+    homes = {topic: server.broker.publisher.image.topics[topic].id for topic in TOPICS}
     assert [found for found in homes.values() if (found, 0) in server.broker.store.directories[1].logs]
     return stopped(server)
 
@@ -61,7 +61,7 @@ def test_partitions_of_a_directory_that_is_not_open_are_offline_until_it_is_back
 
 def of_topic(server: InProcess, topic: str) -> list[int]:
     """How many partitions of it each directory has."""
-    own = server.broker.catalog.image.topics[topic].id
+    own = server.broker.publisher.image.topics[topic].id
     return [sum(key[0] == own for key in each.logs) for each in server.broker.store.directories]
 
 
@@ -102,7 +102,7 @@ def test_what_one_directory_refuses_is_not_lost_in_the_others(monkeypatch: pytes
     assert not absent(again), "what could not be made then is made by the next start"
     assert sum(of_topic(again, "wide")) == 9
     for _ in range(100):
-        again.broker.catalog.new_uuid()  # each server of this world counts its ids from the first
+        again.broker.controller.new_uuid()  # each server of this world counts its ids from the first
     assert create(again, "other", 9) == 0
     after = [len(each.logs) for each in again.broker.store.directories]
     assert max(after) - min(after) <= 1
@@ -111,7 +111,7 @@ def test_what_one_directory_refuses_is_not_lost_in_the_others(monkeypatch: pytes
 def test_a_directory_that_is_lost_is_forgotten_with_the_last_topic_that_was_in_it() -> None:
     server = InProcess(filled(), log_dirs="/a")
     for _ in range(100):
-        server.broker.catalog.new_uuid()  # each server of this world counts its ids from the first
+        server.broker.controller.new_uuid()  # each server of this world counts its ids from the first
     line = server.connect()
     request = API[20].request
     for topic in absent(server):
@@ -121,7 +121,7 @@ def test_a_directory_that_is_lost_is_forgotten_with_the_last_topic_that_was_in_i
         assert line.produce(topic, b"anew").base_offset == 0
     server = InProcess(stopped(server), log_dirs="/a")
     assert not absent(server)
-    own = server.broker.catalog.image.brokers[1].directories
+    own = server.broker.publisher.image.brokers[1].directories
     assert len(own) == 1
 
 
@@ -201,7 +201,7 @@ def test_a_deletion_for_which_one_directory_has_no_room_is_made_when_it_has() ->
     line = server.connect()
     assert create(server, "doomed", 4) == 0
     here, full = server.broker.store.directories
-    topic_id = server.broker.catalog.image.topics["doomed"].id
+    topic_id = server.broker.publisher.image.topics["doomed"].id
     index = next(key[1] for key in full.logs if key[0] == topic_id)
     request = API[0].request
     code = sent = 0

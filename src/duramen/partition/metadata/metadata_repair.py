@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from duramen.errors import DuramenError
 from duramen.machines.metadata.brokers import PRODUCER_ID_BLOCK
 from duramen.machines.metadata.commands import LostTopic, NewTopic, RaiseEpochs, RegainTopics, SkipProducerIds
-from duramen.machines.metadata.image import MetadataImage, TopicImage
+from duramen.machines.metadata.image import MetadataImage
 from duramen.machines.metadata.machine import MetadataMachine
 from duramen.machines.metadata.snapshot import Restoration
 from duramen.model import (
@@ -65,11 +65,6 @@ _OUR_TOPICS: Final = (OFFSETS_TOPIC, *SINK_TOPICS)
 _WITH_METADATA = (str(TopicPartition(METADATA_TOPIC, 0)), JOURNAL)
 
 
-def told(topic: TopicImage) -> dict[str, Any]:
-    """What a report says of a topic that is new."""
-    return {"topic": topic.name, "id": topic_id_text(topic.id), "partitions": len(topic.partitions)}
-
-
 def least_producer_id(now_ms: int, recorded: int, known: Iterable[int], end: int) -> int:
     """The first producer id to give out where the metadata log's records of those that were given out are lost.
 
@@ -102,14 +97,17 @@ def _all_removed(log: ReadableLog, machine: MetadataMachine) -> frozenset[TopicI
 
 
 class LostMetadata:
-    """Of one store. Without such a loss it only sees to it that no leader epoch is used twice."""
+    """Of one store. Without such a loss it only sees to it that no leader epoch is used twice.
 
-    def __init__(self, store: Store, absent: Absence) -> None:
+    regained: gets the topics that are about to be known again.
+    """
+
+    def __init__(self, store: Store, absent: Absence, regained: set[TopicId]) -> None:
         self._store = store
         self._absent = absent
         self.found = False
         """Whether there is such a loss."""
-        self.regained: set[TopicId] = set()
+        self.regained = regained
         """Topics that are about to be known again."""
         self._is_anew = False
         self._removed: frozenset[TopicId] = frozenset()
@@ -171,7 +169,7 @@ class LostMetadata:
             self._removed = machine.removed | _all_removed(host.partition, machine)
             self._skip_producer_ids(host, machine.image, node_id, now_ms)
             self._regain(host, machine.image, self._topics(machine, least_epoch, born), node_id, born)
-        # Last: the first change of a topic that is regained is what `is_back` waits for.
+        # Last: the first change of a topic that is regained is what the publisher waits for.
         self._raise_epochs(host, machine.image, node_id, least_epoch)
 
     def _raise_epochs(self, host: Host, image: MetadataImage, node_id: int, least: int) -> None:
@@ -242,14 +240,6 @@ class LostMetadata:
             f"one is wanted, `duramen topic delete {lost.name}` and a restart give this one the name; else move the "
             f"directories of this one out of log.dirs"
         )
-
-    def is_back(self, topic: TopicImage) -> bool:
-        """Whether the topic, whose records are committed, is one of those; tells it once."""
-        if topic.id not in self.regained:
-            return False
-        self.regained.discard(topic.id)
-        self._report("topic-regained", **told(topic))
-        return True
 
     def _topics(self, machine: MetadataMachine, least_epoch: int, born: Callable[[str], NewTopic]) -> list[LostTopic]:
         """Not what the log says was deleted. OSError.

@@ -12,22 +12,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError
-from duramen.machines.metadata.commands import DeleteTopics, Result, TopicCreated, TopicRef
+from duramen.machines.metadata.commands import Result, TopicCreated
 from duramen.model import SINK_TOPICS, LogKey, TopicId, TopicPartition
 from duramen.ports import Clock
 from duramen.storage import NoRoomError
 
 if TYPE_CHECKING:
-    from duramen.partition.metadata.controller import Catalog
+    from duramen.partition.metadata.publisher import MetadataPublisher
 
 RETRY_SECONDS = 1.0
 
 
 class Unmade:
-    """Of one catalog; `make(topic id)` has it look again for what a topic lacks. Loop thread only."""
+    """Of one publisher; `make(topic id)` has it look again for what a topic lacks. Loop thread only."""
 
-    def __init__(self, catalog: Catalog, clock: Clock, make: Callable[[TopicId], None]) -> None:
-        self._catalog = catalog
+    def __init__(self, publisher: MetadataPublisher, clock: Clock, make: Callable[[TopicId], None]) -> None:
+        self._publisher = publisher
         self._clock = clock
         self._make = make
         self._new: dict[TopicId, bool] = {}
@@ -60,7 +60,7 @@ class Unmade:
         key = topic_id, tp.partition
         told = key in self._reasons
         reason = self._reasons[key] = f"{tp} could not be made: {error}"
-        self._catalog.absent.add(*key)
+        self._publisher.absent.add(*key)
         if isinstance(error, NoRoomError | KafkaError):  # the disk, or the journal; nothing of it is left
             if topic_id in self._new and tp.topic not in SINK_TOPICS:  # those are not deleted
                 if not self._new[topic_id]:
@@ -79,8 +79,8 @@ class Unmade:
         lacking = error if isinstance(error, NoRoomError) else error.__cause__
         if isinstance(lacking, NoRoomError):
             self.add(tp, topic_id, lacking)
-        elif not self._catalog.is_offline(topic_id, tp.partition):
-            self._catalog.absent.add(topic_id, tp.partition)
+        elif not self._publisher.is_offline(topic_id, tp.partition):
+            self._publisher.absent.add(topic_id, tp.partition)
 
     def forget(self, topic_id: TopicId) -> None:
         """The topic is gone."""
@@ -89,8 +89,8 @@ class Unmade:
         self._reasons = {key: reason for key, reason in self._reasons.items() if key[0] != topic_id}
 
     def _take_back(self, topic_id: TopicId) -> None:
-        if self._catalog.image.topic_by_id(topic_id) is not None and self._catalog.host.failed is None:
-            self._catalog.host.submit(DeleteTopics((TopicRef(None, topic_id),)), partial(self._answered, topic_id))
+        if self._publisher.image.topic_by_id(topic_id) is not None:
+            self._publisher.withdraw(topic_id, partial(self._answered, topic_id))
 
     def _answered(self, topic_id: TopicId, answer: Any) -> None:
         if isinstance(answer, DuramenError):  # there is no room for that, either
@@ -98,7 +98,7 @@ class Unmade:
 
     def _retry(self, topic_id: TopicId) -> None:
         for index in self._again.pop(topic_id, ()):
-            self._catalog.absent.remove(topic_id, index)
+            self._publisher.absent.remove(topic_id, index)
         self._make(topic_id)
 
     # ---- answers ---------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Unmade:
             failed = reason is not None and each.result.error is ErrorCode.NONE
             return each._replace(result=Result(ErrorCode.KAFKA_STORAGE_ERROR, reason)) if failed else each
         name, result = each
-        topic = self._catalog.image.topic(name)
+        topic = self._publisher.image.topic(name)
         reason = None if topic is None or result.error is not ErrorCode.NONE else self._reason(topic.id)
         return each if reason is None else (name, Result(ErrorCode.KAFKA_STORAGE_ERROR, reason))
 

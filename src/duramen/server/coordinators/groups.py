@@ -124,8 +124,8 @@ class Coordinators:
         self._gone: list[tuple[str, TopicId]] = []
         """Deleted topics whose offsets no host was asked to remove yet."""
         self._removing = False
-        broker.catalog.on_deleted.append(self._topic_deleted)
-        broker.catalog.on_reconfigured.append(self._reconfigured)
+        broker.publisher.on_deleted.append(self._topic_deleted)
+        broker.publisher.on_reconfigured.append(self._reconfigured)
 
     # ---- finding ---------------------------------------------------------------------------------------------
 
@@ -133,12 +133,12 @@ class Coordinators:
         """`done(NONE)` once `__consumer_offsets` exists; it is created if need be."""
         if OFFSETS_TOPIC in self._broker.image.topics:
             # Whoever asked first is still waiting for its partitions, perhaps: the topic alone runs no group.
-            self._broker.catalog.when_open(lambda: done(ErrorCode.NONE))
+            self._broker.publisher.when_published(lambda: done(ErrorCode.NONE))
             return
         self._creating.append(done)
         if len(self._creating) == 1:
-            catalog = self._broker.catalog
-            catalog.create([catalog.new_topic(OFFSETS_TOPIC)], self._created)
+            controller = self._broker.controller
+            controller.create([controller.new_topic(OFFSETS_TOPIC)], self._created)
 
     def _created(self, results: Any) -> None:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -241,7 +241,7 @@ class Coordinators:
         elif not self._try_to_submit(group_id, command, on_reply):
             # Perhaps the partitions of a new `__consumer_offsets` are still being made.
             self._held[group_id] = deque([(command, on_reply)])
-            self._broker.catalog.when_open(partial(self._let_go, group_id))
+            self._broker.publisher.when_published(partial(self._let_go, group_id))
 
     def _let_go(self, group_id: str) -> None:
         held = self._held[group_id]

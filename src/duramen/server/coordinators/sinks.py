@@ -105,8 +105,8 @@ class Sinks:
             self._durable,
             broker.report,
         )
-        broker.catalog.on_deleted.append(self._topic_deleted)
-        broker.catalog.on_reconfigured.append(self._reconfigured)
+        broker.publisher.on_deleted.append(self._topic_deleted)
+        broker.publisher.on_reconfigured.append(self._reconfigured)
         for directory in broker.store.directories:
             directory.keep_producers(self.keeps_producer)
 
@@ -114,14 +114,14 @@ class Sinks:
 
     def ensure_topics(self, done: Callable[[ErrorCode], None]) -> None:
         """`done(NONE)` once both topics exist; they are created if need be."""
-        image, catalog = self._broker.image, self._broker.catalog
+        image, controller = self._broker.image, self._broker.controller
         missing = [name for name in (STAGING_TOPIC, SINK_STATE_TOPIC) if name not in image.topics]
         if not missing:
-            catalog.when_open(lambda: done(ErrorCode.NONE))
+            self._broker.publisher.when_published(lambda: done(ErrorCode.NONE))
             return
         self._creating.append(done)
         if len(self._creating) == 1:
-            catalog.create([catalog.new_topic(name) for name in missing], self._created)
+            controller.create([controller.new_topic(name) for name in missing], self._created)
 
     def _created(self, results: Any) -> None:
         code = ErrorCode.NONE
@@ -131,7 +131,7 @@ class Sinks:
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
                 self._broker.report("sink-topics-refused", error=str(created))
         if code is ErrorCode.NONE:
-            self._broker.catalog.when_open(self.load_all)
+            self._broker.publisher.when_published(self.load_all)
         waiting, self._creating = self._creating, []
         for done in waiting:
             done(code)
@@ -214,7 +214,7 @@ class Sinks:
             done(found)
         else:
             # Perhaps the partitions of the new topics are still being made.
-            self._broker.catalog.when_open(answer)
+            self._broker.publisher.when_published(answer)
 
     def _find(self, sink_id: str) -> Coordinator | None:
         count = self._partitions()

@@ -21,7 +21,7 @@ from duramen.machines.metadata.commands import (
     TopicRef,
 )
 from duramen.model import NO_TOPIC_ID, OFFSETS_TOPIC, SINK_TOPICS
-from duramen.partition.metadata.controller import Catalog
+from duramen.partition.metadata.controller import Controller
 from duramen.wire.messages.create_partitions import CreatePartitionsResponse
 from duramen.wire.messages.create_topics import CreateTopicsResponse
 from duramen.wire.messages.delete_topics import DeleteTopicsResponse
@@ -60,9 +60,9 @@ def handle_create(request: Request) -> None:
             entries = [_created(request, by_name[result.name], result, described) for result in results]
         request.reply(CreateTopicsResponse.new(topics=refused + entries))
 
-    broker.catalog.submit(
+    broker.controller.submit(
         CreateTopics(
-            tuple(_new_topic(broker.catalog, topic) for topic in wanted),
+            tuple(_new_topic(broker.controller, topic) for topic in wanted),
             body.validate_only,
             broker.config.integer("num.partitions"),
             broker.config.integer("default.replication.factor"),
@@ -71,13 +71,13 @@ def handle_create(request: Request) -> None:
     )
 
 
-def _new_topic(catalog: Catalog, topic: Any) -> NewTopic:
+def _new_topic(controller: Controller, topic: Any) -> NewTopic:
     if topic.name == OFFSETS_TOPIC or topic.name in SINK_TOPICS:
         # Whoever makes it: compacted, or retention would drop what groups and sinks have committed.
-        return catalog.new_topic(topic.name)
+        return controller.new_topic(topic.name)
     return NewTopic(
         topic.name,
-        catalog.new_uuid(),
+        controller.new_uuid(),
         topic.num_partitions,
         topic.replication_factor,
         tuple((assignment.partition_index, tuple(assignment.broker_ids)) for assignment in topic.assignments),
@@ -193,4 +193,4 @@ def handle_create_partitions(request: Request) -> None:
         )
         for topic in wanted
     )
-    request.broker.catalog.submit(CreatePartitions(topics, body.validate_only), answered)
+    request.broker.controller.submit(CreatePartitions(topics, body.validate_only), answered)

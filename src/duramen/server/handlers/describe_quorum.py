@@ -66,7 +66,7 @@ def _topic(request: Request, wanted: Any) -> Steps:
 
 def _quorum(request: Request, kind: Any) -> Any:
     broker = request.broker
-    partition = broker.catalog.partition
+    partition = broker.controller.partition
     now = broker.clock.wall_ms()
     replica = DescribeQuorumResponse.ReplicaState(
         replica_id=broker.node_id,

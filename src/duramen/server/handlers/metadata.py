@@ -97,8 +97,8 @@ def _create(request: Request, most: int, found: tuple[dict[str, None], dict[str,
                     failures[result.name] = result.result.error
         request.reply_in_steps(_response(request, False, failures, absent))
 
-    catalog = request.broker.catalog
-    catalog.create([catalog.new_topic(name) for name in missing], created)
+    controller = request.broker.controller
+    controller.create([controller.new_topic(name) for name in missing], created)
 
 
 def _response(
@@ -178,7 +178,7 @@ def _refused(name: str | None, topic_id: bytes, code: ErrorCode) -> Any:
 
 
 def _error_here(request: Request, topic: TopicImage, index: int, partition: PartitionImage) -> ErrorCode:
-    if request.broker.catalog.is_offline(topic.id, index):
+    if request.broker.publisher.is_offline(topic.id, index):
         return ErrorCode.KAFKA_STORAGE_ERROR
     return ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
 

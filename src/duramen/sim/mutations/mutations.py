@@ -18,7 +18,7 @@ from duramen.machines.metadata.image import BrokerImage, MetadataImage, TopicIma
 from duramen.machines.sink.state import Sink
 from duramen.model import METADATA_TOPIC_ID, TopicId
 from duramen.partition.host.host import Host
-from duramen.partition.metadata.controller import Catalog
+from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.replica import batch_rules, retry_gate
 from duramen.partition.replica.partition import Partition, Read
 from duramen.server.handlers.commit_staged import CommitCall
@@ -352,10 +352,10 @@ class DeletionRecord(Guard):
     def parts(self) -> list[tuple[Any, str, Any]]:
         """Its partitions, too."""
 
-        def remove(catalog: Catalog, name: str, topic_id: TopicId) -> None:
+        def remove(publisher: MetadataPublisher, name: str, topic_id: TopicId) -> None:
             return None
 
-        return [*super().parts(), (Catalog, "_remove", remove)]
+        return [*super().parts(), (MetadataPublisher, "_remove", remove)]
 
 
 class CleanStop(Guard):

@@ -9,7 +9,7 @@ import pytest
 from tests.worlds.partition_world import NOW, TOPIC_ID, TP, Bench, NoTimer
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
-from duramen.partition.metadata.controller import Catalog
+from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.replica.partition import Appended
 from duramen.sim.world.disk import Call, CrashDisk
 from duramen.wire.batch import build_batch
@@ -185,9 +185,11 @@ def test_a_deletion_without_delay_leaves_a_directory_that_starts() -> None:
 def test_a_topic_whose_directory_failed_can_be_deleted_without_harm_to_others() -> None:
     bench = Bench()
     reports: list[str] = []
-    catalog = Catalog(bench.world, bench.store, bench.broker_config, 1, lambda event, **fields: reports.append(event))
+    publisher = MetadataPublisher(
+        bench.world, bench.store, bench.broker_config, 1, lambda event, **fields: reports.append(event)
+    )
     bench.directory.journal.fail(None, OSError(errno.EIO, "gone"))
-    catalog._remove("t", TOPIC_ID)
+    publisher._remove("t", TOPIC_ID)
     assert reports == ["partition-not-deleted"]
     assert TP not in bench.store.partitions
 

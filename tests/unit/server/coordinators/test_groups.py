@@ -295,7 +295,7 @@ def test_a_topic_that_came_back_under_its_name_has_no_offsets(broker: Broker, ve
     broker.add_topic("t", b"n" * 16, 3)
     assert list(fetched(broker, version, [0], b"n" * 16)[1].values()) == [(-1, -1, "", 0)]
     assert fetched(broker, version, None) == (0, {})
-    for callback in broker.catalog.on_deleted:
+    for callback in broker.publisher.on_deleted:
         callback("t", TOPIC_ID)
     broker.clock.advance(0)
     assert list(broker.coordinators.committed_offsets()) == []
@@ -309,7 +309,7 @@ def test_offsets_of_deleted_topics_go_in_one_partition_after_the_other(broker: B
     first = broker.partition(OFFSETS_TOPIC, partition_for(left[0][0], 4))
     first.commit_at_once = False
     for name in ("t", "u"):
-        for callback in broker.catalog.on_deleted:
+        for callback in broker.publisher.on_deleted:
             callback(name, TOPIC_ID)
     broker.clock.advance(0)
     assert list(broker.coordinators.committed_offsets()) == left[1:], "the next ones wait for it"
@@ -347,7 +347,7 @@ def test_what_was_meant_for_a_topic_that_is_gone_is_committed_for_no_other_one(
         broker.clock.step()
     assert not replies
     broker.image.remove_topic(broker.image.topics["t"])
-    for callback in broker.catalog.on_deleted:
+    for callback in broker.publisher.on_deleted:
         callback("t", TOPIC_ID)
     if comes_back:
         broker.add_topic("t", b"n" * 16, 3)
@@ -484,7 +484,7 @@ def test_a_damaged_log_hides_no_groups_of_the_others_and_is_not_read_again_at_ev
 def test_settings_change_under_running_groups(broker: Broker) -> None:
     config = load_broker_config(None, {"offset.metadata.max.bytes": "3"})
     broker.commit()
-    for callback in broker.catalog.on_reconfigured:
+    for callback in broker.publisher.on_reconfigured:
         callback(config)
     assert broker.commit() == ErrorCode.OFFSET_METADATA_TOO_LARGE
 
@@ -493,7 +493,7 @@ def test_deleting_the_offsets_topic_ends_the_coordinators(broker: Broker) -> Non
     broker.stable()
     topic = broker.image.topics[OFFSETS_TOPIC]
     broker.image.remove_topic(topic)
-    for callback in broker.catalog.on_deleted:
+    for callback in broker.publisher.on_deleted:
         callback(OFFSETS_TOPIC, topic.id)
     assert list(broker.coordinators.committed_offsets()) == []
     assert ErrorCode(broker.join().error_code).retriable

@@ -514,8 +514,8 @@ def test_the_sinks_topics_keep_their_shape(server: InProcess) -> None:
         assert code(deleted.error_code) == "INVALID_TOPIC_EXCEPTION"
         partition = server.broker.store.partitions[TopicPartition(name, 0)]
         assert partition.is_stable
-    assert server.broker.catalog.topic_config(STAGING_TOPIC).cleanup_policy == {"delete"}
-    assert server.broker.catalog.topic_config(SINK_STATE_TOPIC).cleanup_policy == {"compact"}
+    assert server.broker.publisher.topic_config(STAGING_TOPIC).cleanup_policy == {"delete"}
+    assert server.broker.publisher.topic_config(SINK_STATE_TOPIC).cleanup_policy == {"compact"}
 
 
 def test_what_the_log_holds_is_what_is_known(server: InProcess) -> None:

@@ -94,7 +94,7 @@ def test_what_refuses_the_topics_that_are_created_at_once_is_told_of_all() -> No
     server = InProcess()
     line = server.connect()
     refused = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-    server.broker.catalog.create = lambda topics, done: done(refused)  # type: ignore[method-assign]
+    server.broker.controller.create = lambda topics, done: done(refused)  # type: ignore[method-assign]
     topics = [API[3].request.MetadataRequestTopic(name=f"absent-{number}") for number in range(700)]
     told = line.call(3, 9, topics=topics, allow_auto_topic_creation=True).topics
     assert [each.error_code for each in told] == [ErrorCode.KAFKA_STORAGE_ERROR] * 700

@@ -97,5 +97,5 @@ def test_what_the_node_writes_itself_is_counted_as_appended() -> None:
     server = InProcess()
     line = server.connect()
     line.create_topic("t")
-    partition = server.broker.catalog.partition
+    partition = server.broker.controller.partition
     assert partition.bytes_in == partition.log.size > 0
