@@ -307,7 +307,7 @@ class Stepped(Crowded):
 
             def failed(error: OSError) -> None:
                 if not is_gone() and isinstance(error, NoRoomError):
-                    sync.give_back()
+                    log.give_back_sync(sync)
                 elif not is_gone():
                     self.directory.journal.fail(None, error)
                     raise error
@@ -331,7 +331,7 @@ class Interleaved(Stepped):
         return [*super().unaccounted, *(read.job for read in self.reads)]
 
     def _begin_read(self, lane: str, work: Callable[[], object], log: Log, end: Callable[[], None]) -> None:
-        self.reads.append(Read(self.turns.begin(lane, work), log, log.cuts, self.faults, end))
+        self.reads.append(Read(self.turns.begin(lane, work), log, log.truncations, self.faults, end))
 
     def _go_on_reading(self) -> None:
         """One that is under way; what it brings has to be what was written."""
@@ -341,7 +341,7 @@ class Interleaved(Stepped):
 
     def _end_read(self, read: Read) -> None:
         self.reads.remove(read)
-        is_cut = read.log.cuts != read.cuts or self.directory.logs.get((read.log.topic_id, 0)) is not read.log
+        is_cut = read.log.truncations != read.cuts or self.directory.logs.get((read.log.topic_id, 0)) is not read.log
         try:
             self._has_ended(read.job)
         except (OSError, DuramenError) as error:
@@ -358,7 +358,7 @@ class Interleaved(Stepped):
         some = self._some()
         if len(self.reads) == READS or (self.reads and self.dice.random() < 0.7):
             self._go_on_reading()
-        elif some is not None and some[0].cut is None and some[0].end_offset > some[0].start_offset:
+        elif some is not None and some[0].pending_truncation is None and some[0].end_offset > some[0].start_offset:
             self._read(*some)
 
     def _read(self, log: Log, promise: LogPromise) -> None:
@@ -393,7 +393,7 @@ class Interleaved(Stepped):
     def look_up_time_beside(self) -> None:
         """Begin to look for a record by its time. Which one it is follows from how `put` stamps them."""
         some = self._some(compacted=False)
-        if some is None or some[0].cut is not None or len(self.reads) == READS:
+        if some is None or some[0].pending_truncation is not None or len(self.reads) == READS:
             return
         log, promise = some
         wanted = NOW + self.dice.randrange(0, self.now - NOW + log.end_offset + 2)

@@ -257,7 +257,7 @@ class Steps(Cycle):
     def read_back(self) -> None:
         """A log, whole: exactly what was written and is left."""
         some = self._some(compacted=False)
-        if some is not None and some[0].cut is None:
+        if some is not None and some[0].pending_truncation is None:
             log, promise = some
             left = promise.history(log.start_offset, log.end_offset)
             require(dict(view_of(log).batches) == left, f"{log.tp}: what is read is not what was written")
@@ -277,7 +277,7 @@ class Steps(Cycle):
     def look_up_time(self) -> None:
         """By index, or, where it was lost, by a look at the records."""
         some = self._some()
-        if some is not None and some[0].cut is None:
+        if some is not None and some[0].pending_truncation is None:
             log = some[0]
             log.offset_for_timestamp(NOW + self.dice.randrange(0, self.now - NOW + log.end_offset + 2), log.end_offset)
             log.max_timestamp_offset(log.end_offset)

@@ -21,6 +21,7 @@ from duramen.storage.directory.housekeeping import Job
 from duramen.storage.directory.log_directory import DirectorySettings
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.log import create
 from duramen.storage.log import log as log_of_a_partition
 from duramen.storage.log.create import Creation, NewLog
 from duramen.storage.log.producer_retention import KeepProducers
@@ -411,18 +412,18 @@ def creation_without_room(run: Session) -> None:
 def creation_on_a_full_disk(run: Session) -> None:
     """The second of some new topics finds no room for its files: none of them is made, and later they are."""
     filled(run)
-    create = log_of_a_partition.Log.create
+    create_log = create.create_log
 
     def limited(disk: object, path: str, *rest: object, **more: object) -> object:
         if path.endswith("topic3-0"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return create(disk, path, *rest, **more)  # type: ignore[arg-type]
+        return create_log(disk, path, *rest, **more)  # type: ignore[arg-type]
 
     new = [NewLog(TopicPartition(f"topic{number}", 0), topic_id(number + 5), small()) for number in (2, 3)]
     for tp, its_id, _ in new:
         run.promises[its_id] = LogPromise(tp)
     run.mark()
-    with patch.object(log_of_a_partition.Log, "create", limited), suppress(NoRoomError):
+    with patch.object(create, "create_log", limited), suppress(NoRoomError):
         run.directory.take_creation(new).run()
         raise AssertionError("there was room")
     names = {str(tp) for tp, _, _ in new}
@@ -445,7 +446,7 @@ def half_made_at_the_stop(run: Session) -> None:
     new = [NewLog(TopicPartition("halfmade", 0), topic_id(7), small())]
     run.mark()
     with (
-        patch.object(log_of_a_partition.Log, "create", limited),
+        patch.object(create, "create_log", limited),
         patch.object(Creation, "_remove", side_effect=none_left),
         suppress(NoRoomError),
     ):
@@ -516,7 +517,7 @@ def overtaken_checkpoint(run: Session) -> None:
     run.directory.complete_checkpoint(job)
     run.commit()
     log = run.log(1)
-    assert end not in log.snapshots
+    assert end not in log.snapshots.offsets
     assert not run.disk.exists(f"{log.path}/{end:020}.snapshot")
     run.put(1, 400)
     run.put(1, 700, producer=9)

@@ -21,7 +21,7 @@ def allowed_start(
     """
     start, config = log.start_offset, log.config
     retention_ms, retention_bytes = getattr(config, "retention_ms", -1), getattr(config, "retention_bytes", -1)
-    if promise.compacted or max(retention_ms, retention_bytes) < 0 or log.cut is not None:
+    if promise.compacted or max(retention_ms, retention_bytes) < 0 or log.pending_truncation is not None:
         return start
     written = sorted(promise.history(start, log.end_offset).items())
     bases = [segment.base_offset for segment in log.segments]

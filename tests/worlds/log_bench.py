@@ -10,7 +10,9 @@ from duramen.model import TopicPartition
 from duramen.ports import Buffer, FileSpan
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.create import create_log
 from duramen.storage.log.log import Log
+from duramen.storage.log.open import open_log
 from duramen.storage.read.read_plan import LogRead, Pending
 from duramen.wire.batch import NewRecord, batches, build_batch, parse_header, records
 
@@ -50,7 +52,7 @@ class Bench:
         self.path = str(path / "events-3")
         self.journal = NoteJournal()
         self.config = PlainLogConfig(**config)
-        self.log = Log.create(self.disk, self.path, TP, TOPIC_ID, self.config, self.journal)
+        self.log = create_log(self.disk, self.path, TP, TOPIC_ID, self.config, self.journal)
 
     def append(self, *values: bytes, timestamp: int = 1000, epoch: int = 0, **more: Any) -> int:
         """One batch of these values at the end of the log; returns its LSN."""
@@ -72,7 +74,7 @@ class Bench:
     def truncate(self, offset: int) -> None:
         """Cut the log, as when the truncation's entry is durable at once."""
         self.log.truncate_to(offset)
-        self.log.complete_cut()
+        self.log.complete_truncation()
 
     def sync(self, *, full: bool = False) -> None:
         job = self.log.take_sync(full)
@@ -95,7 +97,7 @@ class Bench:
             self.log.flush()
             self.close()
         point = self.log.recovery_point if recovery_point is None else recovery_point
-        self.log = Log.open(
+        self.log = open_log(
             self.disk,
             self.path,
             TP,

@@ -11,7 +11,7 @@ import pytest
 import duramen
 from duramen.embedded.records import Record
 from duramen.errors import StorageError
-from duramen.storage.log.log import Log
+from duramen.storage.directory import log_directory
 
 LOG = "00000000000000000000.log"
 
@@ -51,7 +51,7 @@ def test_no_retention_reaches_the_metadata_log(tmp_path: Path) -> None:
 def test_a_metadata_log_without_its_beginning_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with duramen.open(str(tmp_path / "log")) as log:
         log.topic("t").append([Record(b"v")])
-    opened = Log.open
+    opened = log_directory.open_log
 
     def shortened(*args, **more):  # type: ignore[no-untyped-def]
         found = opened(*args, **more)
@@ -59,7 +59,7 @@ def test_a_metadata_log_without_its_beginning_is_refused(tmp_path: Path, monkeyp
             found.start_offset = 2
         return found
 
-    monkeypatch.setattr(Log, "open", shortened)
+    monkeypatch.setattr(log_directory, "open_log", shortened)
     with pytest.raises(StorageError, match="snapshot"):
         duramen.open(str(tmp_path / "log"))
 

@@ -67,7 +67,7 @@ class Hardening:
             if partition.closed:
                 return
             if isinstance(error, NoRoomError):
-                job.give_back()
+                log.give_back_sync(job)
                 self._wait(partition, newest, home, error)
                 return
             if error is not None:

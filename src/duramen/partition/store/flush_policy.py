@@ -67,7 +67,7 @@ class Flushing:
             if partition.closed:
                 return
             if isinstance(error, NoRoomError):
-                job.give_back()
+                partition.log.give_back_sync(job)
                 self._store.room.found_none(home, error)
                 return
             if error is not None:

@@ -103,7 +103,7 @@ class Cleaning:
         self._work = work
         self._settings = settings
         self._now_ms = self._steady_ms = now_ms
-        self._cuts = work.log.cuts
+        self._cuts = work.log.truncations
         self._finishing = False
         self._steps = self._pass()
 
@@ -154,7 +154,7 @@ class Cleaning:
         """Whether the pass must not touch the log any more."""
         if not self._cleaner.knows(self.log):
             return True
-        return not self.swapping and (self._cuts != self.log.cuts or not is_compacted(self.log))
+        return not self.swapping and (self._cuts != self.log.truncations or not is_compacted(self.log))
 
     # ---- the pass ------------------------------------------------------------------------------------------------
 
@@ -399,7 +399,7 @@ class Cleaner:
     def first_dirty(self, log: Log) -> int:
         """From where on no pass has looked at the log's keys."""
         cuts, offset = self.within.get((log.topic_id, log.tp.partition), (0, 0))
-        return max(self.seen_from(log), offset if cuts == log.cuts else 0)
+        return max(self.seen_from(log), offset if cuts == log.truncations else 0)
 
     def seen_from(self, log: Log) -> int:
         """The same, but the base offset of a batch of which passes have looked at the beginning only."""
@@ -526,7 +526,7 @@ class Cleaner:
             self.cleaned[key] = end
             if owed < 0 <= offsets.begun:
                 self.cleaned[key] = max(offsets.begun, seen)
-                self.within[key] = log.cuts, end
+                self.within[key] = log.truncations, end
         return self.take_checkpoint()
 
     def was_late(self, log: Log, late_ms: int) -> Job:

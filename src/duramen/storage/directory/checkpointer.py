@@ -251,23 +251,23 @@ class Checkpointer:
 
     def _close(self, logs: list[Log], together: Together) -> None:
         """Sync and close them. NoRoomError: it can be done again. OSError."""
-        syncs: list[LogSync] = []
+        syncs: list[tuple[Log, LogSync]] = []
         try:
             for log in logs:
                 sync = log.take_sync(full=True)
                 self.points[key_of(log)] = point_of(log)
                 if sync is not None:
-                    syncs.append(sync)
-            together([sync.run for sync in syncs])
+                    syncs.append((log, sync))
+            together([sync.run for _, sync in syncs])
         except NoRoomError:
-            for failed in (sync.failed for sync in syncs):
+            for failed in (sync.failed for _, sync in syncs):
                 if failed is not None and not isinstance(failed, NoRoomError):
                     raise failed from None
-            for sync in syncs:
-                sync.give_back()
+            for log, sync in syncs:
+                log.give_back_sync(sync)
             raise
-        for sync in syncs:
-            sync.log.complete_sync(sync)
+        for log, sync in syncs:
+            log.complete_sync(sync)
         for log in logs:
             log.close()
 
@@ -290,7 +290,7 @@ class Checkpointer:
         """
         left = [] if self._round is None else self._round.waiting
         for log, sync, _ in job.syncs:
-            sync.give_back()
+            log.give_back_sync(sync)
             left.append(log)
         self.changed.update(dict.fromkeys(log for log in left if not self._is_gone(log)))
         self.fail(job)
@@ -351,8 +351,8 @@ def _take_sync(log: Log, syncs: list[tuple[Log, LogSync, LogPoint]]) -> bool:
     try:
         sync = log.take_sync()
     except NoRoomError:
-        for _, other, _ in syncs:
-            other.give_back()
+        for other, job, _ in syncs:
+            other.give_back_sync(job)
         raise
     if sync is not None:
         syncs.append((log, sync, point_of(log)))

@@ -21,10 +21,10 @@ from duramen.storage.journal import kinds
 from duramen.storage.journal.journal import Journal
 from duramen.storage.log.config import LogConfig
 from duramen.storage.log.create import Creation, NewLog
-from duramen.storage.log.flush_queue import FlushQueue
 from duramen.storage.log.log import Log
 from duramen.storage.log.offline import Offline
 from duramen.storage.log.retention import MoveLog
+from duramen.storage.log.sync import FlushQueue
 from duramen.storage.read.verified_window import HotWindow
 from duramen.storage.recovery.startup import deleted_name
 from duramen.storage.segment.corruption import Damage, Findings
@@ -52,7 +52,7 @@ class DirectoryLogs:
     scrubber: Scrubber
     _half_made: set[str]
     _lock: DirectoryLock
-    _queue: FlushQueue
+    _queue: FlushQueue[Log]
     _checkpointer: Checkpointer
     _housekeeping: Housekeeping
     _now_ms: int

@@ -32,7 +32,6 @@ from duramen.storage.log.retention import (
     delete_delay_ms,
     removable_before,
 )
-from duramen.storage.log.sync import writes_snapshot
 from duramen.storage.segment.corruption import Findings, damage_of
 from duramen.storage.segment.producer_state import is_sinks
 from duramen.storage.segment.seal import SealJob
@@ -279,9 +278,9 @@ class Housekeeping:
 
     def _retain(self, log: Log, now_ms: int) -> list[Job]:
         """Journal a new log start where segments may go: when it is durable, and what they say of producers."""
-        if log.cut is not None:
+        if log.pending_truncation is not None:
             return []
-        if len(log.producers) and writes_snapshot(log):
+        if len(log.producers) and log.writes_snapshot:
             self._retained.append(log)  # behind that checkpoint
             return []
         mark = self._high_watermark(log)
@@ -293,7 +292,7 @@ class Housekeeping:
             with self._journal.making_room():
                 if new_start > log.start_offset:
                     log.advance_start(new_start)
-            going = Going(self._journal.last_lsn, log, new_start, 0, log.cuts)
+            going = Going(self._journal.last_lsn, log, new_start, 0, log.truncations)
             if len(log.producers):
                 return [KeepProducers(log, partial(self._known_durably, going), partial(self._not_kept, log))]
             self._starting.append(going)
@@ -301,7 +300,7 @@ class Housekeeping:
 
     def _goes(self, log: Log, start: int) -> bool:
         """Whether the segments below an offset are about to go already."""
-        return any(each.log is log and each.cuts == log.cuts and each.start >= start for each in self._starting)
+        return any(each.log is log and each.cuts == log.truncations and each.start >= start for each in self._starting)
 
     def _known_durably(self, going: Going, end: int) -> None:
         """What these segments say of producers is kept, in a snapshot at `end`."""
@@ -321,7 +320,7 @@ class Housekeeping:
         waiting = []
         for going in self._starting:
             lsn, log, start, known_at, cuts = going
-            if cuts != log.cuts:
+            if cuts != log.truncations:
                 continue
             if self._journal.durable_lsn < lsn or log.durable_end < known_at or self._cleaner.is_swapping(log):
                 waiting.append(going)

@@ -31,9 +31,10 @@ from duramen.storage.journal.journal import Group, Journal
 from duramen.storage.journal.parts import PartMaker, remove_parts
 from duramen.storage.journal.ring import JournalLimits
 from duramen.storage.log.config import LogConfig, PlainLogConfig
-from duramen.storage.log.flush_queue import FlushQueue
 from duramen.storage.log.log import Log
 from duramen.storage.log.offline import Offline
+from duramen.storage.log.open import open_log
+from duramen.storage.log.sync import FlushQueue
 from duramen.storage.log.truncation import Truncations
 from duramen.storage.read.verified_window import HotWindow
 from duramen.storage.recovery.open_partition import Opening, left_absent
@@ -122,7 +123,7 @@ class LogDirectory(DirectoryLogs):
         self.high_watermark: Callable[[Log], int] = lambda log: log.durable_end
         self.journal: Journal
         self.reserve = Reserve(disk, path, settings.reserve_bytes)
-        self._queue = FlushQueue(settings.reserve_bytes // 2 or sys.maxsize, self._relieve)
+        self._queue: FlushQueue[Log] = FlushQueue(settings.reserve_bytes // 2 or sys.maxsize, self._relieve)
         self._dirty = 0
         self._half_made: set[str] = set()
         self._together: Together = one_by_one
@@ -220,7 +221,7 @@ class LogDirectory(DirectoryLogs):
     def _open_logs(self, state: StartState) -> None:
         """Recover and open every partition; those that are damaged are left offline."""
         make = partial(
-            Log.open,
+            open_log,
             disk=self.disk,
             config=self.settings.default_config,
             journal=self.journal,

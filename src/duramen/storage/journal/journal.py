@@ -73,6 +73,26 @@ class JournaledLog(Protocol):
     def flush(self) -> None: ...
 
 
+class LogJournal(Protocol):
+    """What a log needs of its directory's journal."""
+
+    def admit(self, length: int) -> None: ...
+
+    def make_way(self) -> bool:
+        """Whether there is room now that there was not, for what leads to more."""
+
+    def append(
+        self,
+        kind: int,
+        log: JournaledLog,
+        offset: int,
+        epoch: int,
+        segment_base: int,
+        position: int,
+        data: Buffer | None = None,
+    ) -> int: ...
+
+
 class _OpenExtent:
     """An EXTENT entry that still grows: its bytes went to the segment only."""
 

@@ -7,14 +7,46 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from duramen.errors import StorageError
-from duramen.model import LogKey, TopicId, TopicPartition
+from duramen.model import LogKey, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
+from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.disk_full import NoRoomError, opening, writing
+from duramen.storage.journal.journal import LogJournal
 from duramen.storage.log.config import LogConfig
-from duramen.storage.log.flush_queue import FlushQueue
 from duramen.storage.log.log import Log
-from duramen.storage.log.log_state import LogJournal
+from duramen.storage.log.sync import FlushQueue
 from duramen.storage.read.verified_window import HotWindow
+from duramen.storage.segment.leader_epochs import LEADER_EPOCHS
+from duramen.storage.segment.partition_metadata import PARTITION_METADATA, encode_partition_metadata
+
+
+def create_log(
+    disk: Disk,
+    path: str,
+    tp: TopicPartition,
+    topic_id: TopicId,
+    config: LogConfig,
+    journal: LogJournal,
+    *,
+    flush_queue: FlushQueue[Log] | None = None,
+    hot: HotWindow | None = None,
+) -> Log:
+    """A new, empty log in the new directory `path`: its files and the names in it are durable on return.
+
+    The directory's own name is not: sync its parent. OSError.
+    """
+    log = Log(disk, path, tp, topic_id, config, journal, flush_queue, hot)
+    disk.make_directories(path)
+    replace_file(
+        disk, posixpath.join(path, PARTITION_METADATA), encode_partition_metadata(topic_id_text(topic_id)),
+        durable_name=False,
+    )  # fmt: skip
+    replace_file(disk, posixpath.join(path, LEADER_EPOCHS), log.epochs.encode(), durable_name=False)
+    log.add_segment(0)
+    log.active.open_file().sync()
+    disk.sync_directory(path)
+    log.names_changed = False
+    return log
 
 
 class NewLog(NamedTuple):
@@ -42,7 +74,7 @@ class Creation:
         disk: Disk,
         directory: str,
         journal: LogJournal,
-        flush_queue: FlushQueue,
+        flush_queue: FlushQueue[Log],
         hot: HotWindow,
         new: list[NewLog],
         refused: Mapping[LogKey, StorageError | NoRoomError],
@@ -84,7 +116,7 @@ class Creation:
 
     def _make(self, tp: TopicPartition, topic_id: TopicId, config: LogConfig) -> None:
         path = self._path(tp)
-        log = Log.create(
+        log = create_log(
             self._disk, path, tp, topic_id, config, self._journal, flush_queue=self._flush_queue, hot=self._hot
         )
         log.active.release_files()  # many are made at once, and it is synced

@@ -1,4 +1,4 @@
-"""The log of one partition: appends, rolls, reads and cuts over its segments.
+"""The log of one partition: appends, rolls, truncations, reads and syncs over its segments.
 
 Synchronous and owned by one thread. An append only queues: `flush` writes what was queued with one call, the journal
 makes it durable (ENGINE.md §1), and long work comes as jobs (`take_sync`, `take_seals`, a read's Pending) that run
@@ -7,28 +7,40 @@ elsewhere and are completed here.
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 
-from duramen.errors import ErrorCode, KafkaError, check
-from duramen.model import INTERNAL_TOPICS, TopicId, TopicPartition, topic_id_text
+from duramen.errors import CorruptLogError, ErrorCode, KafkaError, check
+from duramen.model import INTERNAL_TOPICS, TopicId, TopicPartition
 from duramen.ports import Buffer, Disk
-from duramen.storage.files.atomic import replace_file
+from duramen.storage.files import disk_full
 from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.files.open_files import OpenFiles
+from duramen.storage.files.sync_history import to_sync
 from duramen.storage.journal import kinds
-from duramen.storage.log import open as loading
-from duramen.storage.log import open_segment, truncation
-from duramen.storage.log import sync as syncing
+from duramen.storage.journal.journal import LogJournal
 from duramen.storage.log.config import LogConfig
-from duramen.storage.log.flush_queue import FlushQueue
-from duramen.storage.log.log_state import LogJournal, LogState
-from duramen.storage.log.sync import LogSync
-from duramen.storage.read.verified_window import HotWindow
+from duramen.storage.log.leases import UNBOUNDED, Lease, Leases
+from duramen.storage.log.open_segment import SegmentLoader, Walk, write_indexes
+from duramen.storage.log.snapshot_files import OURS, ProducerSnapshots
+from duramen.storage.log.sync import Chain, FlushQueue, Growing, LogSync, Sidecars, Write, write
+from duramen.storage.read.log_reader import Reader, aborted_between, segment_number
+from duramen.storage.read.read_plan import LogRead
+from duramen.storage.read.timestamp_lookup import (
+    TimeLookup,
+    Timestamped,
+    look_through,
+    max_timestamp_lookup,
+    timestamp_lookup,
+)
+from duramen.storage.read.verified_window import HotWindow, Recall
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
-from duramen.storage.segment.leader_epochs import LEADER_EPOCHS
-from duramen.storage.segment.partition_metadata import PARTITION_METADATA, encode_partition_metadata
-from duramen.storage.segment.recovery_point import LogPoint
-from duramen.storage.segment.segment import MAX_RELATIVE, Segment
+from duramen.storage.segment.leader_epochs import EpochCache
+from duramen.storage.segment.producer_state import AbortedTransaction, ProducerStates
+from duramen.storage.segment.scan import NO_END, Limit, scan
+from duramen.storage.segment.seal import SealJob
+from duramen.storage.segment.segment import INDEX, MAX_RELATIVE, SUFFIXES, TIME_INDEX, TXN_INDEX, Segment, latest_ms
+from duramen.storage.segment.write_checksums import SUMMED_BYTES, WrittenSums
 from duramen.wire.batch import BatchHeader, read_marker
 from duramen.wire.checksum import crc32c
 
@@ -38,13 +50,61 @@ SNAPSHOT_BYTES = 16 << 20
 """Appended bytes after which a checkpoint writes the producers too, so that an open has little to replay."""
 
 
-class Log(LogState):
+class PendingTruncation(NamedTuple):
+    """A truncation that memory knows of and the files do not: whole segments to remove, and the place in the last."""
+
+    removed: list[Segment]
+    segment: Segment
+    position: int
+    aborted: list[AbortedTransaction] | None
+
+
+class Log:
     """One partition's records on disk.
 
-    marked: journal or checkpoint say from where on appends are not journaled (page-cache). See LogState for the rest.
+    start_offset: first offset readers may ask for; end_offset: the next to be assigned; durable_end: all below is on
+    stable storage; recovery_point: all below is in synced segments; recovery_position: the byte where the segment that
+    held it was synced to. truncations: how often the log was truncated; pending_truncation: what the last one has still
+    to do to the files, when there are no writers: jobs that write beside the segments, until accounted for. stable:
+    appends are journaled; marked: journal or checkpoint say from where on they are not (page-cache). names_changed:
+    file names are to be synced; syncs: see Chain.
     """
 
-    __slots__ = ("_roll_after_ms", "_rolls_at_entries", "config", "flush_queue", "marked")
+    active: Segment
+
+    __slots__ = (
+        "_leases",
+        "_queue",
+        "_reader",
+        "_roll_after_ms",
+        "_rolls_at_entries",
+        "_unsnapshotted",
+        "active",
+        "config",
+        "dirty",
+        "disk",
+        "durable_end",
+        "end_offset",
+        "epochs",
+        "flush_queue",
+        "journal",
+        "marked",
+        "names_changed",
+        "path",
+        "pending_truncation",
+        "producers",
+        "recovery_point",
+        "recovery_position",
+        "segments",
+        "snapshots",
+        "stable",
+        "start_offset",
+        "syncs",
+        "topic_id",
+        "tp",
+        "truncations",
+        "writers",
+    )
 
     def __init__(
         self,
@@ -54,74 +114,35 @@ class Log(LogState):
         topic_id: TopicId,
         config: LogConfig,
         journal: LogJournal,
-        flush_queue: FlushQueue | None = None,
+        flush_queue: FlushQueue[Log] | None = None,
         hot: HotWindow | None = None,
     ) -> None:
-        """An object without segments: use `create` or `open`."""
-        super().__init__(disk, path, tp, topic_id, journal, hot)
-        self.flush_queue = FlushQueue() if flush_queue is None else flush_queue
+        """An object without segments: use `create_log` or `open_log`."""
+        self.disk = disk
+        self.path = path
+        self.tp = tp
+        self.topic_id = topic_id
+        self.journal = journal
+        self.flush_queue: FlushQueue[Log] = FlushQueue() if flush_queue is None else flush_queue
+        self.dirty = False
+        self.names_changed = False
+        self.start_offset = self.end_offset = self.durable_end = 0
+        self.recovery_point = self.recovery_position = 0
+        self.epochs = EpochCache()
+        self.producers = ProducerStates()
+        self.segments: list[Segment] = []
+        self.snapshots = ProducerSnapshots(disk, path, topic_id, tp.partition)
+        self.writers: dict[object, None] = {}
+        self.truncations = 0
+        self.pending_truncation: PendingTruncation | None = None
+        self.stable = True
         self.marked = False
+        self.syncs: Chain | None = None
+        self._queue: list[Buffer] = []
+        self._reader = Reader(HotWindow() if hot is None else hot)
+        self._leases: Leases | None = None
+        self._unsnapshotted = 0
         self._take_over(config)
-
-    # ---- birth -----------------------------------------------------------------------------------------------
-
-    @classmethod
-    def create(
-        cls,
-        disk: Disk,
-        path: str,
-        tp: TopicPartition,
-        topic_id: TopicId,
-        config: LogConfig,
-        journal: LogJournal,
-        *,
-        flush_queue: FlushQueue | None = None,
-        hot: HotWindow | None = None,
-    ) -> Log:
-        """A new, empty log in the new directory `path`: its files and the names in it are durable on return.
-
-        The directory's own name is not: sync its parent. OSError.
-        """
-        log = cls(disk, path, tp, topic_id, config, journal, flush_queue, hot)
-        disk.make_directories(path)
-        replace_file(
-            disk, posixpath.join(path, PARTITION_METADATA), encode_partition_metadata(topic_id_text(topic_id)),
-            durable_name=False,
-        )  # fmt: skip
-        replace_file(disk, posixpath.join(path, LEADER_EPOCHS), log.epochs.encode(), durable_name=False)
-        log.add_segment(0)
-        log.active.open_file().sync()
-        disk.sync_directory(path)
-        log.names_changed = False
-        return log
-
-    @classmethod
-    def open(
-        cls,
-        disk: Disk,
-        path: str,
-        tp: TopicPartition,
-        topic_id: TopicId,
-        config: LogConfig,
-        journal: LogJournal,
-        *,
-        clean: bool,
-        start_offset: int,
-        recovery_point: int,
-        known: LogPoint | None = None,
-        listed: Sequence[int] = (),
-        end_offset: int | None = None,
-        flush_queue: FlushQueue | None = None,
-        hot: HotWindow | None = None,
-    ) -> Log:
-        """The log in an existing directory, whose files end where recovery let them end: at `end_offset`.
-
-        clean: the indexes are believed after a check; else what ends beyond `recovery_point` is read to make them anew,
-        but for what the checkpoint's `known` has. listed: bases on the directory's list. OSError, CorruptLogError.
-        """
-        log = cls(disk, path, tp, topic_id, config, journal, flush_queue, hot)
-        loading.load(log, start_offset, recovery_point, known, listed, end_offset, clean=clean)
-        return log
 
     def configure(self, config: LogConfig) -> None:
         """Take over a changed topic configuration. A change of durability is journaled.
@@ -166,7 +187,7 @@ class Log(LogState):
         dormant = bool(self.segments) and self.active.dormant is not None
         self._roll_after_ms = -(1 << 64) if dormant else longest - min(jitter, longest)
 
-    # ---- appends ---------------------------------------------------------------------------------------------
+    # ---- appends ------------------------------------------------------------------------------------------------
 
     def append(self, data: Buffer, header: BatchHeader, now_ms: int) -> int:
         """Queue a batch that is stamped with `end_offset` and its leader epoch; returns its journal LSN.
@@ -175,9 +196,9 @@ class Log(LogState):
         Raises FencedDirectoryError or KafkaError when the journal takes no more; then nothing has changed. OSError.
         """
         size = header.size
-        self.flush_queue.take(size)
+        self.flush_queue.make_room(size)
         self.journal.admit(size)
-        if self.cut is not None:
+        if self.pending_truncation is not None:
             self._check_whole()
         segment, offset = self.active, header.base_offset
         last = offset + header.last_offset_delta
@@ -191,7 +212,7 @@ class Log(LogState):
             or len(segment.index.offsets) >= self._rolls_at_entries  # type: ignore[union-attr]
         ):
             if segment.dormant is not None:
-                open_segment.wake(self)
+                SegmentLoader(segment, self.config.index_interval_bytes, Walk()).wake()
                 self._set_roll_time()
                 return self.append(data, header, now_ms)
             segment = self.roll()
@@ -250,6 +271,37 @@ class Log(LogState):
         active = self.active
         return self.journal.append(kind, self, offset, self.epochs.latest, active.base_offset, active.size, data)
 
+    def flush(self) -> None:
+        """Write everything queued with one call. NoRoomError: it stays queued, the next call writes all of it again.
+
+        Any other OSError: nothing is forgotten, but the directory must be fenced.
+        """
+        queue = self._queue
+        if queue:
+            segment = self.active
+            start = segment.flushed
+            file = segment.open_file()
+            try:
+                file.pwritev(queue, start)
+            except OSError as error:
+                raise disk_full.told(error) from error
+            self._queue = []
+            segment.flushed = segment.size
+            if segment.size - start >= SUMMED_BYTES:
+                if segment.written_sums is None:
+                    segment.written_sums = WrittenSums()
+                segment.written_sums.add(queue, start)
+            self._unsnapshotted += segment.size - start
+            self._reader.wrote(segment, start, queue)
+        self.dirty = False
+
+    def abandon(self) -> None:
+        """The log is deleted, and no start looks into its files: what could not be written needs no room any more."""
+        self._queue = []
+        self.dirty = False
+
+    # ---- segments -----------------------------------------------------------------------------------------------
+
     def roll(self) -> Segment:
         """Close the active segment and start a new one at the end; journaled. NoRoomError, OSError, KafkaError."""
         self._check_whole()
@@ -264,12 +316,59 @@ class Log(LogState):
                 return self.roll()
             raise
         old.close_indexes()  # last: a roll that failed leaves a segment that can still grow
-        truncation.end_mark(self)
+        self.end_mark()
         self._set_roll_time()
         self._journal(kinds.ROLL, segment.base_offset)
         return segment
 
-    # ---- cuts ------------------------------------------------------------------------------------------------
+    def add_segment(self, base_offset: int) -> Segment:
+        """A new, empty active segment; its name is synced with the next `take_sync`. NoRoomError, OSError."""
+        segment = Segment(self.disk, self.path, base_offset, self._reader.files)
+        segment.open_file(create=True)
+        segment.activate()
+        self.segments.append(segment)
+        self.active = segment
+        self.names_changed = True
+        return segment
+
+    def move(self, path: str) -> None:
+        """The directory is about to get another name: jobs under way go there, or find out that they come too late."""
+        self.path = self.snapshots.directory = path
+        for segment in self.segments:
+            segment.directory = path
+            self._reader.dropped(segment)
+
+    def replace_segments(self, old: list[Segment], new: Segment) -> None:
+        """Compaction: `new` holds what is left of `old`, which are neighbours and never the active one.
+
+        Reads under way keep the files they have opened.
+        """
+        first = self.segments.index(old[0])
+        self.segments[first : first + len(old)] = [new]
+        new.stored_ms = max(map(latest_ms, old))
+        for segment in old:
+            segment.replaced = True
+            self._reader.dropped(segment)
+            segment.forget()
+        self._reader.forget()
+
+    def detach_before(self, offset: int) -> list[Segment]:
+        """Take out the segments wholly below `offset`, never the active one; the caller removes their files.
+
+        Only what is synced: no checkpoint knows of them any more, and should they come back they are to be whole.
+        """
+        keep = 0
+        for segment in self.segments[:-1]:
+            if segment.next_offset > offset or segment.synced < segment.size:
+                break
+            keep += 1
+        gone = self.segments[:keep]
+        del self.segments[:keep]
+        for segment in gone:
+            self._reader.dropped(segment)
+        if gone:
+            self._reader.forget()
+        return gone
 
     def advance_start(self, offset: int) -> None:
         """Records below `offset` are gone; journaled, files stay until `detach_before`. Raises as `append` does."""
@@ -282,10 +381,25 @@ class Log(LogState):
         self.epochs.truncate_from_start(offset)
         self._journal(kinds.LOG_START, offset)
 
+    # ---- truncation ---------------------------------------------------------------------------------------------
+
+    def end_mark(self) -> None:
+        """The journal is about to speak of a place in a page-cache log: without the checkpoint all before it would pass
+        for synced. The next append makes a mark after that.
+        """
+        if self.marked:
+            self.marked = False
+            if self.recovery_point < self.end_offset:
+                point = self.recovery_point
+                base = self.segments[segment_number(self.segments, point)].base_offset
+                position = 0 if base == point else self.recovery_position  # the sync may have been of the one before
+                self.journal.append(kinds.DURABILITY, self, point, self.epochs.latest, base, position)
+
     def truncate_to(self, offset: int) -> None:
         """Remove everything from `offset` on (to the start of the batch that holds it); journaled. OSError.
 
-        Files change when the entry is durable (`complete_cut`). Until then appends are refused: KafkaError, retriable.
+        Files change when the entry is durable (`complete_truncation`). Until then appends are refused: KafkaError,
+        retriable.
         """
         if offset >= self.end_offset:
             return
@@ -294,21 +408,122 @@ class Log(LogState):
         self.journal.admit(0)
         self.flush()
         self._reader.cutting(self.segments, offset)
-        self.cut = truncation.cut_memory(self, offset)
+        self.pending_truncation = self._truncate_memory(offset)
         self._set_roll_time()
         self._journal(kinds.TRUNCATE, self.end_offset)
 
-    def complete_cut(self) -> None:
-        """The truncation's entry is durable: cut the files. Nothing may be appended before they are synced. OSError."""
-        if self.cut is not None:
-            truncation.cut_files(self, self.cut)
-            self.cut = None
+    def _truncate_memory(self, offset: int) -> PendingTruncation:
+        """Forget the batches that hold `offset` or follow it; the files stay as they are. OSError."""
+        self.end_mark()
+        keep = len(self.segments)
+        while keep > 1 and self.segments[keep - 1].base_offset >= offset:
+            keep -= 1
+        active = self.segments[keep - 1]
+        start = active.index.position_for(offset - active.base_offset) if active.index is not None else 0
+        position = active.size
+        for at, header, ok in scan(active.open_file(), start, active.flushed, crc=False):
+            if not ok or header is None:
+                raise CorruptLogError(active.path, at, active.size, "no batch starts here", offset)
+            if header.next_offset > offset:
+                position = at
+                break
+        aborted = active.aborted()
+        removed = self.segments[keep:]
+        del self.segments[keep:]
+        self.active = active
+        active.seal = None
+        active.written_sums = None
+        active.sealed = False
+        active.size = active.flushed = position
+        active.synced = min(active.synced, position) - 1  # the truncation itself is to be synced, too
+        active.index_file = None
+        active.next_offset = active.base_offset
+        active.index_entries = active.time_entries = 0
+        SegmentLoader(active, self.config.index_interval_bytes, Walk()).rebuild(Limit(NO_END, offset))
+        self.end_offset = active.next_offset
+        kept = [entry for entry in aborted if entry.last_offset < self.end_offset]
+        self.epochs.truncate_from_end(self.end_offset)
+        snapshots = self.snapshots
+        believed = snapshots.offsets  # without one that a start believed, and that is to be written again
+        snapshots.offsets = tuple(each for each in sorted({*believed, *snapshots.kept}) if each <= self.end_offset)
+        self._reload_producers()
+        snapshots.offsets = believed
+        is_unsynced = active.aborted_unsynced
+        active.take_aborted(kept)
+        active.aborted_unsynced = is_unsynced
+        snapshots.kept = tuple(each for each in snapshots.kept if each <= self.end_offset)
+        self.truncations += 1
+        self.durable_end = min(self.durable_end, self.end_offset)
+        if self.end_offset <= self.recovery_point:
+            self.recovery_point, self.recovery_position = self.end_offset, position
+        self.start_offset = min(self.start_offset, self.end_offset)
+        return PendingTruncation(removed, active, position, kept if len(kept) != len(aborted) else None)
 
-    # ---- durability ------------------------------------------------------------------------------------------
+    def complete_truncation(self) -> None:
+        """The truncation's entry is durable: truncate the files. No appends before they are synced. OSError.
+
+        Not while there are `writers`: what they know from before would appear after the truncation.
+        """
+        truncation = self.pending_truncation
+        if truncation is None:
+            return
+        check(not self.writers, "a truncation waits for whoever writes beside the log")
+        for segment in reversed(truncation.removed):
+            segment.forget()  # a job may be about to seal it, a reply to send from it
+            for suffix in SUFFIXES:
+                path = segment.path_of(suffix)
+                if self.disk.exists(path):
+                    self.disk.remove(path)
+        active = truncation.segment
+        active.drop_seal()
+        file = active.open_file()
+        file.truncate(truncation.position)
+        if active.index is not None and active.times is not None:
+            active.index.written = active.times.written = 0
+        write_indexes(active)
+        if truncation.aborted is not None:
+            active.rewrite_aborted(truncation.aborted)
+        self.snapshots.find_again()
+        self.snapshots.drop_beyond(self.end_offset)
+        self.names_changed = True
+        self.pending_truncation = None
+
+    def replay(self, start: int, producers_from: int) -> None:
+        """Walk the headers from an offset on: epochs as the batches have them, producers from their own offset on."""
+        for segment in self.segments:
+            if segment.next_offset <= start or segment.size == 0:
+                continue
+            position = segment.position_before(start)
+            file = segment.open_file()
+            for at, header, ok in scan(file, position, segment.size, crc=False):
+                if not ok or header is None:
+                    raise CorruptLogError(segment.path, at, segment.size, "no batch starts here", segment.base_offset)
+                if header.next_offset > self.start_offset:
+                    self.epochs.hold(header.leader_epoch, max(header.base_offset, self.start_offset))
+                if header.producer_id >= 0 and header.base_offset >= producers_from:
+                    data = file.pread(header.size, at) if header.is_control else b""
+                    self.track_producer(data, header, segment)
+            if segment is not self.segments[-1]:
+                segment.release_files()
+
+    def _reload_producers(self) -> None:
+        """Producers again, after a truncation."""
+        self.producers.clear()
+        known_to = self.snapshots.restore(self.producers, OURS)  # Kafka's know the last batch of each alone
+        producers_from = max(self.segments[0].base_offset, known_to)
+        self.replay(producers_from, producers_from)
+        self.snapshots.restore_expired(self.producers, known_to, self.start_offset)
+        self.producers.committed(self.end_offset)
+
+    def _check_whole(self) -> None:
+        if self.pending_truncation is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: a truncation is not durable yet")
+
+    # ---- durability ---------------------------------------------------------------------------------------------
 
     def take_sync(self, full: bool = False) -> LogSync | None:
         """The job that makes everything appended so far durable in the segments; None when it is already."""
-        if self.cut is not None:
+        if self.pending_truncation is not None:
             return None  # the files are about to change, and no checkpoint takes them for synced
         self.flush()
         unsynced = [segment for segment in self.segments if segment.synced < segment.size]
@@ -317,22 +532,261 @@ class Log(LogState):
         snapshot = full or self._unsnapshotted > SNAPSHOT_BYTES
         if snapshot:
             self._unsnapshotted = 0
-        return LogSync(self, unsynced, syncing.collect(self, final=full, full=snapshot, synced=full), full=full)
+        sidecars = self._collect_sidecars(final=full, full=snapshot, synced=full)
+        if self.syncs is None:
+            self.syncs = Chain()
+        if sidecars.snapshot >= 0:
+            self.syncs.snapshot = sidecars.snapshot
+        active = self.active
+        segments = [(segment, to_sync(segment), segment.size) for segment in unsynced]
+        indexes: list[str] = []
+        if full and active.index is not None:  # by a checkpoint or a start, which do not sync them
+            writes = {each.path for each in sidecars.writes}
+            indexes = [path for path in map(active.path_of, (INDEX, TIME_INDEX)) if path not in writes]
+        growing: list[Growing] = []
+        if any(segment is active for segment in unsynced) or (full and active.size):
+            written = {} if active.written_sums is None else active.written_sums.take()
+            growing = [Growing(active, active.open_file(), active.size, written)]
+        aborted = [segment for segment in self.segments if segment.aborted_unsynced]
+        for segment in aborted:
+            segment.aborted_unsynced = False
+        job = LogSync(
+            self, self.disk, self.path, self.syncs, self.truncations,
+            end_offset=self.end_offset, segment_base=active.base_offset, position=active.size, segments=segments,
+            sidecars=sidecars, growing=growing, indexes=indexes, aborted=aborted,
+            transactions=[segment.path_of(TXN_INDEX) for segment in aborted],
+            names_changed=self.names_changed or sidecars.snapshot >= 0 or bool(aborted), full=full,
+        )  # fmt: skip
+        self.names_changed = False
+        self.epochs.changed = False
+        self.writers[job] = None
+        return job
 
     def complete_sync(self, job: LogSync) -> None:
-        """The job has run: recovery starts behind it, and a page-cache log is durable up to there. OSError."""
-        if job.apply() and not self.stable:
+        """The job has run: recovery starts behind it, and a page-cache log is durable up to there. OSError.
+
+        Not where the log was truncated meanwhile: its files are truncated after this, and what was written beside them
+        of the old history goes with that.
+        """
+        self.writers.pop(job, None)
+        if job.chain.snapshot == job.sidecars.snapshot:
+            job.chain.snapshot = -1
+        if job.truncations != self.truncations:
+            return
+        for growing in job.growing:
+            growing.segment.seal = None
+        self._account_sidecars(job.sidecars)
+        epochs = job.sidecars.epochs
+        if epochs is not None and epochs != self.epochs.encode():
+            self.epochs.changed = True  # a job that was taken later may have written newer ones before
+        for segment, _, size in job.segments:
+            segment.synced = max(segment.synced, size)
+        if job.end_offset >= self.recovery_point:
+            self.recovery_point, self.recovery_position = job.end_offset, job.position
+        if not self.stable:
             self.mark_durable(job.end_offset)
+
+    def give_back_sync(self, job: LogSync) -> None:
+        """A side file found no room, no sync has failed: the next job has everything to do that this one had."""
+        self.writers.pop(job, None)
+        self.syncs = None  # those that were taken before this fail, too, and give back what they have
+        self.names_changed = self.names_changed or job.names_changed
+        self.epochs.changed = self.epochs.changed or job.sidecars.epochs is not None
+        for segment in job.aborted:
+            segment.aborted_unsynced = True
+        if job.stored and job.truncations == self.truncations:
+            self.names_changed = True  # or there would be no next job
+            for segment, _, size in job.segments:
+                segment.synced = max(segment.synced, size)
 
     def close(self) -> None:
         """Write what is queued and the sidecars, and close the files. It syncs nothing: `take_sync` does. OSError."""
         self.flush()
-        if self.cut is None:
+        if self.pending_truncation is None:
             self._write_sidecars()
         for segment in self.segments:
             segment.close()
 
     def _write_sidecars(self) -> None:
-        sidecars = syncing.collect(self, final=True, full=True, synced=False)
-        syncing.write(self.disk, sidecars, sync=False)
-        syncing.written(self, sidecars)
+        sidecars = self._collect_sidecars(final=True, full=True, synced=False)
+        write(self.disk, sidecars, sync=False)
+        self._account_sidecars(sidecars)
+
+    def _collect_sidecars(self, *, final: bool, full: bool, synced: bool) -> Sidecars:
+        """The bytes of side files that are not on disk yet.
+
+        final: close the active segment's time index too; full: with a producer snapshot at the log's end; synced: that
+        is going to be synced, so no older one is needed any more.
+        """
+        writes: list[Write] = []
+        counts: list[tuple[Segment, int, int]] = []
+        active = self.active
+        if active.index is not None and active.times is not None:
+            writes += [Write(*each) for each in active.pending_index_writes(final=final)]
+            counts.append((active, len(active.index), len(active.times)))
+        removed: list[str] = []
+        snapshot = -1
+        snapshots = self.snapshots
+        stay = frozenset(segment.base_offset for segment in self.segments)
+        if not synced:
+            stay = stay.union(snapshots.kept)
+        if full and self.end_offset not in (*snapshots.offsets[-1:], snapshots.writing):
+            snapshot = self.end_offset
+            for suffix, data in self.encode_snapshot():
+                writes.append(Write(snapshots.path_of(snapshot, suffix), 0, data, True))
+            removed = snapshots.without(stay)
+        epochs = self.epochs.encode() if self.epochs.changed else None
+        return Sidecars(writes, epochs, removed, stay, counts, snapshot)
+
+    def _account_sidecars(self, sidecars: Sidecars) -> None:
+        """They were written."""
+        for segment, entries, time_entries in sidecars.index_counts:
+            if segment.index is not None and segment.times is not None:
+                segment.index.written = min(max(entries, segment.index.written), len(segment.index))
+                segment.times.written = min(max(time_entries, segment.times.written), len(segment.times))
+        if sidecars.snapshot >= 0:
+            self.snapshots.written(sidecars.snapshot, sidecars.stay)
+
+    def encode_snapshot(self) -> tuple[tuple[str, bytes], ...]:
+        """A producer snapshot at the log's end, as (suffix, content) of Kafka's file and of ours."""
+        aborted = [segment.base_offset for segment in self.segments if segment.has_aborted]
+        return self.snapshots.encode(self.producers, self.end_offset, aborted)
+
+    @property
+    def writes_snapshot(self) -> bool:
+        """Whether a job that was taken writes a producer snapshot at the end the log has, or may still do so."""
+        offset = -1 if self.syncs is None else self.syncs.snapshot
+        return offset == self.end_offset and offset not in self.snapshots.offsets
+
+    def mark_durable(self, offset: int) -> None:
+        """Everything below `offset` is on stable storage; never moves back, never beyond the end."""
+        if offset > self.durable_end:
+            self.durable_end = min(offset, self.end_offset)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Bytes that are not yet known to be on stable storage in their segments."""
+        total = 0
+        for segment in reversed(self.segments):
+            if segment.size and segment.synced >= segment.size:
+                break  # not at one that was just rolled and is empty: those before it may still wait
+            total += segment.size - segment.synced
+        return total
+
+    @property
+    def has_unsynced_aborted(self) -> bool:
+        """Whether a `.txnindex` changed since the last sync."""
+        return any(segment.aborted_unsynced for segment in self.segments)
+
+    @property
+    def open_files(self) -> OpenFiles:
+        """The open files of all logs of the process."""
+        return self._reader.files
+
+    # ---- reads --------------------------------------------------------------------------------------------------
+
+    def _flush_below(self, end: int) -> None:
+        """Write what a read up to `end` needs. One that needs nothing goes on where no write does any more."""
+        if self._queue and end > int.from_bytes(self._queue[0][:8], "big"):
+            self.flush()
+
+    def read(self, offset: int, max_bytes: int, end: int, *, at_least_one: bool) -> LogRead:
+        """Whole batches from the one that contains `offset`; none that starts at `end` (a batch boundary) or later.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE below the log start or above the log end; CorruptLogError; OSError.
+        """
+        if offset < self.start_offset or offset > self.end_offset:
+            outside = f"{self.tp}: offset {offset} is outside {self.start_offset}..{self.end_offset}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, outside)
+        self._flush_below(end)
+        return self._reader.read(self.segments, offset, max_bytes, min(end, self.end_offset), at_least_one=at_least_one)
+
+    def read_ahead(self, offset: int, size: int) -> Recall | None:
+        """See Reader.ahead."""
+        return self._reader.ahead(self.segments, offset, size)
+
+    def take_notices(self) -> tuple[CorruptLogError, ...]:
+        """Damage that reads met and got around since the last call."""
+        notices, self._reader.notices = self._reader.notices, ()
+        return notices
+
+    def aborted(self, first: int, last: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of rolled-back transactions with records in first..last (last excluded)."""
+        return aborted_between(self.segments, first, last)
+
+    def time_lookup(self, timestamp: int, end: int, start: int = -1) -> TimeLookup:
+        """The job behind `offset_for_timestamp`, for the cold pool; of a `rest` its `start` (see TimeLookup)."""
+        self._flush_below(end)
+        return timestamp_lookup(self.segments, timestamp, max(start, self.start_offset), min(end, self.end_offset))
+
+    def offset_for_timestamp(self, timestamp: int, end: int) -> Timestamped | None:
+        """First record below `end` that is at least this young (ms): (offset, timestamp, leader epoch).
+
+        Reads and decodes one batch, waiting for the disk if need be. CorruptLogError, KafkaError, OSError.
+        """
+        return look_through(partial(self.time_lookup, timestamp, end))
+
+    def max_timestamp_lookup(self, end: int) -> TimeLookup:
+        """The job behind `max_timestamp_offset`."""
+        self._flush_below(end)
+        return max_timestamp_lookup(self.segments, self.start_offset, min(end, self.end_offset))
+
+    def max_timestamp_offset(self, end: int) -> Timestamped | None:
+        """The (first) youngest record below `end`; None when there is none (KIP-734). Errors as above."""
+        return self.max_timestamp_lookup(end).run()
+
+    def lease(self, from_offset: int, expires_ms: int, max_bytes: int = UNBOUNDED) -> Lease:
+        """Keep everything from an offset on from being deleted until released, or until that wall-clock time.
+
+        max_bytes: of segments that retention would delete; a lease that holds back more is broken.
+        """
+        if self._leases is None:
+            self._leases = Leases()
+        return self._leases.grant(from_offset, expires_ms, max_bytes)
+
+    def break_greedy_leases(self, removable: int) -> None:
+        """Segments below `removable` may go but for leases: break those that hold back more than they may."""
+        if self._leases is not None:
+            self._leases.break_greedy(
+                lambda offset: sum(
+                    segment.size
+                    for segment in self.segments[segment_number(self.segments, offset) :]
+                    if segment.next_offset <= removable
+                )
+            )
+
+    def leased_from(self, now_ms: int) -> int | None:
+        """Lowest offset under a lease; None without one. Leases that ran out are dropped."""
+        return None if self._leases is None else self._leases.lowest(now_ms)
+
+    # ---- seals --------------------------------------------------------------------------------------------------
+
+    def take_seals(self) -> list[SealJob]:
+        """Jobs that seal the segments which are rolled and synced but not sealed.
+
+        Not those below the log start: they are about to go, and a crash may have left a hole behind one of them, which
+        is no damage.
+        """
+        return [
+            SealJob(self, segment, segment.open_file(), segment.size, segment.next_offset - 1)
+            for segment in self.segments[:-1]
+            if not segment.sealed
+            and segment.synced == segment.size
+            and self.start_offset < segment.next_offset <= self.recovery_point
+        ]  # fmt: skip
+
+    def complete_seal(self, job: SealJob) -> None:
+        """The seal is on disk: reads of that segment check against it from now on."""
+        self.writers.pop(job, None)
+        for segment in self.segments:
+            if job.is_of(segment):
+                segment.sealed = True
+                segment.seal = None
+                segment.release_files()
+            elif segment.base_offset == job.base_offset:
+                segment.drop_seal()  # a truncation overtook the job

@@ -1,24 +1,27 @@
 """Opening a log: its segments, indexes, epochs and producers from what is in the directory.
 
-Everything but the `.log` files can be missing or damaged and is then made again from them.
+Everything but the `.log` files can be missing or damaged, and is then made again from them.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from duramen.errors import CorruptLogError, StorageError
+from duramen.model import TopicId, TopicPartition
+from duramen.ports import Disk
 from duramen.storage.files.atomic import read_file, replace_file
-from duramen.storage.log.open_segment import Walk, check_gap, closed_indexes_fit, load_active, load_rolled
-from duramen.storage.segment.index import StoredOffsetIndex
+from duramen.storage.journal.journal import LogJournal
+from duramen.storage.log.config import LogConfig
+from duramen.storage.log.log import Log
+from duramen.storage.log.open_segment import SegmentLoader, Walk, check_gap, closed_indexes_fit
+from duramen.storage.log.snapshot_files import OURS, OURS_OR_KAFKAS
+from duramen.storage.log.sync import FlushQueue
+from duramen.storage.read.verified_window import HotWindow
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, EpochCache
-from duramen.storage.segment.producer_snapshot import Home, decode_aborted, decode_kafka, decode_ours
-from duramen.storage.segment.producer_state import Producer
 from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.replacement import NOT_IN_PLACE
-from duramen.storage.segment.scan import header_at, scan
 from duramen.storage.segment.seal import SEALING, drop_torn
 from duramen.storage.segment.segment import (
     DELETED,
@@ -35,88 +38,168 @@ from duramen.storage.segment.segment import (
     sealed_sides,
 )
 
-if TYPE_CHECKING:
-    from duramen.storage.log.log import Log
-
 _BESIDE_A_LOG = frozenset({INDEX, TIME_INDEX, TXN_INDEX, SEAL, SEALING})
 _REPLACED_BY_A_SEAL = frozenset({SEALING})
 _LEFT_OVER = (DELETED, ".cleaned", ".tmp", ".cut")
 
-SnapshotKind = tuple[str, Callable[[bytes, Home], list[Producer] | None]]
 
-_SNAPSHOT_KINDS: tuple[SnapshotKind, ...] = ((PRODUCERS, decode_ours), (SNAPSHOT, lambda data, _: decode_kafka(data)))
-"""Files with producers, best first: ours has five batches of each, Kafka's the last one."""
-
-
-def load(
-    log: Log,
-    start_offset: int,
-    recovery_point: int,
-    known: LogPoint | None,
-    listed: Sequence[int],
-    end_offset: int | None,
+def open_log(
+    disk: Disk,
+    path: str,
+    tp: TopicPartition,
+    topic_id: TopicId,
+    config: LogConfig,
+    journal: LogJournal,
     *,
     clean: bool,
-) -> None:
-    """Fill a new Log from its directory; see `Log.open`."""
-    present = _present(log, ours=known is not None, clean=clean)
-    bases = sorted(base for base, suffixes in present.items() if LOG in suffixes)
-    walk = Walk(start_offset)
-    if not bases:
-        log.add_segment(start_offset)
-        bases = [start_offset]
-        log.disk.sync_directory(log.path)
-        log.names_changed = False
-    else:
-        for base in bases:
-            segment = Segment(log.disk, log.path, base, log.open_files)
-            segment.size = segment.flushed = segment.synced = segment.open_file().size()
-            segment.sealed = SEAL in present.get(base, set())
-            segment.release_files()
-            log.segments.append(segment)
-        for segment, later in zip(log.segments, bases[1:], strict=False):
-            segment.next_offset = later
-            believed = clean and known is None  # by Kafka, or by a release whose checkpoint is gone
-            if not ((clean or later <= recovery_point) and closed_indexes_fit(segment, believed=believed)):
-                # Of Kafka's logs nobody knows whether they ever had what is not there.
-                needed_from = start_offset if known is not None or not clean else later
-                load_rolled(log, segment, None if clean else known, walk, clean=clean, needed_from=needed_from)
-            else:
-                # No list has what is behind the checkpoint, or of a log that was left offline or repaired, or whose
-                # checkpoint is lost, or the list itself: there what is missing is missing, however sound the seals are.
-                told = clean if known is None else known.state is not None and later <= known.recovery_point
-                told = told and (known is None or len(listed) > 1)  # else it names the last one alone
-                if not told and (seal := segment.load_seal()) is not None:
-                    check_gap(log, segment, seal.last_offset + 1, later, needed_from=start_offset)
-                walk.unread = walk.unread or (known is not None and later > known.recovery_point)
-            segment.release_files()
-        log.active = log.segments[-1]
-        load_active(log, log.active, known, walk, clean=clean, end_offset=end_offset)
-        for segment in log.segments:
-            if segment.size and segment.max_timestamp < 0:
-                segment.stored_ms = log.disk.modified_ms(segment.path)
-    log.end_offset = log.durable_end = log.recovery_point = log.active.next_offset
-    log.recovery_position = log.active.size
-    log.start_offset = min(max(start_offset, log.segments[0].base_offset), log.end_offset)
-    found = (base for base, suffixes in present.items() if SNAPSHOT in suffixes or PRODUCERS in suffixes)
-    log.snapshots = tuple(sorted(found))
-    if known is not None and (known.state is None or (clean and known.recovery_point != log.end_offset)):
-        known = None
-    sound = _check_aborted(log, present, log.end_offset if clean or known is None else known.recovery_point)
-    if known is None or known.state is None or known.state.transactions:
-        there = sum(TXN_INDEX in suffixes for suffixes in present.values())
-        fewer = known is not None and known.state is not None and there < known.state.transactions
-        sound = sound and not fewer and not _lost_aborted(log, present)
-    # A transaction that ended behind what the side files speak of: only a walk from the first batch knows it all.
-    sound = sound and (clean or not walk.markers)
-    load_state(log, known, walk, recovery_point, clean=clean, whole=not sound)
-    if len(log.producers):
-        log.kept_snapshots = log.snapshots  # nobody knows which are synced, and what else they speak of
-    if not clean:
-        # A stop that died may have left one of the two files there: the next stop has to write both again.
-        log.snapshots = tuple(offset for offset in log.snapshots if offset != log.end_offset)
-    log.configure(log.config)
-    log.active.release_files()  # many partitions are opened, few are used: the first append or read opens it again
+    start_offset: int,
+    recovery_point: int,
+    known: LogPoint | None = None,
+    listed: Sequence[int] = (),
+    end_offset: int | None = None,
+    flush_queue: FlushQueue[Log] | None = None,
+    hot: HotWindow | None = None,
+) -> Log:
+    """The log in an existing directory, whose files end where recovery let them end: at `end_offset`.
+
+    clean: the indexes are believed after a check; else what ends beyond `recovery_point` is read to make them anew,
+    but for what the checkpoint's `known` has. listed: bases on the directory's list. OSError, CorruptLogError.
+    """
+    log = Log(disk, path, tp, topic_id, config, journal, flush_queue, hot)
+    LogLoader(log, start_offset, recovery_point, known, listed, end_offset, clean=clean).load()
+    return log
+
+
+class LogLoader:
+    """Fills a new Log from its directory; see `open_log`."""
+
+    def __init__(
+        self,
+        log: Log,
+        start_offset: int,
+        recovery_point: int,
+        known: LogPoint | None,
+        listed: Sequence[int],
+        end_offset: int | None,
+        *,
+        clean: bool,
+    ) -> None:
+        self._log = log
+        self._start_offset = start_offset
+        self._recovery_point = recovery_point
+        self._known = known
+        self._listed = listed
+        self._end_offset = end_offset
+        self._clean = clean
+        self._walk = Walk(start_offset)
+
+    def load(self) -> None:
+        """See the class. OSError, StorageError, CorruptLogError."""
+        log, known, walk, clean = self._log, self._known, self._walk, self._clean
+        start_offset, recovery_point, listed = self._start_offset, self._recovery_point, self._listed
+        present = _present(log, ours=known is not None, clean=clean)
+        bases = sorted(base for base, suffixes in present.items() if LOG in suffixes)
+        if not bases:
+            log.add_segment(start_offset)
+            bases = [start_offset]
+            log.disk.sync_directory(log.path)
+            log.names_changed = False
+        else:
+            for base in bases:
+                segment = Segment(log.disk, log.path, base, log.open_files)
+                segment.size = segment.flushed = segment.synced = segment.open_file().size()
+                segment.sealed = SEAL in present.get(base, set())
+                segment.release_files()
+                log.segments.append(segment)
+            for segment, later in zip(log.segments, bases[1:], strict=False):
+                segment.next_offset = later
+                believed = clean and known is None  # by Kafka, or by a release whose checkpoint is gone
+                if not ((clean or later <= recovery_point) and closed_indexes_fit(segment, believed=believed)):
+                    # Of Kafka's logs nobody knows whether they ever had what is not there.
+                    needed_from = start_offset if known is not None or not clean else later
+                    self._loader(segment).load_rolled(None if clean else known, clean=clean, needed_from=needed_from)
+                else:
+                    # No list has what is behind the checkpoint, or of a log that was left offline or repaired, or
+                    # whose checkpoint is lost, or the list itself: there what is missing is missing, however sound the
+                    # seals are.
+                    told = clean if known is None else known.state is not None and later <= known.recovery_point
+                    told = told and (known is None or len(listed) > 1)  # else it names the last one alone
+                    if not told and (seal := segment.load_seal()) is not None:
+                        check_gap(segment, seal.last_offset + 1, later, needed_from=start_offset)
+                    walk.unread = walk.unread or (known is not None and later > known.recovery_point)
+                segment.release_files()
+            log.active = log.segments[-1]
+            self._loader(log.active).load_active(known, clean=clean, end_offset=self._end_offset)
+            for segment in log.segments:
+                if segment.size and segment.max_timestamp < 0:
+                    segment.stored_ms = log.disk.modified_ms(segment.path)
+        log.end_offset = log.durable_end = log.recovery_point = log.active.next_offset
+        log.recovery_position = log.active.size
+        log.start_offset = min(max(start_offset, log.segments[0].base_offset), log.end_offset)
+        found = (base for base, suffixes in present.items() if SNAPSHOT in suffixes or PRODUCERS in suffixes)
+        snapshots = log.snapshots
+        snapshots.offsets = tuple(sorted(found))
+        if known is not None and (known.state is None or (clean and known.recovery_point != log.end_offset)):
+            known = None
+        sound = _check_aborted(log, present, log.end_offset if clean or known is None else known.recovery_point)
+        if known is None or known.state is None or known.state.transactions:
+            there = sum(TXN_INDEX in suffixes for suffixes in present.values())
+            fewer = known is not None and known.state is not None and there < known.state.transactions
+            sound = sound and not fewer and not _lost_aborted(log, present)
+        # A transaction that ended behind what the side files speak of: only a walk from the first batch knows it all.
+        sound = sound and (clean or not walk.markers)
+        self._load_state(known, whole=not sound)
+        if len(log.producers):
+            snapshots.kept = snapshots.offsets  # nobody knows which are synced, and what else they speak of
+        if not clean:
+            # A stop that died may have left one of the two files there: the next stop has to write both again.
+            snapshots.offsets = tuple(offset for offset in snapshots.offsets if offset != log.end_offset)
+        log.configure(log.config)
+        log.active.release_files()  # many partitions are opened, few are used: the first append or read opens it again
+
+    def _loader(self, segment: Segment) -> SegmentLoader:
+        return SegmentLoader(segment, self._log.config.index_interval_bytes, self._walk)
+
+    def _load_state(self, known: LogPoint | None, *, whole: bool) -> None:
+        """Leader epochs and producers: from their files, then from the batches that those do not cover.
+
+        known: where a checkpoint knew them; without it the epoch file covers what lies below the recovery point. After
+        an unclean stop everything from there on was walked. After a clean one, and without a checkpoint of ours,
+        Kafka's producer snapshots may be used. They know one batch per producer; where ours is lost, and Kafka's is
+        left, a client that sends an older batch again would be refused instead of recognised. whole: walk the log from
+        its first batch, which makes missing `.txnindex` entries again; of producers the snapshots know more, for
+        retention may have taken their batches.
+        """
+        log, walk, clean = self._log, self._walk, self._clean
+        first = log.segments[0].base_offset
+        walked_from = log.end_offset if clean else self._recovery_point if known is None else known.recovery_point
+        epochs_from = walked_from
+        epochs = _read_epochs(log)
+        log.epochs = epochs if epochs is not None else EpochCache()
+        log.epochs.truncate_from_end(log.end_offset + 1)
+        if epochs is None:
+            epochs_from = first
+            log.epochs.changed = True
+        log.snapshots.drop_beyond(log.end_offset)
+        log.producers.clear()
+        if whole:
+            log.replay(first, first)
+            log.producers.clear()
+        state = None if known is None else known.state
+        # Behind that checkpoint a producer may have come and gone with its batches: only a snapshot knows of it then.
+        if known is not None and state is not None and not state.producers and log.start_offset <= known.recovery_point:
+            known_to = known.recovery_point
+        else:
+            known_to = log.snapshots.restore(log.producers, OURS_OR_KAFKAS if clean and known is None else OURS)
+        producers_from = max(first, known_to)
+        start = min(epochs_from, producers_from)
+        for epoch, offset in walk.epochs:  # the journal does not know of those of a page-cache topic
+            log.epochs.hold(epoch, offset)
+        if start < walked_from or walk.producers or walk.unread:
+            log.replay(start, producers_from)
+        log.snapshots.restore_expired(log.producers, known_to, log.start_offset)
+        log.producers.committed(log.end_offset)
+        _persist(log)
 
 
 def _present(log: Log, *, ours: bool, clean: bool) -> dict[int, set[str]]:
@@ -181,61 +264,11 @@ def _lost_aborted(log: Log, present: dict[int, set[str]]) -> bool:
         sides = sealed_sides(segment) if TXN_INDEX not in present.get(segment.base_offset, ()) else None
         if sides is not None and sides.txn_bytes:
             return True
-    for offset in reversed(log.snapshots):
-        data = read_file(log.disk, posixpath.join(log.path, file_name(offset, PRODUCERS)))
-        aborted = None if data is None else decode_aborted(data, Home(log.topic_id, log.tp.partition, offset))
-        if aborted is not None:
-            bases = {segment.base_offset for segment in log.segments}
-            return any(base in bases and TXN_INDEX not in present[base] for base in aborted)
-    return False
-
-
-# ---- epochs and producers --------------------------------------------------------------------------------------
-
-
-def load_state(log: Log, known: LogPoint | None, walk: Walk, recovery_point: int, *, clean: bool, whole: bool) -> None:
-    """Leader epochs and producers: from their files, then from the batches that those do not cover.
-
-    known: where a checkpoint knew them. recovery_point: without that, the epoch file covers what lies below; after an
-    unclean stop everything from there on was walked. clean, and no checkpoint of ours: Kafka's producer snapshots may
-    be used. They know one batch per producer; where ours is lost, and Kafka's is left, whoever sends an older batch
-    again would be refused instead of recognised. whole: walk the log from its first batch, which makes missing
-    `.txnindex` entries again; of producers the snapshots know more, for retention may have taken their batches.
-    """
-    first = log.segments[0].base_offset
-    walked_from = log.end_offset if clean else recovery_point if known is None else known.recovery_point
-    epochs_from = walked_from
-    epochs = _read_epochs(log)
-    log.epochs = epochs if epochs is not None else EpochCache()
-    log.epochs.truncate_from_end(log.end_offset + 1)
-    if epochs is None:
-        epochs_from = first
-        log.epochs.changed = True
-    drop_snapshots_beyond(log)
-    log.producers.clear()
-    if whole:
-        _replay(log, first, first)
-        log.producers.clear()
-    state = None if known is None else known.state
-    # Behind that checkpoint a producer may have come and gone with its batches: only a snapshot knows of it then.
-    if known is not None and state is not None and not state.producers and log.start_offset <= known.recovery_point:
-        known_to = known.recovery_point
-    else:
-        known_to = _read_snapshot(log, _SNAPSHOT_KINDS if clean and known is None else _SNAPSHOT_KINDS[:1])
-    producers_from = max(first, known_to)
-    start = min(epochs_from, producers_from)
-    _hold_epochs(log, walk)
-    if start < walked_from or walk.producers or walk.unread:
-        _replay(log, start, producers_from)
-    _restore_gone(log, known_to)
-    log.producers.committed(log.end_offset)
-    _persist(log)
-
-
-def _hold_epochs(log: Log, walk: Walk) -> None:
-    """Epochs begin where the batches say: the journal does not know of those of a page-cache topic."""
-    for epoch, offset in walk.epochs:
-        log.epochs.hold(epoch, offset)
+    aborted = log.snapshots.aborted_bases()
+    if aborted is None:
+        return False
+    bases = {segment.base_offset for segment in log.segments}
+    return any(base in bases and TXN_INDEX not in present[base] for base in aborted)
 
 
 def _persist(log: Log) -> None:
@@ -266,95 +299,3 @@ def _read_epochs(log: Log) -> EpochCache | None:
         return EpochCache.decode(data)
     except StorageError:
         return None  # a cache of what the batches say: made again
-
-
-def drop_snapshots_beyond(log: Log) -> None:
-    """Snapshots beyond the log's end describe a history that was cut off: they are removed."""
-    beyond = [offset for offset in log.snapshots if offset > log.end_offset]
-    log.snapshots = tuple(offset for offset in log.snapshots if offset <= log.end_offset)
-    for offset in beyond:
-        for suffix in (SNAPSHOT, PRODUCERS):
-            path = posixpath.join(log.path, file_name(offset, suffix))
-            if log.disk.exists(path):
-                log.disk.remove(path)
-    if beyond:
-        log.disk.sync_directory(log.path)
-
-
-def _read_snapshot(log: Log, kinds: Sequence[SnapshotKind]) -> int:
-    """Restore producers from the newest readable snapshot of the best kind; returns the offset it speaks up to, or -1.
-
-    A damaged snapshot of ours is answered by an older one or by the batches, not by Kafka's: that knows one batch of
-    each producer, and whoever sends an older one again would be refused instead of recognised.
-    """
-    for suffix, decode in kinds:
-        damaged = False
-        for offset in reversed(log.snapshots):
-            data = read_file(log.disk, posixpath.join(log.path, file_name(offset, suffix)))
-            found = decode(data, Home(log.topic_id, log.tp.partition, offset)) if data is not None else None
-            damaged = damaged or (data is not None and found is None)
-            if found is not None:
-                for producer in found:
-                    log.producers.restore(producer)
-                return offset
-        if damaged:
-            break
-    return -1
-
-
-def _restore_gone(log: Log, known_to: int) -> None:
-    """Producers whose batches retention took, by a snapshot of Kafka's kind behind `known_to`, where ours is lost."""
-    for offset in reversed(log.snapshots):
-        if offset <= known_to:
-            return
-        data = read_file(log.disk, posixpath.join(log.path, file_name(offset, SNAPSHOT)))
-        found = None if data is None else decode_kafka(data)
-        if found is not None:
-            for producer in found:
-                if producer.last_offset < log.start_offset and log.producers.get(producer.id) is None:
-                    log.producers.restore(producer)
-            return
-
-
-def _replay(log: Log, start: int, producers_from: int) -> None:
-    """Walk the headers from an offset on: epochs as the batches have them, and producers from their own offset on."""
-    for segment in log.segments:
-        if segment.next_offset <= start or segment.size == 0:
-            continue
-        position = _position_before(segment, start)
-        file = segment.open_file()
-        for at, header, ok in scan(file, position, segment.size, crc=False):
-            if not ok or header is None:
-                raise CorruptLogError(segment.path, at, segment.size, "no batch starts here", segment.base_offset)
-            if header.next_offset > log.start_offset:
-                log.epochs.hold(header.leader_epoch, max(header.base_offset, log.start_offset))
-            if header.producer_id >= 0 and header.base_offset >= producers_from:
-                data = file.pread(header.size, at) if header.is_control else b""
-                log.track_producer(data, header, segment)
-        if segment is not log.segments[-1]:
-            segment.release_files()
-
-
-def _position_before(segment: Segment, offset: int) -> int:
-    """The start of a batch at or before the one that holds `offset`, by whichever index there is."""
-    if offset <= segment.base_offset:
-        return 0
-    if segment.index is not None:
-        return segment.index.position_for(offset - segment.base_offset)
-    if not segment.index_entries:
-        return 0
-    file = segment.open_index_file()
-    index = StoredOffsetIndex(lambda position, length: file.pread(length, position), segment.index_entries)
-    position = index.position_for(offset - segment.base_offset)
-    header = header_at(segment.open_file(), position, segment.size)
-    return position if header is not None and header.base_offset <= offset else 0
-
-
-def load_producers(log: Log) -> None:
-    """Producers again, after a cut."""
-    log.producers.clear()
-    known_to = _read_snapshot(log, _SNAPSHOT_KINDS[:1])  # of Kafka's the last batch of each alone would be known
-    producers_from = max(log.segments[0].base_offset, known_to)
-    _replay(log, producers_from, producers_from)
-    _restore_gone(log, known_to)
-    log.producers.committed(log.end_offset)

@@ -12,33 +12,32 @@ from collections.abc import Callable
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.disk_full import opening
 from duramen.storage.log.log import Log
-from duramen.storage.log.sync import producer_files
 from duramen.storage.segment.segment import file_name
 
 
 class KeepProducers:
     """Writes and syncs a producer snapshot at the end the log has when this is made; then `done(end)`, on the loop.
 
-    Not while a checkpoint is about to write the same files (`writes_snapshot`), which would not be synced then.
+    Not while a checkpoint is about to write the same files (`Log.writes_snapshot`), which would not be synced then.
 
     A start reads it where the log ends no earlier: a power cut must not take records below that end from then on.
     """
 
-    __slots__ = ("_cuts", "_done", "_failed", "_files", "_log", "_offset")
+    __slots__ = ("_done", "_failed", "_files", "_log", "_offset", "_truncations")
 
     def __init__(self, log: Log, done: Callable[[int], None], failed: Callable[[BaseException], None]) -> None:
         self._log = log
         self._offset = log.end_offset
-        self._cuts = log.cuts
-        self._files = producer_files(log)
+        self._truncations = log.truncations
+        self._files = log.encode_snapshot()
         self._done = done
         self._failed = failed
-        log.keeping = self._offset
+        log.snapshots.writing = self._offset
 
     def run(self) -> None:
         """All or nothing for each file; nothing where the log was cut meanwhile."""
         self._log.writers[self] = None  # first: what cuts the files looks for this behind the count of cuts
-        if self._cuts != self._log.cuts:
+        if self._truncations != self._log.truncations:
             return
         with opening():
             for suffix, data in self._files:
@@ -51,8 +50,8 @@ class KeepProducers:
     def complete(self) -> None:
         """The files stay until others like them are there; where the log was cut meanwhile they go with its end."""
         self._end()
-        if self._cuts == self._log.cuts:
-            self._log.keep_snapshot(self._offset)
+        if self._truncations == self._log.truncations:
+            self._log.snapshots.keep(self._offset, self._log.durable_end)
             self._done(self._offset)
 
     def fail(self, error: BaseException) -> None:
@@ -63,5 +62,5 @@ class KeepProducers:
 
     def _end(self) -> None:
         self._log.writers.pop(self, None)
-        if self._log.keeping == self._offset:
-            self._log.keeping = -1
+        if self._log.snapshots.writing == self._offset:
+            self._log.snapshots.writing = -1

@@ -12,7 +12,7 @@ from contextlib import closing
 
 from duramen.errors import DuramenError
 from duramen.ports import Disk, File
-from duramen.storage.log.log_state import LogState
+from duramen.storage.log.log import Log
 from duramen.storage.read.log_reader import segment_number
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, OffsetIndex, StoredOffsetIndex
 from duramen.storage.segment.segment import INDEX, Segment
@@ -149,9 +149,7 @@ class Outline:
 
     __slots__ = ("_disk", "_end", "_start", "_target_bytes", "entries", "next_offset", "segments")
 
-    def __init__(
-        self, log: LogState, start: int, end: int, sealed_below: int, target_bytes: int, max_entries: int
-    ) -> None:
+    def __init__(self, log: Log, start: int, end: int, sealed_below: int, target_bytes: int, max_entries: int) -> None:
         """On the loop. target_bytes: 0 for no boundaries.
 
         sealed_below: what every reader may see (the last stable offset), or less. max_entries: of segments and

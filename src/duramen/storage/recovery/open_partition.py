@@ -38,7 +38,7 @@ def left_absent(path: str, topic_id: TopicId, known: Absent) -> Offline:
 
 @dataclass(slots=True)
 class Opening:
-    """The opening of one partition: `run` on any thread. make: `Log.open` with all that does not differ."""
+    """The opening of one partition: `run` on any thread. make: `open_log` with all that does not differ."""
 
     disk: Disk
     ready: Ready

@@ -251,18 +251,18 @@ class SealedLog(Protocol):
 
     disk: Disk
     path: str
-    cuts: int
+    truncations: int
     writers: dict[object, None]
 
 
 class SealJob:
     """Seals one segment: `run` on any thread, then `Log.complete_seal` on the owner's."""
 
-    __slots__ = ("_cuts", "_file", "_last_offset", "_length", "_log", "_segment", "base_offset", "result")
+    __slots__ = ("_file", "_last_offset", "_length", "_log", "_segment", "_truncations", "base_offset", "result")
 
     def __init__(self, log: SealedLog, segment: SealedSegment, file: File, length: int, last_offset: int) -> None:
         self._log = log
-        self._cuts = log.cuts
+        self._truncations = log.truncations
         self._segment = segment
         self._file = file
         self._length = length
@@ -277,7 +277,7 @@ class SealJob:
     @property
     def overtaken(self) -> bool:
         """Whether the log was cut meanwhile: the segment may end elsewhere."""
-        return self._log.cuts != self._cuts
+        return self._log.truncations != self._truncations
 
     @property
     def path(self) -> str:

@@ -16,9 +16,10 @@ from duramen.storage.files.atomic import read_file
 from duramen.storage.files.disk_full import writing
 from duramen.storage.files.open_files import OpenFiles
 from duramen.storage.files.sync_history import SyncHistory
-from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, TimeIndex
+from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, StoredOffsetIndex, TimeIndex
 from duramen.storage.segment.producer_state import AbortedTransaction
 from duramen.storage.segment.recovery_point import ActiveState
+from duramen.storage.segment.scan import header_at
 from duramen.storage.segment.seal import SEALING, CheckedFile, read_growing
 from duramen.storage.segment.write_checksums import WrittenSums
 from duramen.wire.batch import BatchHeader
@@ -175,6 +176,20 @@ class Segment:
             if self.files_open is not None:
                 self.files_open.opened(self, INDEX)
         return file
+
+    def position_before(self, offset: int) -> int:
+        """The start of a batch at or before the one that holds `offset`, by whichever index there is."""
+        if offset <= self.base_offset:
+            return 0
+        if self.index is not None:
+            return self.index.position_for(offset - self.base_offset)
+        if not self.index_entries:
+            return 0
+        file = self.open_index_file()
+        index = StoredOffsetIndex(lambda position, length: file.pread(length, position), self.index_entries)
+        position = index.position_for(offset - self.base_offset)
+        header = header_at(self.open_file(), position, self.size)
+        return position if header is not None and header.base_offset <= offset else 0
 
     def files(self) -> list[str]:
         """Paths of this segment's files that exist."""

@@ -18,7 +18,9 @@ from duramen.ports import FileSpan
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.journal import kinds
 from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.create import create_log
 from duramen.storage.log.log import Log
+from duramen.storage.log.open import open_log
 from duramen.storage.read.read_plan import Pending
 from duramen.storage.read.verified_window import HotWindow
 from duramen.wire.batch import build_batch
@@ -265,7 +267,7 @@ def test_a_sync_that_a_cut_overtook_counts_for_nothing(bench: Bench) -> None:
     bench.log.truncate_to(5)
     bench.log.complete_sync(job)
     assert bench.log.recovery_point == 0
-    bench.log.complete_cut()
+    bench.log.complete_truncation()
 
 
 def test_a_sync_that_a_cut_overtook_leaves_nothing_of_the_old_history(bench: Bench) -> None:
@@ -276,10 +278,10 @@ def test_a_sync_that_a_cut_overtook_leaves_nothing_of_the_old_history(bench: Ben
     bench.log.truncate_to(5)
     job.run()
     bench.log.complete_sync(job)
-    bench.log.complete_cut()
+    bench.log.complete_truncation()
     for _ in range(8):
         bench.append(b"new" * 40, producer_id=8, producer_epoch=0, base_sequence=bench.log.end_offset - 5)
-    assert bench.log.snapshots == ()
+    assert bench.log.snapshots.offsets == ()
     assert not [name for name in os.listdir(bench.path) if name.endswith((".snapshot", ".producers"))]
     bench.sync()
     index = bench.log.active.index
@@ -347,12 +349,12 @@ def test_an_idle_log_is_two_kibibytes_at_most(tmp_path: Path) -> None:
     queue: list[Log] = []
     for number in range(50):
         path = str(tmp_path / str(number))
-        Log.create(disk, path, TP, TOPIC_ID, config, journal, flush_queue=queue, hot=hot).close()
+        create_log(disk, path, TP, TOPIC_ID, config, journal, flush_queue=queue, hot=hot).close()
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
         logs = [
-            Log.open(
+            open_log(
                 disk, str(tmp_path / str(number)), TP, TOPIC_ID, config, journal,
                 clean=True, start_offset=0, recovery_point=0, flush_queue=queue, hot=hot,
             )

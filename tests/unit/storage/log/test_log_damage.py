@@ -13,7 +13,8 @@ from tests.worlds.log_bench import TOPIC_ID, TP, Bench, NoteJournal, cold, witho
 from duramen.errors import CorruptLogError, StorageError
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.log.config import PlainLogConfig
-from duramen.storage.log.log import Log
+from duramen.storage.log.create import create_log
+from duramen.storage.log.open import open_log
 from duramen.storage.segment.producer_snapshot import Home, encode_ours
 from duramen.storage.segment.producer_state import ProducerStates
 from duramen.storage.segment.seal import read_growing
@@ -171,7 +172,7 @@ def test_producers_survive_restarts_with_and_without_snapshots(bench: Bench) -> 
             for name in os.listdir(bench.path):
                 if name.endswith(remove or ("nothing",)):
                     os.remove(os.path.join(bench.path, name))
-            bench.log.snapshots = ()
+            bench.log.snapshots.offsets = ()
             bench.reopen(clean=False)
             known = bench.log.producers.get(4)
             assert known is not None
@@ -247,7 +248,7 @@ def test_a_growing_seal_that_changed_after_a_clean_stop_is_damage(bench: Bench) 
     flip(bench.log.active.path_of(".sealing"), 10)
     point = bench.log.recovery_point
     where: Any = (bench.disk, bench.path, TP, TOPIC_ID, bench.config, bench.journal)
-    log = Log.open(*where, clean=True, start_offset=0, recovery_point=point)
+    log = open_log(*where, clean=True, start_offset=0, recovery_point=point)
     with pytest.raises(StorageError, match=r"\.sealing"):
         log.active.load_seal()
 
@@ -271,7 +272,7 @@ def test_snapshots_beyond_a_cut_are_forgotten(bench: Bench) -> None:
     known = bench.log.producers.get(4)
     assert known is not None
     assert known.last_sequence == 32
-    assert all(offset <= 33 for offset in bench.log.snapshots)
+    assert all(offset <= 33 for offset in bench.log.snapshots.offsets)
     assert not os.path.exists(os.path.join(bench.path, f"{60:020d}.snapshot"))
     bench.reopen()
     known = bench.log.producers.get(4)
@@ -348,7 +349,7 @@ def test_a_checkpoint_makes_the_txnindex_durable() -> None:
     disk.make_directories("/data")
     disk.sync_directory("/")
     config = PlainLogConfig()
-    log = Log.create(disk, "/data/events-3", TP, TOPIC_ID, config, NoteJournal())
+    log = create_log(disk, "/data/events-3", TP, TOPIC_ID, config, NoteJournal())
     disk.sync_directory("/data")
     batch = build_batch([(None, b"a", [], 1000)], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     for data in (batch, build_marker(1, 0, ABORT, 0, 5, base_offset=1, leader_epoch=0)):

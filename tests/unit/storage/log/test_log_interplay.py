@@ -31,6 +31,7 @@ from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import NewLog
 from duramen.storage.log.log import Log
+from duramen.storage.log.open import open_log
 from duramen.storage.log.producer_retention import KeepProducers
 from duramen.storage.read.read_plan import LogRead, Pending
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
@@ -270,7 +271,7 @@ def gapped(path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     file.close()
     for suffix in (INDEX, TIME_INDEX):
         Path(name).with_suffix(suffix).unlink()
-    bench.log = Log.open(
+    bench.log = open_log(
         bench.disk, bench.path, TP, TOPIC_ID, bench.config, bench.journal,
         clean=True, start_offset=0, recovery_point=30,
     )  # fmt: skip

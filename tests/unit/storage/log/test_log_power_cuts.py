@@ -9,7 +9,8 @@ from tests.worlds.log_bench import TOPIC_ID, TP, Bench, NoteJournal
 
 from duramen.sim.world.disk import CrashDisk, PowerCut
 from duramen.storage.log.config import PlainLogConfig
-from duramen.storage.log.log import Log
+from duramen.storage.log.create import create_log
+from duramen.storage.log.open import open_log
 from duramen.storage.segment.scan import scan
 from duramen.storage.segment.segment import log_name, parse_base
 from duramen.storage.segment.write_checksums import WrittenSums
@@ -29,7 +30,7 @@ class Run:
         bench.path = "/d/events-3"
         bench.journal = NoteJournal()
         bench.config = PlainLogConfig(segment_bytes=15 * size, index_interval_bytes=2 * size, durability="page-cache")
-        bench.log = Log.create(self.disk, bench.path, TP, TOPIC_ID, bench.config, bench.journal)
+        bench.log = create_log(self.disk, bench.path, TP, TOPIC_ID, bench.config, bench.journal)
         self.disk.sync_directory("/d")
         self.durable = 0
 
@@ -68,7 +69,7 @@ class Run:
             file.truncate(length)
             file.sync()
             file.close()
-        bench.log = Log.open(
+        bench.log = open_log(
             self.disk, bench.path, TP, TOPIC_ID, bench.config, bench.journal,
             clean=False, start_offset=0, recovery_point=min(self.durable, end),
         )  # fmt: skip

@@ -94,16 +94,16 @@ def test_a_truncation_waits_for_whoever_writes_beside_the_log(suffix: str) -> No
     run, complete = job_that_writes(suffix, directory, log)
 
     def cut(call: Call) -> None:
-        if call.operation == "rename" and f"{suffix}.tmp" in call.path and not log.cuts:
+        if call.operation == "rename" and f"{suffix}.tmp" in call.path and not log.truncations:
             log.truncate_to(1)
             commit(directory)
 
     disk.fault = cut
     run()
     disk.fault = None
-    assert log.cuts == 1
+    assert log.truncations == 1
     rolls = suffix == SEAL  # else a start would make it anew
-    ahead = go_on(directory, log, rolls=rolls) if log.cut is None else None
+    ahead = go_on(directory, log, rolls=rolls) if log.pending_truncation is None else None
     for path in disk.contents():
         disk.open(path, write=True).sync()  # as the kernel does sooner or later
     complete()
@@ -126,7 +126,7 @@ def test_a_clean_stop_cuts_what_a_job_held_up() -> None:
     run()
     log.truncate_to(1)
     commit(directory)
-    assert log.cut is not None
+    assert log.pending_truncation is not None
     directory.close(clean=True)
     log = after(disk, "kill")
     assert log.end_offset == 1
