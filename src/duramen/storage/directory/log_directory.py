@@ -13,14 +13,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from duramen.model import LogKey
+from duramen.errors import ClosedError, FencedDirectoryError, StorageError
+from duramen.model import LogKey, TopicId, TopicPartition
 from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoint.kafka_files import CLEAN_SHUTDOWN, LOCK, encode_clean_shutdown
 from duramen.storage.compaction.cleaner import Cleaner
 from duramen.storage.directory.checkpointer import SLICE_LOGS, Checkpoint, Checkpointer, key_of, point_of
-from duramen.storage.directory.directory_logs import DirectoryLogs
+from duramen.storage.directory.group_commit import GroupCommit
 from duramen.storage.directory.housekeeping import Housekeeping, Job
-from duramen.storage.directory.scrubber import Scrubber
+from duramen.storage.directory.log_registry import LogRegistry
+from duramen.storage.directory.scrubber import Scrubber, ScrubJob
 from duramen.storage.files.atomic import remove_file, replace_file
 from duramen.storage.files.ballast import Reserve
 from duramen.storage.files.disk_full import NoRoomError
@@ -31,6 +33,7 @@ from duramen.storage.journal.journal import Group, Journal
 from duramen.storage.journal.parts import PartMaker, remove_parts
 from duramen.storage.journal.ring import JournalLimits
 from duramen.storage.log.config import LogConfig, PlainLogConfig
+from duramen.storage.log.create import Creation, NewLog
 from duramen.storage.log.log import Log
 from duramen.storage.log.offline import Offline
 from duramen.storage.log.open import open_log
@@ -40,7 +43,8 @@ from duramen.storage.read.verified_window import HotWindow
 from duramen.storage.recovery.open_partition import Opening, left_absent
 from duramen.storage.recovery.replay import RecoveryReport
 from duramen.storage.recovery.startup import StartState, drop_leftover_directories, prepare
-from duramen.storage.segment.corruption import Findings
+from duramen.storage.segment.corruption import Damage, Findings
+from duramen.storage.segment.segment import SUFFIXES
 
 SET_MS = 1000
 """A wall clock that is so far from where it should be was set; less is its own inaccuracy."""
@@ -95,7 +99,7 @@ def hot_window(disk: Disk, settings: DirectorySettings) -> HotWindow:
     return HotWindow(disk.cache_bytes() if size < 0 else size, files)
 
 
-class LogDirectory(DirectoryLogs):
+class LogDirectory:
     """See the module. `open` is the constructor.
 
     path, directory_id, cluster_id; clean_start: the last stop was clean; recovery: what the start did.
@@ -123,13 +127,13 @@ class LogDirectory(DirectoryLogs):
         self.high_watermark: Callable[[Log], int] = lambda log: log.durable_end
         self.journal: Journal
         self.reserve = Reserve(disk, path, settings.reserve_bytes)
-        self._queue: FlushQueue[Log] = FlushQueue(settings.reserve_bytes // 2 or sys.maxsize, self._relieve)
-        self._dirty = 0
-        self._half_made: set[str] = set()
+        self._queue: FlushQueue[Log] = FlushQueue(settings.reserve_bytes // 2 or sys.maxsize)
         self._together: Together = one_by_one
         self._lock = disk.lock(posixpath.join(path, LOCK))
         self._checkpointer: Checkpointer
         self._housekeeping: Housekeeping
+        self._registry: LogRegistry
+        self._commits: GroupCommit
         self.cleaner: Cleaner
         self._last_checkpoint_ms = 0
         self._now_ms = 0
@@ -205,6 +209,9 @@ class LogDirectory(DirectoryLogs):
         self.disk.sync_directory(self.path)
         self._truncations = Truncations(journal, self._checkpointer, self.logs)
         journal.on_truncate = self._truncations.journaled
+        self._commits = GroupCommit(
+            self.path, journal, self._queue, self.reserve, self.hot.files, self._checkpointer, self._truncations
+        )
         self.cleaner = Cleaner(
             self.disk, self.path, journal, self.logs, lambda: self._checkpointer.persisted, self._mark_of, self.findings
         )
@@ -213,6 +220,11 @@ class LogDirectory(DirectoryLogs):
         self._housekeeping = Housekeeping(
             self.disk, self.path, journal, self._mark_of, state.leftovers, self.findings, self.cleaner,
             settings.producer_id_expiration_ms,
+        )  # fmt: skip
+        self._registry = LogRegistry(
+            self.disk, self.path, self.entropy, self.logs, self.offline, self.undeleted,
+            journal=journal, queue=self._queue, hot=self.hot, checkpointer=self._checkpointer, cleaner=self.cleaner,
+            housekeeping=self._housekeeping, findings=self.findings, default_config=settings.default_config,
         )  # fmt: skip
         self.scrubber = Scrubber(
             self.disk, self.path, self.findings, settings.scrub_bytes_per_second, settings.scrub_interval_ms
@@ -242,17 +254,63 @@ class LogDirectory(DirectoryLogs):
     def _mark_of(self, log: Log) -> int:
         return self.high_watermark(log)
 
+    # -- the logs
+
+    def create_log(self, tp: TopicPartition, topic_id: TopicId, config: LogConfig) -> Log:
+        """A new empty log, at once and on this thread: `take_creation` and what belongs to it."""
+        job = self.take_creation([NewLog(tp, topic_id, config)])
+        for problem in job.refused.values():
+            raise problem
+        try:
+            job.run()
+        except OSError as error:
+            if not isinstance(error, NoRoomError):
+                self.journal.fail(None, error)
+            raise StorageError(f"{posixpath.join(self.path, str(tp))} cannot be created: {error}") from error
+        return self.complete_creation(job)[0]
+
+    def take_creation(self, new: list[NewLog]) -> Creation:
+        """The job that makes new, empty logs whose names are durable; one whose path exists is refused. One at a time.
+
+        OSError, StorageError: none can be made here.
+        """
+        self._check_usable()
+        return self._registry.take_creation(new)
+
+    def complete_creation(self, job: Creation) -> list[Log]:
+        """The job has run: creation is journaled before anything that is appended to the logs.
+
+        KafkaError when the journal has no room for all of them: the rest is removed again, and may be made later.
+        """
+        self._check_usable()
+        return self._registry.complete_creation(job)
+
+    def delete_log(self, log: Log) -> str:
+        """Forget the log and give its directory its `-delete` name, which is returned; files go later.
+
+        KafkaError when the journal has no room for that: nothing has changed.
+        """
+        self._check_usable()
+        return self._registry.delete(log, self._now_ms)
+
+    def delete_offline(self, key: LogKey) -> str:
+        """As `delete_log` for a partition that is not served."""
+        self._check_usable()
+        return self._registry.delete_offline(key, self._now_ms)
+
     # -- the commit cycle
 
     def take_group(self) -> Group | None:
         """`flush`, then the journal's next group; when there is nothing to commit, once, a mark that says so."""
-        self._truncations.carry_out()
-        self.flush()
-        group = self.journal.take_group()
-        if group is None:
-            return self.journal.take_idle_mark()
-        self._dirty -= sum(extent.length for extent in group.extents)  # the group itself syncs these
-        return group
+        return self._commits.take_group()
+
+    def flush(self) -> None:
+        """Write what was appended since the last call, one write per log.
+
+        NoRoomError: what is not written waits for the next call, and no more is taken until there is room. Any other
+        OSError: the directory is fenced.
+        """
+        self._commits.flush()
 
     # -- checkpoints
 
@@ -272,7 +330,7 @@ class LogDirectory(DirectoryLogs):
         waited_ms = self._now_ms - self._last_checkpoint_ms
         if waited_ms >= self.settings.checkpoint_interval_ms and (self.journal.entries or self._checkpointer.changed):
             return True
-        return self._dirty > self.settings.dirty_max_bytes // 2
+        return self._commits.dirty > self.settings.dirty_max_bytes // 2
 
     @property
     def crowded(self) -> bool:
@@ -282,7 +340,7 @@ class LogDirectory(DirectoryLogs):
     @property
     def dirty_share(self) -> float:
         """Bytes that wait in segments for a sync, as a share of `dirty_max_bytes`."""
-        return self._dirty / self.settings.dirty_max_bytes
+        return self._commits.dirty / self.settings.dirty_max_bytes
 
     def take_checkpoint(self, force: bool = False) -> Checkpoint | None:
         """The next job of a checkpoint, or None when none is due or one is running. `force` begins one anyway.
@@ -315,8 +373,10 @@ class LogDirectory(DirectoryLogs):
         except OSError as error:
             self.fail_checkpoint(job, error)
             raise
-        if job.files is not None or self._dirty > self.settings.dirty_max_bytes // 4:
-            self._dirty = self._checkpointer.dirty_bytes  # of all logs: that is not asked after each job for nothing
+        if job.files is not None or self._commits.dirty > self.settings.dirty_max_bytes // 4:
+            self._commits.dirty = (
+                self._checkpointer.dirty_bytes
+            )  # of all logs: that is not asked after each job for nothing
         if job.files is not None and not self.reserve.lacking:
             self.journal.no_room = None
 
@@ -324,12 +384,24 @@ class LogDirectory(DirectoryLogs):
         """The job failed: a failed sync is never retried, the directory is fenced; not so where it only lacked room."""
         if isinstance(error, NoRoomError):
             self._checkpointer.give_up(job)
-            self._found_none(error)
+            self._commits.found_no_room(error)
         else:
             self._checkpointer.fail(job)
             self.journal.fail(None, error)
 
     # -- housekeeping and the end
+
+    def keep_producers(self, keeps: Callable[[int], bool]) -> None:
+        """Producer ids for which `keeps` holds do not expire; every sink's until this is called."""
+        self._housekeeping.keeps_producer = keeps
+
+    def hold(self) -> None:
+        """Nothing expires and nothing is compacted: what the topics' settings say is not to be believed."""
+        self._housekeeping.holds = self.cleaner.holds = True
+
+    def expire_producers_after(self, milliseconds: int) -> None:
+        """From now on instead of what the settings said."""
+        self._housekeeping.producer_expiration_ms = milliseconds
 
     def take_maintenance(self, now_ms: int, monotonic: float | None = None) -> list[Job]:
         """Jobs for the housekeeping lane: sealing, retention, removals, the journal's next part.
@@ -370,7 +442,7 @@ class LogDirectory(DirectoryLogs):
             while (group := self.take_group()) is not None:
                 group.run()
                 self.journal.complete(group)
-            self.drop_half_made()
+            self._registry.drop_half_made()
             self.cleaner.finish()
             self._housekeeping.finish()
             self._checkpointer.sync_and_close(self._together)
@@ -384,3 +456,43 @@ class LogDirectory(DirectoryLogs):
         except OSError as error:
             self.journal.fail(None, error)
             raise
+
+    def _release(self) -> None:
+        if hasattr(self, "journal"):
+            self.journal.close()
+        for log in self.logs.values():
+            for segment in log.segments:
+                segment.close()
+        self._lock.release()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{self.path} was closed")
+        if self.journal.failed is not None:
+            raise FencedDirectoryError(f"{self.path}: no writes since a failure of the disk: {self.journal.failed}")
+
+    # -- damage
+
+    def take_scrub(self, now_ms: int) -> ScrubJob | None:
+        """The scrubber's next job for a lane of its own, None when there is none; a failed directory is read, too."""
+        return None if self._closed else self.scrubber.take(self.logs, now_ms)
+
+    def complete_scrub(self, job: ScrubJob) -> None:
+        """The job has run."""
+        self.scrubber.complete(job, self.logs)
+
+    def known_damage(self) -> list[Damage]:
+        """What is known to be damaged in files that are still there, sorted by place; no file is looked at."""
+        homes = {log.path: {segment.base_offset for segment in log.segments} for log in self.logs.values()}
+        found = []
+        for damage in self.findings.known.values():
+            home, _, name = damage.path.rpartition("/")
+            stem = name.partition(".")[0]
+            gone = home in homes and stem.isdecimal() and name.endswith(SUFFIXES) and int(stem) not in homes[home]
+            if not gone:
+                found.append(damage)
+        return sorted(found)
+
+    def sealed_bytes(self) -> int:
+        """Bytes in sealed segments: what a round of the scrubber reads."""
+        return sum(segment.size for log in self.logs.values() for segment in log.segments if segment.sealed)

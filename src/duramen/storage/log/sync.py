@@ -33,18 +33,18 @@ class FlushQueue(list[L]):
     called before a batch that would be above it.
     """
 
-    __slots__ = ("_relieve", "limit", "unwritten")
+    __slots__ = ("limit", "relieve", "unwritten")
 
-    def __init__(self, limit: int = sys.maxsize, relieve: Callable[[int], None] = lambda size: None) -> None:
+    def __init__(self, limit: int = sys.maxsize) -> None:
         super().__init__()
         self.unwritten = 0
         self.limit = limit
-        self._relieve = relieve
+        self.relieve: Callable[[int], None] = lambda size: None
 
     def make_room(self, size: int) -> None:
         """A batch of `size` bytes is about to be queued: `relieve(size)` comes first where it would be too much."""
         if self.unwritten + size > self.limit:
-            self._relieve(size)
+            self.relieve(size)
         self.unwritten += size
 
 

@@ -1,0 +1,154 @@
+"""Which logs a directory has: making and deleting them, also those too damaged to be served."""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+
+from duramen.errors import KafkaError, StorageError
+from duramen.model import LogKey
+from duramen.ports import Disk, Entropy
+from duramen.storage.compaction.cleaner import Cleaner
+from duramen.storage.directory.checkpointer import Checkpointer, key_of, point_of
+from duramen.storage.directory.housekeeping import Housekeeping
+from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.journal import kinds
+from duramen.storage.journal.journal import Journal
+from duramen.storage.log.config import LogConfig
+from duramen.storage.log.create import Creation, NewLog
+from duramen.storage.log.log import Log
+from duramen.storage.log.offline import Offline
+from duramen.storage.log.retention import MoveLog
+from duramen.storage.log.sync import FlushQueue
+from duramen.storage.read.verified_window import HotWindow
+from duramen.storage.recovery.startup import deleted_name
+from duramen.storage.segment.corruption import Findings
+
+
+class LogRegistry:
+    """The logs of one directory by topic id and partition; those in `offline` are not served. Loop thread only.
+
+    undeleted: paths of logs that are to be deleted when there is room for that.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        entropy: Entropy,
+        logs: dict[LogKey, Log],
+        offline: dict[LogKey, Offline],
+        undeleted: set[str],
+        *,
+        journal: Journal,
+        queue: FlushQueue[Log],
+        hot: HotWindow,
+        checkpointer: Checkpointer,
+        cleaner: Cleaner,
+        housekeeping: Housekeeping,
+        findings: Findings,
+        default_config: LogConfig,
+    ) -> None:
+        self._disk = disk
+        self._path = path
+        self._entropy = entropy
+        self._logs = logs
+        self._offline = offline
+        self._undeleted = undeleted
+        self._half_made: set[str] = set()
+        self._journal = journal
+        self._queue = queue
+        self._hot = hot
+        self._checkpointer = checkpointer
+        self._cleaner = cleaner
+        self._housekeeping = housekeeping
+        self._findings = findings
+        self._default_config = default_config
+
+    def take_creation(self, new: list[NewLog]) -> Creation:
+        """The job that makes new, empty logs whose names are durable; one whose path exists is refused. One at a time.
+
+        OSError, StorageError: none can be made here.
+        """
+        refused: dict[LogKey, StorageError | NoRoomError] = {}
+        moving = {move.source: move.moved for move in self._housekeeping.moving}
+        for each in new:
+            path = posixpath.join(self._path, str(each.tp))
+            if path in self._undeleted or not moving.get(path, True):
+                refused[each.key] = NoRoomError(errno.ENOSPC, "a deleted log has no room for another name", path)
+            elif each.key in self._logs or each.key in self._offline or self._is_taken(path):
+                problem = (
+                    f"{path} exists already: move it out of the log directory, or create the topic under another name"
+                )
+                refused[each.key] = StorageError(problem)
+        wanted = [each for each in new if each.key not in refused]
+        follows = any(posixpath.join(self._path, str(each.tp)) in moving for each in wanted)
+        return Creation(
+            self._disk, self._path, self._journal, self._queue, self._hot, wanted, refused, self._half_made, follows
+        )
+
+    def _is_taken(self, path: str) -> bool:
+        return path not in self._half_made and self._disk.exists(path)
+
+    def complete_creation(self, job: Creation) -> list[Log]:
+        """The job has run: creation is journaled before anything that is appended to the logs.
+
+        KafkaError when the journal has no room for all of them: the rest is removed again, and may be made later.
+        """
+        for number, log in enumerate(job.logs):
+            try:
+                self._journal.append(kinds.CREATE, log, 0, -1, 0, 0, log.tp.topic.encode())
+            except KafkaError:
+                for unwritten in job.logs[number:]:
+                    try:
+                        self._disk.remove(unwritten.path)
+                    except OSError:  # what stays is empty
+                        self._half_made.add(unwritten.path)
+                raise
+            self._checkpointer.points[key_of(log)] = point_of(log)
+            self._logs[key_of(log)] = log
+        names = {log.tp for log in job.logs}
+        for key in [key for key, left in self._offline.items() if left.absent and left.tp in names]:
+            del self._offline[key]  # Kafka's files have one log of a name
+        return job.logs
+
+    def delete(self, log: Log, now_ms: int) -> str:
+        """Forget the log and give its directory its `-delete` name, which is returned; files go later.
+
+        KafkaError when the journal has no room for that: nothing has changed.
+        """
+        self._journal.append(kinds.DELETE, log, log.end_offset, -1, 0, 0)
+        self._logs.pop(key_of(log), None)
+        self._checkpointer.points.pop(key_of(log), None)
+        self._cleaner.forget(key_of(log))
+        self._queue[:] = [other for other in self._queue if other is not log]
+        log.abandon()  # or a group, which sees that a large batch is in its segment, would find no room for it
+        self._checkpointer.changed.pop(log, None)
+        target = posixpath.join(self._path, deleted_name(log.tp, self._entropy))
+        source = log.path
+        log.move(target)
+        try:
+            self._housekeeping.remove_later(now_ms, log, MoveLog(self._disk, self._path, source, target))
+        except OSError as error:
+            self._journal.fail(None, error)
+            raise StorageError(f"{source} cannot be deleted: {error}") from error
+        self._findings.forget(source)
+        return target
+
+    def delete_offline(self, key: LogKey, now_ms: int) -> str:
+        """As `delete` for a partition that is not served."""
+        offline = self._offline[key]
+        log = Log(
+            self._disk, offline.path, offline.tp, offline.topic_id, self._default_config, self._journal,
+            self._queue, self._hot,
+        )  # fmt: skip
+        target = self.delete(log, now_ms)
+        del self._offline[key]
+        return target
+
+    def drop_half_made(self) -> None:
+        """Before a clean stop: the next start would not know what such a directory is, and keep it. OSError."""
+        for path in sorted(self._half_made):
+            if self._disk.exists(path):
+                self._disk.remove(path)
+        self._half_made.clear()
