@@ -20,7 +20,8 @@ def allowed_start(
     is as old as `stored_ms` says, unless others in its segment have some: then they say it. leased: offsets in use.
     """
     start, config = log.start_offset, log.config
-    retention_ms, retention_bytes = getattr(config, "retention_ms", -1), getattr(config, "retention_bytes", -1)
+    expires = "delete" in config.cleanup_policy
+    retention_ms, retention_bytes = (config.retention_ms, config.retention_bytes) if expires else (-1, -1)
     if promise.compacted or max(retention_ms, retention_bytes) < 0 or log.pending_truncation is not None:
         return start
     written = sorted(promise.history(start, log.end_offset).items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 
@@ -49,15 +50,16 @@ class Numbers:
         return low
 
 
+@dataclass
 class SmallSegments(PlainLogConfig):
     """Segments of a few batches; removed files go at once."""
 
-    cleanup_policy = frozenset({"delete"})
-    retention_ms = -1
-    retention_bytes = -1
-    file_delete_delay_ms = 0
-    min_cleanable_dirty_ratio = 0.01
-    delete_retention_ms = 0
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    retention_ms: int = -1
+    retention_bytes: int = -1
+    file_delete_delay_ms: int = 0
+    min_cleanable_dirty_ratio: float = 0.01
+    delete_retention_ms: int = 0
 
 
 def small(*, stable: bool = True, compacted: bool = False, segment_bytes: int = 3 * KIB) -> SmallSegments:

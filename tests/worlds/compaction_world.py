@@ -7,6 +7,7 @@ acknowledged may not be missing. What a reader sees of the log must fold, key by
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
@@ -49,17 +50,18 @@ CHECKPOINT = "/data/duramen-checkpoint"
 Fold = dict[bytes, bytes]
 
 
+@dataclass
 class CompactedConfig(PlainLogConfig):
     """A compacted topic with small segments."""
 
-    cleanup_policy = frozenset({"compact"})
-    retention_ms = -1
-    retention_bytes = -1
-    file_delete_delay_ms = 0
-    min_cleanable_dirty_ratio = 0.0
-    min_compaction_lag_ms = 0
-    max_compaction_lag_ms = 2**63 - 1
-    delete_retention_ms = HOUR_MS
+    cleanup_policy: frozenset[str] = frozenset({"compact"})
+    retention_ms: int = -1
+    retention_bytes: int = -1
+    file_delete_delay_ms: int = 0
+    min_cleanable_dirty_ratio: float = 0.0
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
+    delete_retention_ms: int = HOUR_MS
 
 
 class Stored(NamedTuple):

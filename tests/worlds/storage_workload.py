@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from random import Random
 
 from tests.worlds.stored_batches import stored_batches
@@ -41,13 +42,14 @@ class SeededEntropy:
         return self._random.uniform(low, high)
 
 
+@dataclass
 class SmallSegments(PlainLogConfig):
     """Segments of a few batches; deleted records' files go at once."""
 
-    cleanup_policy = frozenset({"delete"})
-    retention_ms = -1
-    retention_bytes = -1
-    file_delete_delay_ms = 0
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    retention_ms: int = -1
+    retention_bytes: int = -1
+    file_delete_delay_ms: int = 0
 
 
 def small(durability: str = "stable") -> SmallSegments:

@@ -235,9 +235,8 @@ class Cleaning:
                 batches[producer.id] = frozenset(batch[3] for batch in producer.batches)
             else:
                 epochs[producer.id] = producer.epoch
-        retention_ms = int(getattr(self.log.config, "delete_retention_ms", 86_400_000))
         expired_ms = self._now_ms - self._cleaner.lateness(self.log)
-        return Rules(self._now_ms, expired_ms, retention_ms, seen_from, batches, epochs)
+        return Rules(self._now_ms, expired_ms, self.log.config.delete_retention_ms, seen_from, batches, epochs)
 
     def _swap(self, group: list[Segment], target: Segment) -> Generator[Job | None, None, bool]:
         """Put the copy in place; False when it may not be any more. See `segment/replacement.py` for the steps."""

@@ -47,13 +47,12 @@ class Cleanable(NamedTuple):
     @property
     def is_due(self) -> bool:
         """Whether a pass is worth its while, or has to be."""
-        least = float(getattr(self.log.config, "min_cleanable_dirty_ratio", 0.5))
-        return bool(self.dirty) and (self.overdue or self.ratio > least)
+        return bool(self.dirty) and (self.overdue or self.ratio > self.log.config.min_cleanable_dirty_ratio)
 
 
 def is_compacted(log: Log) -> bool:
     """Whether the log's topic is compacted by us. The metadata log never is: Kafka has snapshots for it."""
-    return "compact" in getattr(log.config, "cleanup_policy", ()) and log.tp.topic != METADATA_TOPIC
+    return "compact" in log.config.cleanup_policy and log.tp.topic != METADATA_TOPIC
 
 
 def bound_of(log: Log, high_watermark: int, synced_below: int, now_ms: int) -> int:
@@ -78,7 +77,7 @@ def cleanable(log: Log, first_dirty: int, bound: int, now_ms: int, *, as_if_seal
 
     as_if_sealed: what it might if a checkpoint had synced all that is closed, and that was sealed.
     """
-    lag_ms = int(getattr(log.config, "min_compaction_lag_ms", 0))
+    lag_ms = log.config.min_compaction_lag_ms
     segments = []
     for segment in log.segments[:-1]:
         if segment.next_offset <= log.start_offset:
@@ -98,7 +97,7 @@ def cleanable(log: Log, first_dirty: int, bound: int, now_ms: int, *, as_if_seal
 
 def _is_overdue(log: Log, first_dirty: int, now_ms: int) -> bool:
     """Whether a rolled segment that was not cleaned begins with a batch older than `max.compaction.lag.ms`."""
-    oldest = now_ms - int(getattr(log.config, "max_compaction_lag_ms", 2**63 - 1))
+    oldest = now_ms - log.config.max_compaction_lag_ms
     if oldest <= 0:
         return False
     dirty = [segment for segment in log.segments[:-1] if segment.next_offset > first_dirty]

@@ -29,7 +29,6 @@ from duramen.storage.log.retention import (
     RenameSegments,
     active_expired,
     clock_set,
-    delete_delay_ms,
     removable_before,
 )
 from duramen.storage.segment.corruption import Findings, damage_of
@@ -176,7 +175,7 @@ class Housekeeping:
         self._sealing -= {each for each in self._sealing if each[0] is log}
         # Not before the deletion is durable: recovery would miss a directory that the journal speaks of.
         lsn = self._journal.last_lsn
-        removal = Removal(now_ms + delete_delay_ms(log), [move.target], list(log.segments), lsn)
+        removal = Removal(now_ms + log.config.file_delete_delay_ms, [move.target], list(log.segments), lsn)
         self._moving.append(move)
         try:
             move.rename()
@@ -331,7 +330,7 @@ class Housekeeping:
                 forgettable = self._forgettable(log)
                 segments = log.detach_before(min(bound, forgettable))
                 if segments:
-                    delay = delete_delay_ms(log)
+                    delay = log.config.file_delete_delay_ms
                     jobs.append(RenameSegments(self._disk, log, segments, delay, self._renamed, self._not_renamed))
                 if log.segments[0] is not log.active and log.segments[0].next_offset <= bound:
                     waiting.append(going)  # for a checkpoint that syncs it

@@ -374,9 +374,8 @@ class LogDirectory:
             self.fail_checkpoint(job, error)
             raise
         if job.files is not None or self._commits.dirty > self.settings.dirty_max_bytes // 4:
-            self._commits.dirty = (
-                self._checkpointer.dirty_bytes
-            )  # of all logs: that is not asked after each job for nothing
+            # Of all logs: that is not asked after each job for nothing.
+            self._commits.dirty = self._checkpointer.dirty_bytes
         if job.files is not None and not self.reserve.lacking:
             self.journal.no_room = None
 

@@ -1,4 +1,4 @@
-"""What a log reads of its topic's configuration, and by which names."""
+"""What storage reads of a topic's configuration, and by which names."""
 
 from __future__ import annotations
 
@@ -7,23 +7,45 @@ from typing import Protocol
 
 
 class LogConfig(Protocol):
-    """The part of a topic's configuration that shapes its files; `config.TopicConfig` has all of it.
+    """Every setting of a topic that storage reads; `config.TopicConfig` has all of them, and more.
 
-    segment_bytes, segment_index_bytes, index_interval_bytes: bytes; segment_ms, segment_jitter_ms: milliseconds;
-    durability: "stable" (acknowledged when synced) or "page-cache".
+    Sizes are bytes, times milliseconds. durability: "stable" (acknowledged when synced) or "page-cache".
+    retention_bytes, retention_ms: -1 for no limit.
     """
 
-    durability: str
-    index_interval_bytes: int
-    segment_bytes: int
-    segment_index_bytes: int
-    segment_jitter_ms: int
-    segment_ms: int
+    @property
+    def cleanup_policy(self) -> frozenset[str]: ...
+    @property
+    def delete_retention_ms(self) -> int: ...
+    @property
+    def durability(self) -> str: ...
+    @property
+    def file_delete_delay_ms(self) -> int: ...
+    @property
+    def index_interval_bytes(self) -> int: ...
+    @property
+    def max_compaction_lag_ms(self) -> int: ...
+    @property
+    def min_cleanable_dirty_ratio(self) -> float: ...
+    @property
+    def min_compaction_lag_ms(self) -> int: ...
+    @property
+    def retention_bytes(self) -> int: ...
+    @property
+    def retention_ms(self) -> int: ...
+    @property
+    def segment_bytes(self) -> int: ...
+    @property
+    def segment_index_bytes(self) -> int: ...
+    @property
+    def segment_jitter_ms(self) -> int: ...
+    @property
+    def segment_ms(self) -> int: ...
 
 
 @dataclass(slots=True)
 class PlainLogConfig:
-    """Kafka's defaults, for logs that belong to no configured topic."""
+    """Kafka's defaults, for logs that belong to no configured topic: but nothing of them is deleted or compacted."""
 
     durability: str = "stable"
     index_interval_bytes: int = 4096
@@ -31,3 +53,11 @@ class PlainLogConfig:
     segment_index_bytes: int = 10 << 20
     segment_jitter_ms: int = 0
     segment_ms: int = 7 * 24 * 3600 * 1000
+    cleanup_policy: frozenset[str] = frozenset()
+    delete_retention_ms: int = 24 * 3600 * 1000
+    file_delete_delay_ms: int = 60_000
+    max_compaction_lag_ms: int = 2**63 - 1
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    retention_bytes: int = -1
+    retention_ms: int = 7 * 24 * 3600 * 1000

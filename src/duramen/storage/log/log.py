@@ -181,9 +181,9 @@ class Log:
         if jitter and self.segments:
             jitter = crc32c(f"{self.tp}@{self.active.base_offset}".encode()) % (jitter + 1)
         longest = self.config.segment_ms
-        if "compact" in getattr(self.config, "cleanup_policy", ()):
+        if "compact" in self.config.cleanup_policy:
             # What has to be compacted by then may not stay in the active segment.
-            longest = min(longest, int(getattr(self.config, "max_compaction_lag_ms", longest)))
+            longest = min(longest, self.config.max_compaction_lag_ms)
         dormant = bool(self.segments) and self.active.dormant is not None
         self._roll_after_ms = -(1 << 64) if dormant else longest - min(jitter, longest)
 

@@ -17,7 +17,6 @@ from duramen.storage.log.log import Log
 from duramen.storage.segment.segment import SUFFIXES, Segment, latest_ms
 
 DELETED_SUFFIX = ".deleted"
-DEFAULT_DELETE_DELAY_MS = 60_000
 
 
 def removable_before(log: Log, now_ms: int, high_watermark: int, *, expires: bool = True) -> int:
@@ -89,14 +88,9 @@ def clock_set(log: Log, now_ms: int, by_ms: int) -> None:
 def _limits(log: Log) -> tuple[int, int]:
     """(retention.ms, retention.bytes), -1 for none. A log that is compacted only, or not configured yet, keeps all."""
     config = log.config
-    if "delete" not in getattr(config, "cleanup_policy", ()):
+    if "delete" not in config.cleanup_policy:
         return -1, -1
-    return int(getattr(config, "retention_ms", -1)), int(getattr(config, "retention_bytes", -1))
-
-
-def delete_delay_ms(log: Log) -> int:
-    """How long a removed file stays under its `.deleted` name."""
-    return int(getattr(log.config, "file_delete_delay_ms", DEFAULT_DELETE_DELAY_MS))
+    return config.retention_ms, config.retention_bytes
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -38,15 +39,16 @@ TOPIC_ID = bytes(15) + b"\x55"
 Pair = tuple[bytes | None, bytes | None]
 
 
+@dataclass
 class Compacted(PlainLogConfig):
     """A compacted topic in small segments that are rolled by the tests."""
 
-    cleanup_policy = frozenset({"compact"})
-    min_cleanable_dirty_ratio = 0.0
-    min_compaction_lag_ms = 0
-    max_compaction_lag_ms = 2**63 - 1
-    delete_retention_ms = HOUR
-    file_delete_delay_ms = 0
+    cleanup_policy: frozenset[str] = frozenset({"compact"})
+    min_cleanable_dirty_ratio: float = 0.0
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
+    delete_retention_ms: int = HOUR
+    file_delete_delay_ms: int = 0
 
 
 class Entropy:

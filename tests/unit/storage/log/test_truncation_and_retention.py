@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 from tests.unit.storage.directory.test_log_directory_overlaps import (
     NOW,
@@ -22,15 +24,17 @@ from duramen.storage.log.log import Log
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
 
 
+@dataclass
 class Expiring(PlainLogConfig):
-    cleanup_policy = frozenset({"delete"})
-    retention_bytes = -1
-    retention_ms = -1
-    file_delete_delay_ms = 0
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    retention_bytes: int = -1
+    retention_ms: int = -1
+    file_delete_delay_ms: int = 0
 
 
+@dataclass
 class Keeping(Expiring):
-    retention_bytes = 0
+    retention_bytes: int = 0
 
 
 def producer_files(disk: CrashDisk, log: Log) -> list[str]:

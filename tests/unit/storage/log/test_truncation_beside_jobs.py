@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
@@ -32,11 +33,13 @@ SIZES = {7: 300, 8: 700}
 """Of a batch of each producer."""
 
 
+@dataclass
 class Expiring(PlainLogConfig):
     """Only the active segment stays."""
 
-    cleanup_policy = frozenset({"delete"})
-    retention_bytes = 0
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    retention_bytes: int = 0
+    retention_ms: int = -1
 
 
 def put(directory: LogDirectory, log: Log, producer: int, count: int = 1) -> None:
