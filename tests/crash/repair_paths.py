@@ -17,8 +17,7 @@ from tests.crash.tape import Tape, TapeDisk, Tree
 from duramen.errors import StorageError
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.journal import kinds
-from duramen.storage.journal.format import HEADER_BLOCK
+from duramen.storage.journal.format import HEADER_BLOCK, EntryKind
 from duramen.storage.journal.reader import read_journal
 from duramen.storage.repair.journal_reset import finish, forgo_journal, read_forgone
 from duramen.storage.repair.journal_salvage import survey_journal
@@ -73,7 +72,7 @@ def _damaged(tree: Tree, harm: str, which: int) -> Tree:
     """The tree with a damaged journal; which: counted from the third batch."""
     disk = TapeDisk(tree)
     contents = read_journal(disk, DATA)
-    batches = [entry for entry in contents.entries if entry.kind == kinds.BATCH]
+    batches = [entry for entry in contents.entries if entry.kind == EntryKind.BATCH]
     entry = batches[2 + which]
     files = dict(cast(Tree, tree[DATA.strip("/")]))
     if harm != "header":

@@ -23,8 +23,7 @@ from duramen.cli.log import repair as repair_command
 from duramen.errors import DuramenError
 from duramen.model import METADATA_TOPIC, topic_id_text
 from duramen.storage.checkpoint.loss_record import LOST
-from duramen.storage.journal import kinds
-from duramen.storage.journal.format import ENTRY_MAGIC, HEADER_BLOCK, decode_entry, decode_part_header
+from duramen.storage.journal.format import ENTRY_MAGIC, HEADER_BLOCK, EntryKind, decode_entry, decode_part_header
 from duramen.storage.segment.partition_metadata import encode_partition_metadata
 
 OTHER_ID = b"w" * 16
@@ -149,7 +148,7 @@ def _damage_the_journal(disk: Any, logs: list[str]) -> None:
         if content[at : at + 4] == ENTRY_MAGIC.to_bytes(4, "big")
         and (header := decode_part_header(content[:HEADER_BLOCK]))
         and (entry := decode_entry(memoryview(content), at, header.seed))
-        and entry.kind == kinds.BATCH
+        and entry.kind == EntryKind.BATCH
     )
     _, name, at = places[-3]
     disk.damage(name, at + 100)

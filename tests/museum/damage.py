@@ -13,8 +13,8 @@ from tests.worlds.storage_workload import FIRST, SmallSegments, append, checkpoi
 from duramen.errors import CorruptLogError, DuramenError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.journal import kinds, reader
-from duramen.storage.journal.format import ALIGNMENT, ENTRY_SIZE, MARK_SIZE, Entry, decode_entry
+from duramen.storage.journal import reader
+from duramen.storage.journal.format import ALIGNMENT, ENTRY_SIZE, MARK_SIZE, Entry, EntryKind, decode_entry
 from duramen.storage.journal.reader import PartScan
 from duramen.storage.read import read_plan
 from duramen.storage.read.read_plan import ColdRead, ReadPlan
@@ -228,7 +228,7 @@ class _AnyLap:
             self.scan, self.view = scan, view
             lap, before = scan.lap, scan.next_lsn - len(scan.entries)
             end = original(scan, view, position, stop, seed, part)
-            while end != stop and (entry := decode_entry(view, end, seed)) is not None and entry.kind != kinds.MARK:
+            while end != stop and (entry := decode_entry(view, end, seed)) is not None and entry.kind != EntryKind.MARK:
                 scan.lap, scan.next_lsn = entry.lap, entry.lsn
                 end = original(scan, view, end, stop, seed, part)
             scan.lap, scan.next_lsn = lap, before + len(scan.entries)
@@ -241,7 +241,7 @@ class _AnyLap:
 
         def decode(view: memoryview, position: int, seed: int) -> Entry | None:
             entry = original(view, position, seed)
-            if entry is None or entry.kind != kinds.MARK or view is not self.view:
+            if entry is None or entry.kind != EntryKind.MARK or view is not self.view:
                 return entry
             return entry._replace(lap=self.scan.lap, lsn=self.scan.next_lsn)
 

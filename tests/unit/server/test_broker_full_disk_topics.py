@@ -13,7 +13,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.model import SINK_STATE_TOPIC
 from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.journal import kinds
+from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import Journal
 from duramen.storage.segment.segment import log_name
 from duramen.wire.messages import API
@@ -48,7 +48,7 @@ def test_a_topic_that_waits_for_room_takes_nothing_with_it_when_it_is_deleted(
     append = Journal.append
 
     def refuse(self: Journal, kind: int, *args: Any) -> int:
-        if kind == kinds.DELETE:
+        if kind == EntryKind.DELETE:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no room for another journal part")
         return append(self, kind, *args)
 

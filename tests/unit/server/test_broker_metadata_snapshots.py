@@ -22,8 +22,7 @@ from duramen.model import METADATA_TOPIC_ID
 from duramen.partition.metadata.snapshots import encode
 from duramen.sim.world.disk import CrashDisk, PowerCut
 from duramen.storage.checkpoint.metadata_snapshot import SnapshotId, parse_snapshot_name, read_snapshot
-from duramen.storage.journal import kinds
-from duramen.storage.journal.format import ENTRY_START, HEADER_BLOCK, decode_entry, decode_part_header
+from duramen.storage.journal.format import ENTRY_START, HEADER_BLOCK, EntryKind, decode_entry, decode_part_header
 from duramen.wire.messages import API
 from duramen.wire.records import cluster_metadata as schema
 from duramen.wire.runtime import uvarint
@@ -408,7 +407,7 @@ def damage_newest_entry(disk: CrashDisk) -> None:
         at = data.find(ENTRY_START, HEADER_BLOCK) if header is not None else -1
         while at >= 0 and header is not None:
             entry = decode_entry(memoryview(data), at, header.seed)
-            if entry is not None and entry.kind == kinds.BATCH and entry.topic_id == METADATA_TOPIC_ID:
+            if entry is not None and entry.kind == EntryKind.BATCH and entry.topic_id == METADATA_TOPIC_ID:
                 found.append((entry.lsn, path, at))
             at = data.find(ENTRY_START, at + 1)
     _, path, at = max(found)

@@ -11,7 +11,7 @@ from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.partition.metadata import controller, publisher
 from duramen.sim.world.disk import Call, CrashDisk
-from duramen.storage.journal import kinds
+from duramen.storage.journal.format import EntryKind
 from duramen.wire.messages import API
 
 KAFKA_STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
@@ -110,7 +110,7 @@ def test_a_topic_whose_partitions_cannot_be_made_is_no_success(monkeypatch: pyte
     plain = journal.append
 
     def refused(kind: int, *rest: Any) -> int:
-        if kind == kinds.CREATE and rest[0].tp.partition == 2:
+        if kind == EntryKind.CREATE and rest[0].tp.partition == 2:
             raise KafkaError(KAFKA_STORAGE_ERROR, "no room for another journal part")
         return plain(kind, *rest)
 

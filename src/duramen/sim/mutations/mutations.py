@@ -29,7 +29,7 @@ from duramen.sim.world.network import SimNetwork
 from duramen.sim.world.plan import Plan
 from duramen.storage.directory import housekeeping
 from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.journal import kinds
+from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import Journal
 from duramen.storage.journal.reader import JournalEntry
 from duramen.storage.log import open_segment
@@ -82,7 +82,7 @@ class JournalReplay(Guard):
 
         def fold(plan: RecoveryPlan, entries: Sequence[JournalEntry]) -> None:
             own = plan.key[0] == METADATA_TOPIC_ID
-            original(plan, [entry for entry in entries if own or entry.kind != kinds.BATCH])
+            original(plan, [entry for entry in entries if own or entry.kind != EntryKind.BATCH])
 
         return fold
 

@@ -38,8 +38,7 @@ from duramen.storage.checkpoint.kafka_files import (
 )
 from duramen.storage.files.atomic import read_file, remove_file, replace_file
 from duramen.storage.files.crc_lines import decode_lines, encode_lines
-from duramen.storage.journal import kinds
-from duramen.storage.journal.format import part_name
+from duramen.storage.journal.format import EntryKind, part_name
 from duramen.storage.journal.reader import JournalContents, JournalEntry, read_journal
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, Epochs, encode_epochs, read_epochs
 from duramen.storage.segment.partition_metadata import (
@@ -53,6 +52,7 @@ from duramen.storage.segment.partition_metadata import (
 from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.segment import parse_base
 
+_CREATE, _DELETE = EntryKind.CREATE, EntryKind.DELETE  # looked up once: there may be very many entries
 VOUCHED = "duramen-directory"
 SEALS = (".seal", ".sealing")
 DELETE_SUFFIX = "-delete"
@@ -337,9 +337,9 @@ def to_restore(
     deleted = set(deleted_here(disk, path))
     known: set[TopicId] | None = None
     for entry in entries:
-        if entry.kind == kinds.CREATE:
+        if entry.kind == _CREATE:
             created.add((entry.topic_id, entry.partition))
-        elif entry.kind == kinds.DELETE:  # its files may be gone, and a newer topic's at their place
+        elif entry.kind == _DELETE:  # its files may be gone, and a newer topic's at their place
             deleted.add((entry.topic_id, entry.partition))
     for key, epochs in checkpoint.epochs.items():
         home = posixpath.join(path, str(checkpoint.logs[key].tp))
@@ -377,7 +377,7 @@ def deleted_key(disk: Disk, home: str) -> LogKey | None:
 
 def deleted_since(journal: JournalContents) -> set[LogKey]:
     """The partitions whose deletion is journaled behind the last checkpoint."""
-    return {(entry.topic_id, entry.partition) for entry in journal.entries if entry.kind == kinds.DELETE}
+    return {(entry.topic_id, entry.partition) for entry in journal.entries if entry.kind == _DELETE}
 
 
 def known_ids(
@@ -423,10 +423,10 @@ def journaled_ids(disk: Disk, path: str, contents: JournalContents) -> dict[Topi
     gone = set(deleted_here(disk, path))
     for entry in contents.entries:
         key = entry.topic_id, entry.partition
-        if entry.kind == kinds.CREATE and key not in gone:
+        if entry.kind == _CREATE and key not in gone:
             name = bytes(contents.parts[entry.part].data(entry.data_position, entry.size))
             made[TopicPartition(name.decode(), entry.partition)] = entry.topic_id
-        elif entry.kind == kinds.DELETE:
+        elif entry.kind == _DELETE:
             made = {tp: topic_id for tp, topic_id in made.items() if (topic_id, tp.partition) != key}
     return made
 

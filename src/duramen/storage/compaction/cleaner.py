@@ -40,7 +40,7 @@ from duramen.storage.compaction.segment_rewrite import Copy, Rules, UncleanableB
 from duramen.storage.compaction.transactions import CleanedTransactions
 from duramen.storage.files.atomic import read_file, replace_file
 from duramen.storage.files.disk_full import NoRoomError, opening, told
-from duramen.storage.journal import kinds
+from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import Journal
 from duramen.storage.log.log import Log
 from duramen.storage.segment.corruption import Findings, damage_of
@@ -244,7 +244,7 @@ class Cleaning:
         if self._may_swap(group):
             log.journal.admit(0)
             end = group[-1].next_offset
-            lsn = log.journal.append(kinds.SWAP, log, end, log.epochs.latest, target.base_offset, 0)
+            lsn = log.journal.append(EntryKind.SWAP, log, end, log.epochs.latest, target.base_offset, 0)
             self.leaving = tuple(segment.base_offset for segment in group[1:])
             while not self._cleaner.is_durable(lsn):
                 yield None

@@ -29,7 +29,7 @@ from duramen.storage.checkpoint.manifest import VOUCHED, Vouched, encode_vouched
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.disk_full import NoRoomError, lacks_files, opening
 from duramen.storage.files.parallel import Together, one_by_one
-from duramen.storage.journal import kinds
+from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import Journal
 from duramen.storage.log.log import Log
 from duramen.storage.log.offline import Offline
@@ -168,7 +168,7 @@ class Checkpointer:
             if waiting and not self.journal.entries:
                 # Or this checkpoint would have the last one's LSN, which tells one that is older than it should be.
                 with suppress(KafkaError, NoRoomError):
-                    self.journal.append(kinds.LOG_START, waiting[0], waiting[0].start_offset, -1, 0, 0)
+                    self.journal.append(EntryKind.LOG_START, waiting[0], waiting[0].start_offset, -1, 0, 0)
             self._round = Round(self.journal.end_extents(), waiting, len(waiting) // MOST_SLICES, unjournaled)
 
     def take(self, limit: int = SLICE_LOGS) -> Checkpoint | None:

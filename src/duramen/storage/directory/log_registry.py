@@ -12,7 +12,7 @@ from duramen.storage.compaction.cleaner import Cleaner
 from duramen.storage.directory.checkpointer import Checkpointer, key_of, point_of
 from duramen.storage.directory.housekeeping import Housekeeping
 from duramen.storage.files.disk_full import NoRoomError
-from duramen.storage.journal import kinds
+from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import Journal
 from duramen.storage.log.config import LogConfig
 from duramen.storage.log.create import Creation, NewLog
@@ -97,7 +97,7 @@ class LogRegistry:
         """
         for number, log in enumerate(job.logs):
             try:
-                self._journal.append(kinds.CREATE, log, 0, -1, 0, 0, log.tp.topic.encode())
+                self._journal.append(EntryKind.CREATE, log, 0, -1, 0, 0, log.tp.topic.encode())
             except KafkaError:
                 for unwritten in job.logs[number:]:
                     try:
@@ -117,7 +117,7 @@ class LogRegistry:
 
         KafkaError when the journal has no room for that: nothing has changed.
         """
-        self._journal.append(kinds.DELETE, log, log.end_offset, -1, 0, 0)
+        self._journal.append(EntryKind.DELETE, log, log.end_offset, -1, 0, 0)
         self._logs.pop(key_of(log), None)
         self._checkpointer.points.pop(key_of(log), None)
         self._cleaner.forget(key_of(log))

@@ -17,11 +17,39 @@ often any part was started, so what an earlier lap left behind in a recycled par
 from __future__ import annotations
 
 import struct
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from duramen.ports import Buffer
-from duramen.storage.journal import kinds
 from duramen.wire.checksum import crc32c
+
+
+class EntryKind(IntEnum):
+    """What a journal entry says: what a log tells the journal, and what recovery replays."""
+
+    BATCH = 1
+    """A record batch: its bytes follow."""
+    EXTENT = 2
+    """A batch that went to its synced segment past the journal: position, length and CRC only."""
+    ROLL = 3
+    """A new active segment."""
+    TRUNCATE = 4
+    """Everything from an offset on was removed."""
+    LOG_START = 5
+    """Records below an offset are gone for readers."""
+    EPOCH = 6
+    """A leader epoch starts at an offset."""
+    DELETE = 7
+    """The partition was deleted."""
+    CREATE = 8
+    """The partition's directory exists."""
+    DURABILITY = 9
+    """From a position on, batches are not journaled (page-cache), or are again (stable)."""
+    MARK = 10
+    """No change; records how far the journal was durable when it went idle."""
+    SWAP = 11
+    """A compacted segment takes the place of those from a segment base up to an offset, which were all synced."""
+
 
 ALIGNMENT: Final = 512
 """Bytes. Groups start on a sector, so that writing one never touches the sectors of a durable one."""
@@ -47,7 +75,7 @@ ENTRY_SIZE: Final = _LEAD.size + _BODY.size
 """Bytes of an entry without data."""
 MARK_SIZE: Final = ENTRY_SIZE + _MARK.size
 EXTENT_SIZE: Final = ENTRY_SIZE + _EXTENT.size
-KINDS: Final = frozenset(range(kinds.BATCH, kinds.SWAP + 1))
+KINDS: Final = frozenset(map(int, EntryKind))
 
 ENTRY: Final = struct.Struct(">IIIB3xIQ16siiqqq")
 """An entry without data, lead and body in one."""
@@ -165,7 +193,7 @@ def encode_entry(
 def encode_mark(seed: int, lap: int, lsn: int, mark: Mark) -> bytes:
     """A whole MARK, data included."""
     data = _MARK.pack(*mark)
-    return encode_entry(seed, kinds.MARK, lap, lsn, bytes(16), -1, -1, -1, 0, 0, data) + data
+    return encode_entry(seed, EntryKind.MARK, lap, lsn, bytes(16), -1, -1, -1, 0, 0, data) + data
 
 
 def encode_extent(extent: Extent) -> bytes:
@@ -196,9 +224,9 @@ def decode_entry(view: memoryview, position: int, seed: int) -> Entry | None:
         return None
     if crc32c(view[position + LEAD_SIZE : end], seed) != crc:
         return None
-    if entry.kind == kinds.MARK and entry.data_length != _MARK.size:
+    if entry.kind == EntryKind.MARK and entry.data_length != _MARK.size:
         return None
-    if entry.kind == kinds.EXTENT and entry.data_length != _EXTENT.size:
+    if entry.kind == EntryKind.EXTENT and entry.data_length != _EXTENT.size:
         return None
     return entry
 

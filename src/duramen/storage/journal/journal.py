@@ -24,12 +24,12 @@ from duramen.model import TopicPartition
 from duramen.ports import Buffer, Disk
 from duramen.storage.files.disk_full import opening
 from duramen.storage.files.sync_history import FileSync, Synced, to_sync
-from duramen.storage.journal import kinds
 from duramen.storage.journal.format import (
     ENTRY_MAGIC,
     ENTRY_SIZE,
     EXTENT_SIZE,
     MARK_SIZE,
+    EntryKind,
     Extent,
     Mark,
     aligned,
@@ -45,6 +45,8 @@ from duramen.wire.checksum import crc32c
 
 SLACK = 4 * ENTRY_SIZE
 """Bytes for entries that an append may bring besides its batch: a roll with a mark on either side of it, an epoch."""
+_BATCH, _DURABILITY, _TRUNCATE = EntryKind.BATCH, EntryKind.DURABILITY, EntryKind.TRUNCATE
+"""Looking a member up takes longer than a comparison, and `append` makes some."""
 MAX_BUFFERS = 1000
 """Buffers per write; IOV_MAX is 1024 on Linux and macOS."""
 
@@ -181,7 +183,7 @@ class Group:
             data = encode_extent(Extent(extent.length, extent.crc, extent.next_offset))
             header = encode_entry(
                 seed,
-                kinds.EXTENT,
+                EntryKind.EXTENT,
                 self.part.lap,
                 extent.lsn,
                 extent.log.topic_id,
@@ -281,17 +283,17 @@ class Journal(PartRing):
         if data is None:
             data = b""
         size = len(data)
-        if kind == kinds.BATCH and group is not None:
+        if kind == _BATCH and group is not None:
             extent = group.open.get(log)
             if extent is not None and extent.segment_base == segment_base:
                 extent.extend(data, log.end_offset)
                 group.ends[log] = log.end_offset
                 return extent.lsn
-        if kind == kinds.BATCH and (size if group is None else group.weight.get(log, 0) + size) > self.limits.bypass:
+        if kind == _BATCH and (size if group is None else group.weight.get(log, 0) + size) > self.limits.bypass:
             return self._open_extent(log, offset, epoch, segment_base, position, data)
         part = self._current
         if group is None or group.position + group.size + ENTRY_SIZE + size > part.limit:
-            group = self._open_group(ENTRY_SIZE + size, droppable=kind == kinds.BATCH)
+            group = self._open_group(ENTRY_SIZE + size, droppable=kind == _BATCH)
             part = self._current
         lsn = self.next_lsn
         body = pack_body(
@@ -313,15 +315,15 @@ class Journal(PartRing):
         group.size += ENTRY_SIZE + size
         group.last_lsn = part.last_lsn = lsn
         self.next_lsn = lsn + 1
-        if kind == kinds.BATCH:
+        if kind == _BATCH:
             group.ends[log] = log.end_offset
             group.weight[log] = group.weight.get(log, 0) + size
         else:
             group.open.pop(log, None)
-            if kind == kinds.DURABILITY:
+            if kind == _DURABILITY:
                 group.ends.setdefault(log, 0)
                 self._marking[log] = lsn
-            elif kind == kinds.TRUNCATE:
+            elif kind == _TRUNCATE:
                 self._forget_above(log, offset)
                 self.on_truncate(log, offset, segment_base, position)
         return lsn

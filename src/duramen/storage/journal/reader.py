@@ -18,7 +18,6 @@ from typing import NamedTuple
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Buffer, Disk, File
 from duramen.storage.files.bad_sectors import UNREADABLE, read_whole
-from duramen.storage.journal import kinds
 from duramen.storage.journal.format import (
     ALIGNMENT,
     ENTRY,
@@ -30,6 +29,7 @@ from duramen.storage.journal.format import (
     KINDS,
     LEAD_SIZE,
     MARK_SIZE,
+    EntryKind,
     Extent,
     Mark,
     PartHeader,
@@ -277,7 +277,7 @@ def scan_part(view: memoryview, seed: int, part: int) -> PartScan:
     position = HEADER_BLOCK
     while True:
         head = decode_entry(view, position, seed)
-        if head is None or head.kind != kinds.MARK:
+        if head is None or head.kind != EntryKind.MARK:
             break
         if scan.first_lsn < 0:
             scan.lap, scan.first_lsn = head.lap, head.lsn
@@ -299,7 +299,7 @@ def scan_part(view: memoryview, seed: int, part: int) -> PartScan:
     while (found := raw.find(_MAGIC, found)) >= 0:
         if found % ALIGNMENT == 0:
             head = decode_entry(view, found, seed)
-            if head is not None and head.kind == kinds.MARK:
+            if head is not None and head.kind == EntryKind.MARK:
                 scan.later.append((found, decode_mark(view[found + ENTRY_SIZE : found + MARK_SIZE])))
         found += 1
     return scan
@@ -311,7 +311,7 @@ def _scan_group(scan: PartScan, view: memoryview, position: int, stop: int, seed
     What `decode_entry` does and asks, written out: a full journal has half a million entries, and clients wait.
     """
     lap, expected, limit = scan.lap, scan.next_lsn, len(view)
-    append, make, batch, others = scan.entries.append, tuple.__new__, kinds.BATCH, KINDS - {kinds.MARK}
+    append, make, batch, others = scan.entries.append, tuple.__new__, EntryKind.BATCH, KINDS - {EntryKind.MARK}
     unpack, delta = ENTRY.unpack_from, _DELTA.unpack_from
     while position < stop and position + ENTRY_SIZE <= limit:
         magic, crc, length, kind, its_lap, lsn, topic_id, partition, epoch, offset, base, place = unpack(view, position)
@@ -330,12 +330,12 @@ def _scan_group(scan: PartScan, view: memoryview, position: int, stop: int, seed
                 next_offset = offset + delta(view, data + _DELTA_AT)[0] + 1
         elif kind not in others:
             break
-        elif kind == kinds.EXTENT:
+        elif kind == EntryKind.EXTENT:
             if length != EXTENT_SIZE:
                 break
             extent = decode_extent(view[data:end])
             next_offset = extent.next_offset
-        elif kind == kinds.DURABILITY:
+        elif kind == EntryKind.DURABILITY:
             stable = bytes(view[data:end]) == b"stable"
         fields = (
             lsn,

@@ -17,7 +17,7 @@ from duramen.storage.files import disk_full
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.files.open_files import OpenFiles
 from duramen.storage.files.sync_history import to_sync
-from duramen.storage.journal import kinds
+from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import LogJournal
 from duramen.storage.log.config import LogConfig
 from duramen.storage.log.leases import UNBOUNDED, Lease, Leases
@@ -46,6 +46,7 @@ from duramen.wire.checksum import crc32c
 
 COPIED_BYTES = 16 * 1024
 """Batches up to this size are copied when queued, so that a receive buffer is not held for a few bytes."""
+_BATCH, _DURABILITY = EntryKind.BATCH, EntryKind.DURABILITY
 SNAPSHOT_BYTES = 16 << 20
 """Appended bytes after which a checkpoint writes the producers too, so that an open has little to replay."""
 
@@ -161,9 +162,9 @@ class Log:
                     sync.run()
                     self.complete_sync(sync)
                 self.mark_durable(self.end_offset)
-                self._journal(kinds.DURABILITY, self.end_offset, b"stable")
+                self._journal(EntryKind.DURABILITY, self.end_offset, b"stable")
             elif self.marked:
-                self._journal(kinds.DURABILITY, self.end_offset)
+                self._journal(EntryKind.DURABILITY, self.end_offset)
 
     def _take_over(self, config: LogConfig) -> None:
         self.config = config
@@ -241,11 +242,11 @@ class Log:
             self.dirty = True
             self.flush_queue.append(self)
         if self.stable:
-            return self.journal.append(kinds.BATCH, self, offset, epoch, segment.base_offset, position, data)
+            return self.journal.append(_BATCH, self, offset, epoch, segment.base_offset, position, data)
         if self.marked:
             return 0
         self.marked = True
-        return self.journal.append(kinds.DURABILITY, self, offset, epoch, segment.base_offset, position)
+        return self.journal.append(_DURABILITY, self, offset, epoch, segment.base_offset, position)
 
     def track_producer(self, data: Buffer, header: BatchHeader, segment: Segment) -> None:
         """Remember what a batch says of its producer; also how state is rebuilt when a log is opened."""
@@ -262,7 +263,7 @@ class Log:
         """A leader epoch starts at the end of the log; journaled. Nothing happens when it is the latest."""
         if epoch > self.epochs.latest:
             self.epochs.assign(epoch, self.end_offset)
-            self._journal(kinds.EPOCH, self.end_offset)
+            self._journal(EntryKind.EPOCH, self.end_offset)
 
     def _journal(self, kind: int, offset: int, data: bytes | None = None) -> int:
         if not self.dirty:
@@ -318,7 +319,7 @@ class Log:
         old.close_indexes()  # last: a roll that failed leaves a segment that can still grow
         self.end_mark()
         self._set_roll_time()
-        self._journal(kinds.ROLL, segment.base_offset)
+        self._journal(EntryKind.ROLL, segment.base_offset)
         return segment
 
     def add_segment(self, base_offset: int) -> Segment:
@@ -379,7 +380,7 @@ class Log:
         self.journal.admit(0)
         self.start_offset = offset
         self.epochs.truncate_from_start(offset)
-        self._journal(kinds.LOG_START, offset)
+        self._journal(EntryKind.LOG_START, offset)
 
     # ---- truncation ---------------------------------------------------------------------------------------------
 
@@ -393,7 +394,7 @@ class Log:
                 point = self.recovery_point
                 base = self.segments[segment_number(self.segments, point)].base_offset
                 position = 0 if base == point else self.recovery_position  # the sync may have been of the one before
-                self.journal.append(kinds.DURABILITY, self, point, self.epochs.latest, base, position)
+                self.journal.append(EntryKind.DURABILITY, self, point, self.epochs.latest, base, position)
 
     def truncate_to(self, offset: int) -> None:
         """Remove everything from `offset` on (to the start of the batch that holds it); journaled. OSError.
@@ -410,7 +411,7 @@ class Log:
         self._reader.cutting(self.segments, offset)
         self.pending_truncation = self._truncate_memory(offset)
         self._set_roll_time()
-        self._journal(kinds.TRUNCATE, self.end_offset)
+        self._journal(EntryKind.TRUNCATE, self.end_offset)
 
     def _truncate_memory(self, offset: int) -> PendingTruncation:
         """Forget the batches that hold `offset` or follow it; the files stay as they are. OSError."""

@@ -99,7 +99,7 @@ class Reader:
         """So many writes to come are kept in memory as well: somebody read to the end, and may go on there."""
         self._positions: dict[int, int] = {}
         self._opened: tuple[Segment, ...] = ()
-        self._likely: dict[int, int] = {}
+        self._likely: dict[int, int] | None = None
         """Where reads from the disk ended -> bytes of their last batch: the one behind it probably has as many."""
         self.notices: tuple[CorruptLogError, ...] = ()
         """Damage that a read met and got around; whoever tells of it empties this."""
@@ -116,7 +116,7 @@ class Reader:
     def forget(self) -> None:
         """Positions no longer hold: the log was cut."""
         self._positions = {}
-        self._likely.clear()
+        self._likely = None
 
     def cutting(self, segments: Sequence[Segment], offset: int) -> None:
         """The log is about to be cut at `offset`: what is known of its last segments no longer holds."""
@@ -321,7 +321,7 @@ class Reader:
         plan = ReadPlan(
             file, segment.path, segment.flushed, segment.base_offset, segment.next_offset, seal, index_file,
             segment.index_entries, hint, offset, bound, room, first, settled=segment.synced >= segment.size,
-            likely=self._likely.get(offset, 0), live_index=segment.index, named=start is None and hint > 0,
+            likely=0 if self._likely is None else self._likely.get(offset, 0), live_index=segment.index, named=start is None and hint > 0,
         )  # fmt: skip
         checked_in = self._checked_in(segment, file, offset)
         pending = Pending(plan, self._hot.buffers, checked_in, recent=recent, follows=start is not None)
@@ -357,6 +357,8 @@ class Reader:
                 return False
             if self._hot.generation != generation:
                 return False  # the log may have been cut meanwhile, and other bytes lie there by now
+            if self._likely is None:
+                self._likely = {}
             _keep(self._likely, found.next_offset, found.last_size, EXPECTED_BATCHES)
             end = found.position + len(found.data)
             if found.next_offset < segment.next_offset:

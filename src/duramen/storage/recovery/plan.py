@@ -12,7 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from duramen.model import LogKey
-from duramen.storage.journal import kinds
+from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalEntry
 from duramen.storage.segment.recovery_point import LogPoint
@@ -62,9 +62,9 @@ class Plan:
     def fold(self, entries: Sequence[JournalEntry]) -> None:
         """Fold all entries of the partition, in LSN order."""
         self.entries += len(entries)
-        number = 0
+        number, batch = 0, EntryKind.BATCH
         while number < len(entries):
-            if entries[number].kind == kinds.BATCH:
+            if entries[number].kind == batch:
                 number = self._fold_batches(entries, number)
             else:
                 self._apply(entries[number])
@@ -100,10 +100,11 @@ class Plan:
 
     def note_replaced(self, entries: Sequence[JournalEntry]) -> None:
         """What files may be missing by these entries, from before a checkpoint that has all else they say."""
+        swap, truncate = EntryKind.SWAP, EntryKind.TRUNCATE
         for entry in entries:
-            if entry.kind == kinds.SWAP:
+            if entry.kind == swap:
                 self.merged.append((entry.segment_base, entry.offset))
-            elif entry.kind == kinds.TRUNCATE:
+            elif entry.kind == truncate:
                 self.cut = min(self.cut, entry.offset)
 
     def accept_untold(self) -> None:
@@ -113,26 +114,26 @@ class Plan:
 
     def _apply(self, entry: JournalEntry) -> None:
         kind = entry.kind
-        if kind == kinds.EXTENT:
+        if kind == EntryKind.EXTENT:
             self._fold_extent(entry)
             return
         point = Point(entry.offset, entry.segment_base, entry.position)
-        if kind == kinds.ROLL:
+        if kind == EntryKind.ROLL:
             self._advance(point)
-        elif kind == kinds.TRUNCATE:
+        elif kind == EntryKind.TRUNCATE:
             self._truncate(point)
-        elif kind == kinds.LOG_START:
+        elif kind == EntryKind.LOG_START:
             self.start = max(self.start, entry.offset)
-        elif kind == kinds.EPOCH:
+        elif kind == EntryKind.EPOCH:
             if not self._stale(entry.offset):  # else it would cut off what the checkpoint knows of later ones
                 self.epochs.append((entry.epoch, entry.offset))
-        elif kind == kinds.DURABILITY:
+        elif kind == EntryKind.DURABILITY:
             self._durability(point, entry.stable)
-        elif kind == kinds.SWAP:
+        elif kind == EntryKind.SWAP:
             self._swap(entry.segment_base, Point(entry.offset, entry.offset, 0))
-        elif kind == kinds.DELETE:
+        elif kind == EntryKind.DELETE:
             self.deleted = True
-        elif kind == kinds.CREATE:
+        elif kind == EntryKind.CREATE:
             self.created = True
             if self.trusted is None:
                 self.trusted = self.end = point
@@ -152,7 +153,7 @@ class Plan:
         """
         segment = entries[number].segment_base
         writes: list[Write] = []
-        append, make, batch = writes.append, tuple.__new__, kinds.BATCH
+        append, make, batch = writes.append, tuple.__new__, EntryKind.BATCH
         covered = -2 if self.truncated or self.trusted is None else self.trusted.offset
         latest = self.epochs[-1][0] if self.epochs else -1
         for entry in islice(entries, number, None):

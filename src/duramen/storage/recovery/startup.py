@@ -57,7 +57,7 @@ from duramen.storage.checkpoint.partition_ids import (
 from duramen.storage.checkpoint.scrub_progress import PROGRESS as SCRUB_PROGRESS
 from duramen.storage.files.atomic import read_file, replace_file
 from duramen.storage.files.parallel import Together
-from duramen.storage.journal import kinds
+from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import HELD_BYTES, JournalContents
 from duramen.storage.recovery.plan import Plan, make_plans
@@ -173,7 +173,8 @@ def prepare(
             refuse_foreign(disk, path, found, contents, ids, checkpoint)
         _check_names(disk, path, checkpoint, found, contents)
         deleted = _leftovers(disk, path, state.leftovers)
-        gone = deleted | {(each.topic_id, each.partition) for each in contents.entries if each.kind == kinds.DELETE}
+        delete = EntryKind.DELETE
+        gone = deleted | {(each.topic_id, each.partition) for each in contents.entries if each.kind == delete}
         if not (forgo or state.clean):
             found += _made_anew(disk, path, checkpoint, found, gone, state)
         if checkpoint is None and found and clean:

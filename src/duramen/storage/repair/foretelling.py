@@ -22,7 +22,7 @@ from duramen.storage.checkpoint.manifest import (
     known_ids,
     named_segment,
 )
-from duramen.storage.journal import kinds
+from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalContents
 from duramen.storage.recovery.plan import Plan, Write, make_plans
@@ -151,7 +151,7 @@ def names_of(disk: Disk, path: str, journal: JournalContents) -> Names:
     checkpoint = _believed(disk, path, journal)
     created, deleted = (
         {(entry.topic_id, entry.partition) for entry in journal.entries if entry.kind == kind}
-        for kind in (kinds.CREATE, kinds.DELETE)
+        for kind in (EntryKind.CREATE, EntryKind.DELETE)
     )
     gone = {*deleted_here(disk, path), *deleted}
     by_name = {tp: (topic_id, tp.partition) for tp, topic_id in journaled_ids(disk, path, journal).items()}
@@ -191,11 +191,11 @@ def synced_ends(disk: Disk, path: str, journal: JournalContents, named: Names) -
     extents: dict[LogKey, int] = {}
     for entry in journal.entries:
         key = entry.topic_id, entry.partition
-        if entry.kind == kinds.EXTENT:
+        if entry.kind == EntryKind.EXTENT:
             extents[key] = entry.next_offset
-        elif entry.kind == kinds.DELETE:
+        elif entry.kind == EntryKind.DELETE:
             deleted.add(key)
-        elif entry.kind == kinds.TRUNCATE:
+        elif entry.kind == EntryKind.TRUNCATE:
             extents.pop(key, None)
             if key in known:
                 reached = min(known[key].recovery_point, entry.offset)

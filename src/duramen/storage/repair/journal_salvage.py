@@ -13,8 +13,7 @@ from duramen.model import LogKey
 from duramen.ports import Disk
 from duramen.storage.checkpoint.loss_record import LOST
 from duramen.storage.files.bad_sectors import read_whole
-from duramen.storage.journal import kinds
-from duramen.storage.journal.format import ENTRY_START, HEADER_BLOCK, decode_entry, decode_extent
+from duramen.storage.journal.format import ENTRY_START, HEADER_BLOCK, EntryKind, decode_entry, decode_extent
 from duramen.storage.journal.reader import JournalContents
 
 _COPY_BYTES = 1 << 20
@@ -52,15 +51,15 @@ def survey_journal(disk: Disk, directory: str, contents: JournalContents) -> Jou
         at = raw.find(ENTRY_START, HEADER_BLOCK)
         while at >= 0:
             entry = decode_entry(view, at, seed)
-            if entry is None or entry.lsn < contents.next_lsn or entry.kind == kinds.MARK:
+            if entry is None or entry.lsn < contents.next_lsn or entry.kind == EntryKind.MARK:
                 at = raw.find(ENTRY_START, at + 1)
                 continue
             lsns.add(entry.lsn)
             data = view[at + entry.length - entry.data_length : at + entry.length]
             end = -1
-            if entry.kind == kinds.BATCH and len(data) >= _DELTA.stop:
+            if entry.kind == EntryKind.BATCH and len(data) >= _DELTA.stop:
                 end = entry.offset + int.from_bytes(data[_DELTA], "big", signed=True) + 1
-            elif entry.kind == kinds.EXTENT:
+            elif entry.kind == EntryKind.EXTENT:
                 end = decode_extent(data).next_offset
             if end >= 0:
                 key = entry.topic_id, entry.partition

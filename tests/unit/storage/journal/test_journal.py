@@ -12,8 +12,14 @@ from duramen.errors import FencedDirectoryError, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.files.sync_history import SyncHistory
-from duramen.storage.journal import kinds
-from duramen.storage.journal.format import ENTRY_SIZE, HEADER_BLOCK, PartHeader, encode_part_header, parse_part_name
+from duramen.storage.journal.format import (
+    ENTRY_SIZE,
+    HEADER_BLOCK,
+    EntryKind,
+    PartHeader,
+    encode_part_header,
+    parse_part_name,
+)
 from duramen.storage.journal.journal import MAX_BUFFERS, Journal
 from duramen.storage.journal.parts import PartMaker
 from duramen.storage.journal.reader import JournalContents, read_journal
@@ -73,7 +79,7 @@ def put(journal: Journal, log: FakeLog, data: bytes) -> int:
     offset = log.end_offset
     log.end_offset += 1
     log.flushed.append(data)
-    return journal.append(kinds.BATCH, log, offset, 3, 0, offset * 100, data)
+    return journal.append(EntryKind.BATCH, log, offset, 3, 0, offset * 100, data)
 
 
 def commit(journal: Journal) -> int:
@@ -102,14 +108,14 @@ def test_entries_come_back_with_their_fields_and_data() -> None:
     disk = CrashDisk()
     journal, log = start(disk), FakeLog(disk)
     assert put(journal, log, batch(100, b"a")) == 1
-    assert journal.append(kinds.TRUNCATE, log, 1, -1, 0, 100) == 2
+    assert journal.append(EntryKind.TRUNCATE, log, 1, -1, 0, 100) == 2
     assert commit(journal) == 1
     assert (journal.durable_lsn, log.durable) == (2, 1)
     contents = read_journal(disk, "/d")
     first, second = contents.entries
-    assert (first.kind, first.topic_id, first.epoch, first.offset, first.next_offset) == (kinds.BATCH, ID, 3, 0, 1)
+    assert (first.kind, first.topic_id, first.epoch, first.offset, first.next_offset) == (EntryKind.BATCH, ID, 3, 0, 1)
     assert contents.parts[0].data(first.data_position, first.size) == batch(100, b"a")
-    assert (second.lsn, second.kind, second.offset, second.position) == (2, kinds.TRUNCATE, 1, 100)
+    assert (second.lsn, second.kind, second.offset, second.position) == (2, EntryKind.TRUNCATE, 1, 100)
     contents.close()
 
 
@@ -257,7 +263,7 @@ def test_a_large_share_of_a_group_becomes_an_extent() -> None:
     assert synced == 0
     extent = read(disk).entries[1]
     assert extent.extent is not None
-    assert (extent.kind, extent.offset, extent.next_offset, extent.extent.length) == (kinds.EXTENT, 1, 4, 56_007)
+    assert (extent.kind, extent.offset, extent.next_offset, extent.extent.length) == (EntryKind.EXTENT, 1, 4, 56_007)
     assert log.durable == 4
 
 
@@ -269,7 +275,7 @@ def test_a_truncation_takes_back_what_groups_under_way_would_call_durable() -> N
     group = journal.take_group()
     assert group is not None
     log.end_offset = 1
-    journal.append(kinds.TRUNCATE, log, 1, -1, 0, 10)
+    journal.append(EntryKind.TRUNCATE, log, 1, -1, 0, 10)
     put(journal, log, batch(10))
     put(journal, log, batch(10))
     group.run()
@@ -459,7 +465,7 @@ def test_the_bound_of_entries_refuses_batches_until_a_checkpoint() -> None:
         put(journal, log, batch(100, b"a"))
     with pytest.raises(KafkaError, match="5 entries"):
         journal.admit(100)
-    assert journal.append(kinds.ROLL, log, 5, -1, 5, 0) == 6  # what is no batch is never refused: it makes room
+    assert journal.append(EntryKind.ROLL, log, 5, -1, 5, 0) == 6  # what is no batch is never refused: it makes room
     commit(journal)
     journal.recycle(journal.next_lsn)
     journal.admit(100)

@@ -16,7 +16,7 @@ from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError
 from duramen.model import topic_id_text
 from duramen.ports import FileSpan
 from duramen.storage.files.os_disk import RealDisk
-from duramen.storage.journal import kinds
+from duramen.storage.journal.format import EntryKind
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import create_log
 from duramen.storage.log.log import Log
@@ -37,8 +37,8 @@ def test_appends_are_journaled_with_their_place(bench: Bench) -> None:
     assert bench.append(b"a", b"b", epoch=4) == 1
     assert bench.append(b"c", epoch=4) == 2
     first, second = bench.journal.entries
-    assert first[:5] == (kinds.BATCH, 0, 4, 0, 0)
-    assert second[:5] == (kinds.BATCH, 2, 4, 0, len(first[5]))
+    assert first[:5] == (EntryKind.BATCH, 0, 4, 0, 0)
+    assert second[:5] == (EntryKind.BATCH, 2, 4, 0, len(first[5]))
     assert isinstance(first[5], bytes)
     assert bench.log.dirty
     assert bench.log.flush_queue == [bench.log]
@@ -66,7 +66,7 @@ def test_segments_roll_by_size(bench: Bench) -> None:
     bench.fill(120)
     assert len(bench.log.segments) > 3
     assert all(segment.size <= 5000 for segment in bench.log.segments)
-    rolls = [entry for entry in bench.journal.entries if entry[0] == kinds.ROLL]
+    rolls = [entry for entry in bench.journal.entries if entry[0] == EntryKind.ROLL]
     assert [entry[1] for entry in rolls] == [segment.base_offset for segment in bench.log.segments[1:]]
     assert bench.whole(0, 700) == list(range(120))
 
@@ -232,18 +232,18 @@ def test_page_cache_logs_journal_a_mark_only(tmp_path: Path) -> None:
     bench = Bench(tmp_path, durability="page-cache", segment_bytes=600)
     assert bench.append(b"a") == 1
     assert bench.append(b"b") == 0
-    assert bench.journal.entries == [(kinds.DURABILITY, 0, 0, 0, 0, None)]
+    assert bench.journal.entries == [(EntryKind.DURABILITY, 0, 0, 0, 0, None)]
     bench.append(b"x" * 500)
-    assert bench.journal.kinds() == [kinds.DURABILITY, kinds.DURABILITY, kinds.ROLL, kinds.DURABILITY]
+    assert bench.journal.kinds() == [EntryKind.DURABILITY, EntryKind.DURABILITY, EntryKind.ROLL, EntryKind.DURABILITY]
     assert bench.log.durable_end == 0
     bench.sync()
     assert (bench.log.durable_end, bench.log.recovery_point) == (3, 3)
     bench.config.durability = "stable"
     bench.log.configure(bench.config)
-    assert bench.journal.entries[-1][0] == kinds.DURABILITY
+    assert bench.journal.entries[-1][0] == EntryKind.DURABILITY
     assert bench.journal.entries[-1][5] == b"stable"
     assert bench.append(b"c") > 0
-    assert bench.journal.kinds()[-1] == kinds.BATCH
+    assert bench.journal.kinds()[-1] == EntryKind.BATCH
     bench.close()
 
 
@@ -296,7 +296,7 @@ def test_epochs_are_journaled_and_survive(bench: Bench) -> None:
     bench.append(b"a", epoch=2)
     bench.log.assign_epoch(2)
     bench.log.assign_epoch(5)
-    assert bench.journal.kinds() == [kinds.EPOCH, kinds.BATCH, kinds.EPOCH]
+    assert bench.journal.kinds() == [EntryKind.EPOCH, EntryKind.BATCH, EntryKind.EPOCH]
     bench.reopen()
     assert bench.log.epochs.entries == [(2, 0), (5, 1)]
     os.remove(os.path.join(bench.path, "leader-epoch-checkpoint"))
@@ -308,7 +308,7 @@ def test_the_log_start_moves_up_only(bench: Bench) -> None:
     bench.fill(100)
     bench.log.advance_start(60)
     bench.log.advance_start(10)
-    assert bench.journal.entries[-1][:2] == (kinds.LOG_START, 60)
+    assert bench.journal.entries[-1][:2] == (EntryKind.LOG_START, 60)
     with pytest.raises(KafkaError):
         bench.read(59)
     assert bench.offsets(bench.read(60, 1)) == [60]

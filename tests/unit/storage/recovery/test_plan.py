@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from duramen.model import TopicPartition
-from duramen.storage.journal import kinds
-from duramen.storage.journal.format import Extent
+from duramen.storage.journal.format import EntryKind, Extent
 from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalEntry
 from duramen.storage.recovery.plan import Plan, make_plans
@@ -41,12 +40,12 @@ class Script:
         return self
 
     def batch(self, offset: int, position: int, base: int = 0, epoch: int = 0) -> Script:
-        return self.add(kinds.BATCH, offset, base, position, size=100, next_offset=offset + 1, epoch=epoch)
+        return self.add(EntryKind.BATCH, offset, base, position, size=100, next_offset=offset + 1, epoch=epoch)
 
     def extent(self, offset: int, position: int, length: int) -> Script:
         next_offset = offset + length // 100
         return self.add(
-            kinds.EXTENT, offset, 0, position, next_offset=next_offset, extent=Extent(length, 7, next_offset)
+            EntryKind.EXTENT, offset, 0, position, next_offset=next_offset, extent=Extent(length, 7, next_offset)
         )
 
     def plan(self, point: LogPoint | None = None) -> Plan:
@@ -62,7 +61,7 @@ def places(plan: Plan) -> dict[int, list[tuple[int, int]]]:
 
 
 def test_batches_and_rolls() -> None:
-    plan = Script().batch(5, 500).batch(6, 600).add(kinds.ROLL, 7, 7).batch(7, 0, base=7).plan(point(5, 500))
+    plan = Script().batch(5, 500).batch(6, 600).add(EntryKind.ROLL, 7, 7).batch(7, 0, base=7).plan(point(5, 500))
     assert places(plan) == {0: [(500, 100), (600, 100)], 7: [(0, 100)]}
     assert (plan.trusted, plan.end) == (Point(5, 0, 500), Point(8, 7, 100))
 
@@ -75,7 +74,7 @@ def test_entries_that_a_newer_recovery_point_covers_are_skipped() -> None:
 
 
 def test_after_a_truncation_all_entries_count_again() -> None:
-    script = Script().batch(5, 500).batch(6, 600).add(kinds.TRUNCATE, 5, 0, 500).batch(5, 500, epoch=2)
+    script = Script().batch(5, 500).batch(6, 600).add(EntryKind.TRUNCATE, 5, 0, 500).batch(5, 500, epoch=2)
     plan = script.plan(point(9, 900))
     assert places(plan) == {0: [(500, 100)]}
     assert (plan.trusted, plan.end) == (Point(5, 0, 500), Point(6, 0, 600))
@@ -83,7 +82,9 @@ def test_after_a_truncation_all_entries_count_again() -> None:
 
 
 def test_a_truncation_drops_later_segments_and_shortens_extents() -> None:
-    script = Script().extent(0, 0, 1000).add(kinds.ROLL, 10, 10).batch(10, 0, base=10).add(kinds.TRUNCATE, 4, 0, 400)
+    script = (
+        Script().extent(0, 0, 1000).add(EntryKind.ROLL, 10, 10).batch(10, 0, base=10).add(EntryKind.TRUNCATE, 4, 0, 400)
+    )
     plan = script.plan(point(0, 0))
     (write,) = plan.writes[0]
     assert (write.position, write.length, write.crc) == (0, 400, None)
@@ -92,24 +93,30 @@ def test_a_truncation_drops_later_segments_and_shortens_extents() -> None:
 
 
 def test_log_starts_only_advance_and_deletion_is_final() -> None:
-    plan = Script().add(kinds.LOG_START, 4).add(kinds.LOG_START, 9).add(kinds.LOG_START, 6).plan(point(20, 0, start=7))
+    plan = (
+        Script()
+        .add(EntryKind.LOG_START, 4)
+        .add(EntryKind.LOG_START, 9)
+        .add(EntryKind.LOG_START, 6)
+        .plan(point(20, 0, start=7))
+    )
     assert plan.start == 9
-    plan = Script().batch(0, 0).add(kinds.DELETE, 1).plan()
+    plan = Script().batch(0, 0).add(EntryKind.DELETE, 1).plan()
     assert plan.deleted
 
 
 def test_page_cache_marks_keep_the_earliest_position_until_stable_again() -> None:
-    script = Script().add(kinds.DURABILITY, 5, 0, 500).add(kinds.ROLL, 9, 9).add(kinds.DURABILITY, 9, 9, 0)
+    script = Script().add(EntryKind.DURABILITY, 5, 0, 500).add(EntryKind.ROLL, 9, 9).add(EntryKind.DURABILITY, 9, 9, 0)
     plan = script.plan(point(5, 500))
     assert plan.accept_from == Point(5, 0, 500)
     assert plan.accept_to is None
-    plan = script.add(kinds.DURABILITY, 12, 9, 300, stable=True).batch(12, 300, base=9).plan(point(5, 500))
+    plan = script.add(EntryKind.DURABILITY, 12, 9, 300, stable=True).batch(12, 300, base=9).plan(point(5, 500))
     assert plan.accept_from is None
     assert (plan.trusted, plan.end) == (Point(12, 9, 300), Point(13, 9, 400))
 
 
 def test_of_an_unjournaled_log_what_came_before_the_checkpoint_says_only_which_files_may_be_gone() -> None:
-    script = Script().add(kinds.SWAP, 33, 0).batch(33, 0, base=33).add(kinds.TRUNCATE, 5, 0, 500).batch(5, 500)
+    script = Script().add(EntryKind.SWAP, 33, 0).batch(33, 0, base=33).add(EntryKind.TRUNCATE, 5, 0, 500).batch(5, 500)
     known = point(9, 900)._replace(unjournaled=True)
     plan = make_plans(script.entries, {KEY: known}, 5)[KEY]
     assert (plan.trusted, plan.end, plan.accept_from) == (Point(9, 0, 900),) * 3
@@ -120,17 +127,17 @@ def test_of_an_unjournaled_log_what_came_before_the_checkpoint_says_only_which_f
 
 
 def test_a_truncation_limits_what_is_accepted_until_the_next_mark() -> None:
-    script = Script().add(kinds.DURABILITY, 5, 0, 500).add(kinds.TRUNCATE, 8, 0, 800)
+    script = Script().add(EntryKind.DURABILITY, 5, 0, 500).add(EntryKind.TRUNCATE, 8, 0, 800)
     plan = script.plan(point(5, 500))
     assert (plan.accept_from, plan.accept_to) == (Point(5, 0, 500), Point(8, 0, 800))
-    plan = script.add(kinds.DURABILITY, 8, 0, 800).plan(point(5, 500))
+    plan = script.add(EntryKind.DURABILITY, 8, 0, 800).plan(point(5, 500))
     assert (plan.accept_from, plan.accept_to) == (Point(5, 0, 500), None)
 
 
 def test_an_unknown_log_is_trusted_up_to_its_first_entry() -> None:
     plan = Script().batch(41, 4100).plan()
     assert plan.trusted == Point(41, 0, 4100)
-    created = Script().add(kinds.CREATE, 0).batch(0, 0).plan()
+    created = Script().add(EntryKind.CREATE, 0).batch(0, 0).plan()
     assert (created.created, created.trusted, created.end) == (True, Point(0, 0, 0), Point(1, 0, 100))
 
 
@@ -142,8 +149,8 @@ def test_epochs_fold_like_assignments() -> None:
 
 def test_epochs_that_a_newer_recovery_point_covers_cut_nothing_off() -> None:
     """The checkpoint knows of those that began behind them, which the journal perhaps does not: it was not synced."""
-    script = Script().add(kinds.EPOCH, 5, epoch=4).add(kinds.EPOCH, 5, epoch=5).add(kinds.EPOCH, 9, epoch=7)
+    script = Script().add(EntryKind.EPOCH, 5, epoch=4).add(EntryKind.EPOCH, 5, epoch=5).add(EntryKind.EPOCH, 9, epoch=7)
     assert script.plan(point(9, 900)).epochs == [(7, 9)]
     assert script.plan(point(5, 500)).epochs == [(4, 5), (5, 5), (7, 9)]
-    script = Script().add(kinds.EPOCH, 2, epoch=3).add(kinds.TRUNCATE, 4).add(kinds.EPOCH, 4, epoch=4)
+    script = Script().add(EntryKind.EPOCH, 2, epoch=3).add(EntryKind.TRUNCATE, 4).add(EntryKind.EPOCH, 4, epoch=4)
     assert script.plan(point(9, 900)).epochs == [(-1, 4), (4, 4)]
