@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from duramen.storage.checkpoint.identity import known_cluster as known_cluster
     from duramen.storage.checkpoint.kafka_files import META_PROPERTIES as META_PROPERTIES
     from duramen.storage.checkpoint.kafka_files import decode_meta as decode_meta
     from duramen.storage.checkpoint.loss_record import BEGUN_ANEW as BEGUN_ANEW
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from duramen.storage.checkpoint.loss_record import losses as losses
     from duramen.storage.checkpoint.loss_record import whose_loss as whose_loss
     from duramen.storage.checkpoint.loss_record import write_down as write_down
-    from duramen.storage.checkpoint.manifest import known_cluster as known_cluster
     from duramen.storage.checkpoint.metadata_snapshot import SnapshotId as SnapshotId
     from duramen.storage.checkpoint.metadata_snapshot import WriteSnapshot as WriteSnapshot
     from duramen.storage.checkpoint.metadata_snapshot import find_snapshots as find_snapshots

@@ -15,6 +15,7 @@ from duramen.cli.log.unusable import unusable
 from duramen.errors import StorageError
 from duramen.model import NO_TOPIC_ID, TopicPartition
 from duramen.ports import DirectoryLock, Disk
+from duramen.storage.checkpoint.identity import MISSING, compare_identity
 from duramen.storage.checkpoint.kafka_files import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
@@ -28,7 +29,7 @@ from duramen.storage.checkpoint.kafka_files import (
     read_offsets,
 )
 from duramen.storage.checkpoint.loss_record import LOSSES, LOST, gap_behind, unreadable_losses
-from duramen.storage.checkpoint.manifest import MISSING, compare_identity, held_journal, is_outdated, to_restore
+from duramen.storage.checkpoint.manifest import held_journal, is_outdated, to_restore
 from duramen.storage.checkpoint.metadata_snapshot import damaged_snapshots
 from duramen.storage.checkpoint.scrub_progress import read_progress
 from duramen.storage.files.atomic import read_file

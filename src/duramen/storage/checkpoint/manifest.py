@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from duramen.errors import CorruptLogError, StorageError
+from duramen.errors import CorruptLogError
 from duramen.model import NO_TOPIC_ID, LogKey, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
 from duramen.storage.checkpoint.expected_segments import Wanted
@@ -26,13 +26,10 @@ from duramen.storage.checkpoint.kafka_files import (
     CLEAN_SHUTDOWN,
     CLEANED,
     LOG_START,
-    META_PROPERTIES,
     RECOVERY_POINT,
     DirectoryCheckpoint,
     MetaProperties,
-    decode_meta,
     decode_offsets,
-    encode_meta,
     encode_offsets,
     read_checkpoint,
 )
@@ -56,7 +53,6 @@ _CREATE, _DELETE = EntryKind.CREATE, EntryKind.DELETE  # looked up once: there m
 VOUCHED = "duramen-directory"
 SEALS = (".seal", ".sealing")
 DELETE_SUFFIX = "-delete"
-MISSING = "it is missing"
 
 
 class Vouched(NamedTuple):
@@ -160,44 +156,6 @@ def checkpoint_of_stop(disk: Disk, path: str) -> DirectoryCheckpoint | None:
     return None if is_outdated(disk, path, checkpoint, journal) else checkpoint
 
 
-def compare_identity(disk: Disk, path: str) -> tuple[MetaProperties | None, list[tuple[str, bool, str]]]:
-    """Whose directory it is, and what is wrong with the files that say so; nothing is changed.
-
-    Each finding: the file, whether the next start makes it again by itself, and what is wrong. None: nobody knows.
-    """
-    content = read_file(disk, posixpath.join(path, VOUCHED))
-    vouched = None if content is None else decode_vouched(content)
-    wrong = []
-    if vouched is None and content is not None:
-        wrong.append((posixpath.join(path, VOUCHED), True, "it is damaged"))
-    name = posixpath.join(path, META_PROPERTIES)
-    content = read_file(disk, name)
-    try:
-        found = None if content is None else decode_meta(content, name)
-    except StorageError as error:
-        found = None
-        wrong.append((name, vouched is not None, str(error)))
-    if content is None:
-        wrong.append((name, vouched is not None, MISSING))
-    if vouched is not None and found is not None and found != vouched.identity:
-        what = f"it says {_named(found)}, {VOUCHED} says {_named(vouched.identity)}: one of them is damaged"
-        wrong.append((name, False, what))
-    return found or (None if vouched is None else vouched.identity), wrong
-
-
-def known_cluster(disk: Disk, paths: Iterable[str]) -> str | None:
-    """The cluster that these log directories belong to, by the first that says so; None where all are new.
-
-    Whether they agree, their starts find out.
-    """
-    for path in paths:
-        with suppress(OSError):  # its own start says what is wrong there
-            known, _ = compare_identity(disk, path)
-            if known is not None:
-                return known.cluster_id
-    return None
-
-
 def listed_segments(
     disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None
 ) -> Mapping[TopicPartition, Wanted] | None:
@@ -246,49 +204,6 @@ def kafka_was_here(disk: Disk, path: str) -> bool:
         return False
     epoch = told.get("brokerEpoch") if isinstance(told, dict) else None
     return isinstance(epoch, int) and epoch >= 0
-
-
-def check_identity(disk: Disk, path: str, damage: list[str]) -> None:
-    """Hold `meta.properties` against what we keep of it: made again when unreadable; StorageError when it differs."""
-    content = read_file(disk, posixpath.join(path, VOUCHED))
-    vouched = None if content is None else decode_vouched(content)
-    if vouched is None:
-        if content is not None:
-            damage.append(f"{posixpath.join(path, VOUCHED)}: it is damaged; it is made again")
-        return
-    name = posixpath.join(path, META_PROPERTIES)
-    content = read_file(disk, name)
-    try:
-        found = None if content is None else decode_meta(content, name)
-    except StorageError:
-        found = None
-    if found is None:
-        replace_file(disk, name, encode_meta(vouched.identity))
-        damage.append(f"{name}: it was missing or damaged; it was made again from {VOUCHED}")
-    else:
-        _refuse_other(name, found, vouched.identity)
-
-
-def refuse_other_identity(disk: Disk, path: str) -> None:
-    """StorageError where a start refuses, for `meta.properties` and what we keep of it differ."""
-    content = read_file(disk, posixpath.join(path, VOUCHED))
-    vouched = None if content is None else decode_vouched(content)
-    name = posixpath.join(path, META_PROPERTIES)
-    content = read_file(disk, name)
-    if vouched is not None and content is not None:
-        _refuse_other(name, decode_meta(content, name), vouched.identity)
-
-
-def _refuse_other(name: str, found: MetaProperties, kept: MetaProperties) -> None:
-    if found != kept:
-        raise StorageError(
-            f"{name} says {_named(found)}, {VOUCHED} says {_named(kept)}: one of them is damaged. "
-            f"Correct {META_PROPERTIES}, or remove {VOUCHED} if that is wrong"
-        )
-
-
-def _named(meta: MetaProperties) -> str:
-    return f"cluster {meta.cluster_id!r}, node {meta.node_id}, directory {meta.directory_id!r}"
 
 
 def restore(

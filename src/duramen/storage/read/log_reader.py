@@ -318,10 +318,11 @@ class Reader:
             hint = -1 if segment.index_entries else 0
         seal = self._seal(segment)
         index_file = segment.open_index_file() if segment.index is None and segment.index_entries else None
+        likely = 0 if self._likely is None else self._likely.get(offset, 0)
         plan = ReadPlan(
             file, segment.path, segment.flushed, segment.base_offset, segment.next_offset, seal, index_file,
             segment.index_entries, hint, offset, bound, room, first, settled=segment.synced >= segment.size,
-            likely=0 if self._likely is None else self._likely.get(offset, 0), live_index=segment.index, named=start is None and hint > 0,
+            likely=likely, live_index=segment.index, named=start is None and hint > 0,
         )  # fmt: skip
         checked_in = self._checked_in(segment, file, offset)
         pending = Pending(plan, self._hot.buffers, checked_in, recent=recent, follows=start is not None)

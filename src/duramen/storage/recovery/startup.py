@@ -16,6 +16,7 @@ from duramen.errors import CorruptLogError, StorageError
 from duramen.model import LogKey, TopicPartition, topic_id_text
 from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoint.expected_segments import NOTHING_WANTED, Wanted
+from duramen.storage.checkpoint.identity import check_identity
 from duramen.storage.checkpoint.kafka_files import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
@@ -37,7 +38,6 @@ from duramen.storage.checkpoint.kafka_files import (
 )
 from duramen.storage.checkpoint.manifest import (
     DELETE_SUFFIX,
-    check_identity,
     deleted_key,
     held_journal,
     is_outdated,

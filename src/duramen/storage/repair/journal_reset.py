@@ -19,6 +19,7 @@ from duramen.errors import CorruptLogError, StorageError
 from duramen.model import METADATA_TOPIC, LogKey, TopicPartition
 from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoint.expected_segments import NOTHING_WANTED
+from duramen.storage.checkpoint.identity import compare_identity, refuse_other_identity
 from duramen.storage.checkpoint.kafka_files import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
@@ -34,12 +35,7 @@ from duramen.storage.checkpoint.kafka_files import (
     read_checkpoint,
 )
 from duramen.storage.checkpoint.loss_record import write_down
-from duramen.storage.checkpoint.manifest import (
-    compare_identity,
-    listed_segments,
-    missing_segments,
-    refuse_other_identity,
-)
+from duramen.storage.checkpoint.manifest import listed_segments, missing_segments
 from duramen.storage.checkpoint.metadata_snapshot import find_snapshots, read_snapshot
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.atomic import read_file, remove_file, replace_file
