@@ -30,7 +30,7 @@ from duramen.model import TopicPartition
 from duramen.ports import FileSpan
 from duramen.sim.world.disk import NodeDied
 from duramen.sim.world.inode import PAGE
-from duramen.storage.compaction.cleaner import Cleaning
+from duramen.storage.compaction.compaction_pass import Cleaning
 from duramen.storage.directory.scrubber import FIRST_SCRUB_DELAY_MS, ScrubJob
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.log.create import NewLog

@@ -13,7 +13,7 @@ from tests.crash.session import CLEANER, Session, require_not_early
 
 from duramen.errors import DuramenError
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.compaction.cleaner import Cleaning
+from duramen.storage.compaction.compaction_pass import Cleaning
 from duramen.storage.directory.checkpointer import Checkpoint
 from duramen.storage.directory.housekeeping import Job
 from duramen.storage.files.disk_full import NoRoomError

@@ -14,7 +14,7 @@ from tests.crash.tape import TapeDisk
 from duramen.errors import DuramenError, StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Disk
-from duramen.storage.compaction.cleaner import CleanerSettings
+from duramen.storage.compaction.compaction_pass import CleanerSettings
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log

@@ -22,7 +22,7 @@ from duramen.embedded import log as embedded_log
 from duramen.embedded import world as embedded_world
 from duramen.errors import DuramenError, StorageError
 from duramen.storage.checkpoint.kafka_files import CHECKPOINT, CLEANER
-from duramen.storage.compaction.cleaner import CleanerSettings
+from duramen.storage.compaction.compaction_pass import CleanerSettings
 from duramen.storage.compaction.key_map import SLOT_BYTES
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.journal.format import PREFIX

@@ -17,7 +17,7 @@ from tests.worlds.stored_batches import stored_batches
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
-from duramen.storage.compaction.cleaner import CleanerSettings, Cleaning
+from duramen.storage.compaction.compaction_pass import CleanerSettings, Cleaning
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from duramen.storage.checkpoint.metadata_snapshot import find_snapshots as find_snapshots
     from duramen.storage.checkpoint.metadata_snapshot import last_timestamp as last_timestamp
     from duramen.storage.checkpoint.metadata_snapshot import read_snapshot as read_snapshot
-    from duramen.storage.compaction.cleaner import CleanerSettings as CleanerSettings
-    from duramen.storage.compaction.cleaner import Cleaning as Cleaning
-    from duramen.storage.compaction.cleaner import Job as Job
+    from duramen.storage.compaction.compaction_pass import CleanerSettings as CleanerSettings
+    from duramen.storage.compaction.compaction_pass import Cleaning as Cleaning
+    from duramen.storage.compaction.compaction_pass import Job as Job
     from duramen.storage.directory.log_directory import DirectorySettings as DirectorySettings
     from duramen.storage.directory.log_directory import LogDirectory as LogDirectory
     from duramen.storage.files.atomic import read_file as read_file
@@ -82,7 +82,7 @@ _PLACES: Final = {
         "whose_loss",
         "write_down",
     ),
-    "checkpoint.manifest": ("known_cluster",),
+    "checkpoint.identity": ("known_cluster",),
     "checkpoint.metadata_snapshot": (
         "SnapshotId",
         "WriteSnapshot",
@@ -90,7 +90,7 @@ _PLACES: Final = {
         "last_timestamp",
         "read_snapshot",
     ),
-    "compaction.cleaner": (
+    "compaction.compaction_pass": (
         "CleanerSettings",
         "Cleaning",
         "Job",

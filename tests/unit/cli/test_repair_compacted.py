@@ -11,7 +11,7 @@ from tests.worlds.stored_batches import stored_batches
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import losses
-from duramen.storage.compaction.cleaner import CleanerSettings
+from duramen.storage.compaction.compaction_pass import CleanerSettings
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header, records

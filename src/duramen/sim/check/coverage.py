@@ -19,7 +19,8 @@ from duramen.partition.store.store import Store
 from duramen.server.coordinators.staging_relocation import Relocation
 from duramen.storage.checkpoint.metadata_snapshot import PART_SUFFIX, WriteSnapshot
 from duramen.storage.checkpoint.scrub_progress import NO_KEY
-from duramen.storage.compaction.cleaner import Cleaner, Cleaning
+from duramen.storage.compaction.cleaner import Cleaner
+from duramen.storage.compaction.compaction_pass import Cleaning
 from duramen.storage.directory.housekeeping import Housekeeping
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.directory.scrubber import Scrubber, ScrubJob

@@ -12,7 +12,7 @@ from duramen.model import NO_EPOCH
 from duramen.ports import Disk
 from duramen.storage.files.atomic import read_file
 
-FILE_NAME = "leader-epoch-checkpoint"
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 
 
 class EpochCache:
@@ -117,18 +117,15 @@ class EpochCache:
             if lines[0] != "0" or int(lines[1]) != len(pairs) or lines[-1]:
                 raise ValueError("version, count or end")
         except (ValueError, IndexError) as error:
-            raise StorageError(f"{FILE_NAME} is damaged: {error}") from None
+            raise StorageError(f"{LEADER_EPOCHS} is damaged: {error}") from None
         cache = cls()
         for epoch, start in pairs:
             if epoch <= cache.latest or (cache._starts and start < cache._starts[-1]) or start < 0:
-                raise StorageError(f"{FILE_NAME} is damaged: epoch {epoch} at {start} is out of order")
+                raise StorageError(f"{LEADER_EPOCHS} is damaged: epoch {epoch} at {start} is out of order")
             cache._epochs.append(epoch)
             cache._starts.append(start)
             cache.latest = epoch
         return cache
-
-
-LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 
 
 LARGEST_EPOCH: Final = 1 << 30

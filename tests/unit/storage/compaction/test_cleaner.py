@@ -13,7 +13,7 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.model import METADATA_TOPIC, TopicPartition
 from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.checkpoint.kafka_files import decode_offsets
-from duramen.storage.compaction.cleaner import CleanerSettings, Cleaning
+from duramen.storage.compaction.compaction_pass import CleanerSettings, Cleaning
 from duramen.storage.compaction.eligibility import groups
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.log.config import PlainLogConfig
