@@ -6,13 +6,27 @@ Where a rule bans something, its message names what to use instead.
 from __future__ import annotations
 
 import ast
+import configparser
 import re
 import subprocess
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.tidy_exceptions import (
+    CIRCLES,
+    DECLARING_BASES,
+    GERUNDS,
+    PRIVATE_STRINGS,
+    REPEATED_CLASSES,
+    SETTINGS_BY_STRING,
+    SIM_INSIDE_STORAGE,
+    SPREAD_CLASSES,
+    TESTS_THAT_LOOK_UP,
+    UNNAMED_TESTS,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = "src/duramen/"
@@ -46,6 +60,18 @@ LATE_IMPORTS_ALLOWED = tuple(
 
 # The message compiler executes the source it has just written itself; nothing else makes code from text.
 EXEC_ALLOWED = (LIBRARY + "wire/",)
+
+# Words in -ing that are nouns of the field.
+NOUNS = {"housekeeping", "ring", "setting", "staging"}
+
+# Names that several sub-packages of one package may have, each with its own.
+REPEATED_MODULES = {"__init__", "__main__", "commands", "machine", "records", "settings", "state"}
+
+# What may look inside the storage and name what is private: it takes guards out, or counts the states that runs reach.
+LOOKS_INSIDE = (LIBRARY + "sim/mutations/", LIBRARY + "sim/check/coverage")
+
+# What tests of any package may import: the simulated world implements the ports, and programs are started by a module.
+FOR_EVERY_TEST = ("duramen.sim.world", "duramen.__main__")
 
 BANNED_IMPORTS = {
     "pickle": "a declared format: wire/ or json",
@@ -323,3 +349,291 @@ def test_the_journey_names_what_exists() -> None:
         elif re.fullmatch(r"[A-Z]\w+(\.\w+)?|\w+\(\)", named) and named not in known:
             found.append(named)
     report(found, "docs/journey.md names what is not there")
+
+
+# What the order of packages in .importlinter says, lowest first; names on one line are strangers to each other.
+def layers(contract: str) -> list[set[str]]:
+    file = configparser.ConfigParser()
+    file.read(ROOT / ".importlinter")
+    lines = file[f"importlinter:contract:{contract}"]["layers"].split("\n")
+    return [{name.strip(" ()") for name in line.split("|")} for line in reversed(lines) if line.strip()]
+
+
+def module_of(name: str) -> str:
+    """`src/duramen/wire/batch.py` → `duramen.wire.batch`; a package is named without its `__init__`."""
+    return name.removeprefix("src/").removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+
+def modules_named(node: ast.AST, known: Container[str]) -> Iterator[str]:
+    """The modules among `known` that an import statement names; of `from a import b` it is `a.b`, if that is one."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in known)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        for alias in node.names:
+            full = f"{node.module}.{alias.name}"
+            if full in known or node.module in known:
+                yield full if full in known else node.module
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Module → what it imports of the library, under TYPE_CHECKING and inside functions, too."""
+    files = {module_of(name): name for name in python_files(LIBRARY)}
+    return {
+        module: {named for node in ast.walk(tree(name)) for named in modules_named(node, files)} - {module}
+        for module, name in files.items()
+    }
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Strongly connected components of more than one module (Tarjan)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        path.append(module)
+        for other in graph[module]:
+            if other not in number:
+                visit(other)
+                lowest[module] = min(lowest[module], lowest[other])
+            elif other in path:
+                lowest[module] = min(lowest[module], number[other])
+        if lowest[module] == number[module]:
+            at = path.index(module)
+            if len(path) > at + 1:
+                found.append(sorted(path[at:]))
+            del path[at:]
+
+    for module in graph:
+        if module not in number:
+            visit(module)
+    return found
+
+
+def compare(found: Iterable[str], allowed: Iterable[str], rule: str) -> None:
+    """What is found has to be in the list of exceptions, and every exception has to be found."""
+    report(sorted(set(found) - set(allowed)), rule)
+    report(sorted(set(allowed) - set(found)), "take these out of tests/tidy_exceptions.py, they are as they should be")
+
+
+def test_circles_are_seen() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set(), "f": {"g"}, "g": {"f"}}
+    assert sorted(circles(graph)) == [["a", "b", "c"], ["f", "g"]]
+
+
+def test_modules_form_no_circle() -> None:
+    found = circles(import_graph())
+    counted = Counter(circle[0].split(".")[1] for circle in found for _ in circle)
+    shown = "\n  ".join(" ".join(circle) for circle in found)
+    for package in sorted(counted.keys() | CIRCLES.keys()):
+        there, allowed = counted[package], CIRCLES.get(package, 0)
+        assert there <= allowed, f"{package}: {there} modules import each other in circles, {allowed} may:\n  {shown}"
+        assert there or not allowed, f"{package}: no circle is left, take it out of tests/tidy_exceptions.py"
+
+
+def library_classes() -> list[tuple[str, ast.ClassDef]]:
+    return [
+        (name, node)
+        for name in python_files(LIBRARY)
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.ClassDef)
+    ]
+
+
+def bases(node: ast.ClassDef) -> set[str]:
+    """The last names of its bases, without what they are parameterised with."""
+    return {ast.unparse(base).partition("[")[0].split(".")[-1] for base in node.bases}
+
+
+def only_declared(node: ast.ClassDef) -> set[str]:
+    """Attributes that a class annotates and neither gives a value nor sets in a method."""
+    if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
+        return set()
+    declared = {
+        inner.target.id
+        for inner in node.body
+        if isinstance(inner, ast.AnnAssign) and inner.value is None and isinstance(inner.target, ast.Name)
+    }
+    stored = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+    return declared - stored
+
+
+def class_values(node: ast.ClassDef) -> set[str]:
+    """Attributes that have a value in the body of the class."""
+    targets = [target for inner in node.body if isinstance(inner, ast.Assign) for target in inner.targets]
+    targets += [inner.target for inner in node.body if isinstance(inner, ast.AnnAssign) and inner.value is not None]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def test_base_classes_set_what_they_declare() -> None:
+    """Constants that each subclass gives its value in its body are not meant, nor protocols and records."""
+    classes = library_classes()
+    found = []
+    for name, node in classes:
+        if bases(node) & {"Protocol", "NamedTuple", "TypedDict"}:
+            continue
+        below = [other for _, other in classes if node.name in bases(other)]
+        if below and only_declared(node) - set().union(*map(class_values, below)):
+            found.append(f"{module_of(name)}.{node.name}")
+    compare(found, DECLARING_BASES, "a base class declares attributes of its subclass: make it an attribute of that")
+
+
+def test_a_class_stands_in_one_file() -> None:
+    """A base class that one class of another file has, and that nothing else names, is half of that class."""
+    named: dict[str, Counter[str]] = {}
+    for name in python_files(LIBRARY):
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.Name | ast.Attribute):
+                identifier = node.id if isinstance(node, ast.Name) else node.attr
+                named.setdefault(identifier, Counter())[name] += 1
+    classes = library_classes()
+    below = [(base, name) for name, node in classes for base in bases(node)]
+    found = []
+    for name, node in classes:
+        files = [file for base, file in below if base == node.name]
+        others = {file: count for file, count in named.get(node.name, {}).items() if file != name}
+        if len(files) == 1 and "Protocol" not in bases(node) and others == {files[0]: 1}:
+            found.append(f"{module_of(name)}.{node.name}")
+    compare(found, SPREAD_CLASSES, "one class in two files: make it whole, or give it a collaborator")
+
+
+def test_modules_are_named_by_nouns() -> None:
+    found = [
+        module_of(name)
+        for name in python_files(LIBRARY)
+        if (word := name.removesuffix(".py").split("/")[-1].split("_")[-1]).endswith("ing") and word not in NOUNS
+    ]
+    compare(found, GERUNDS, "a module is named by a noun of the field: who does it, or what comes of it")
+
+
+def test_module_names_are_unique_within_a_package() -> None:
+    places: dict[tuple[str, str], list[str]] = {}
+    for name in python_files(LIBRARY):
+        parts = name.removesuffix(".py").split("/")
+        if len(parts) > 3 and parts[-1] not in REPEATED_MODULES:
+            places.setdefault((parts[2], parts[-1]), []).append(name)
+    found = [" ".join(names) for names in places.values() if len(names) > 1]
+    report(found, "two modules of a package have one name: say in it whose they are")
+
+
+def repeated_classes() -> set[str]:
+    """Class names of the library that stand for several classes; messages and their records aside."""
+    names = [node.name for name, node in library_classes() if not name.startswith(LIBRARY + "wire/messages/")]
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def test_class_names_are_unique() -> None:
+    compare(repeated_classes(), REPEATED_CLASSES, "there is a class of this name: the noun in the name says which")
+
+
+def module_named_by(name: str) -> str | None:
+    """The module that a unit test is named after: it stands where that does, as test_<module>[_<aspect>].py."""
+    folder = ROOT / LIBRARY / Path(name).parent.relative_to("tests/unit")
+    aspect = Path(name).stem.removeprefix("test_")
+    there = [path.stem for path in folder.glob("*") if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    named = [stem for stem in there if aspect == stem or aspect.startswith(stem + "_")]
+    return max(named, key=len, default=None)
+
+
+def test_unit_tests_are_named_after_what_they_test() -> None:
+    found = [
+        name for name in python_files("tests/unit/") if Path(name).stem != "conftest" and not module_named_by(name)
+    ]
+    compare(
+        [Path(name).stem for name in found],
+        UNNAMED_TESTS,
+        "tests/unit/ mirrors src/duramen/: test_<module>.py or test_<module>_<aspect>.py; shared parts: tests/worlds/",
+    )
+
+
+def test_tests_do_not_change_the_import_path() -> None:
+    change = re.compile(r"\bsys\.path\.(insert|append|extend)\b|\bsys\.path\s*(\[.*\]\s*)?\+?=[^=]")
+    found = [
+        f"{name}:{number}"
+        for name in python_files("tests/")
+        for number, line in enumerate(source(name).splitlines(), 1)
+        if change.search(line) and name != "tests/test_tidy.py"
+    ]
+    report(found, "import it by its whole name: `from tests.worlds.broker_world import ...`")
+
+
+def test_unit_tests_import_no_package_above_theirs() -> None:
+    """Neither themselves nor by way of other tests."""
+    height = {package: level for level, packages in enumerate(layers("down")) for package in packages}
+    library = {module_of(name) for name in python_files(LIBRARY)}
+    tests = {name.removesuffix(".py").replace("/", "."): name for name in python_files("tests/")}
+    found = []
+    for name in python_files("tests/unit/"):
+        own = name.split("/")[2]
+        seen, waiting = {name}, [name]
+        above = set()
+        while waiting:
+            for node in ast.walk(tree(waiting.pop())):
+                for module in modules_named(node, library):
+                    package = module.split(".")[1] if "." in module else own
+                    if height[package] > height[own] and not module.startswith(FOR_EVERY_TEST):
+                        above.add(package)
+                for module in modules_named(node, tests):
+                    if tests[module] not in seen:
+                        seen.add(tests[module])
+                        waiting.append(tests[module])
+        if above:
+            found.append(Path(name).stem)
+    compare(found, TESTS_THAT_LOOK_UP, "a unit test imports a package above its own: it is a test of that package")
+
+
+CONFIGURATION = re.compile(r"(\b|_)(config|configuration|settings)$")
+
+
+def constant_attribute(node: ast.AST, functions: Container[str]) -> tuple[str, str] | None:
+    """The object and the name in `getattr(object, "name")` and its like."""
+    if not (isinstance(node, ast.Call) and len(node.args) > 1 and isinstance(node.args[1], ast.Constant)):
+        return None
+    called = ast.unparse(node.func).split(".")[-1]
+    return (ast.unparse(node.args[0]), str(node.args[1].value)) if called in functions else None
+
+
+def test_settings_are_read_by_their_names() -> None:
+    found = [
+        f"{module_of(name)} {attribute[1]}"
+        for name in python_files(LIBRARY)
+        for node in ast.walk(tree(name))
+        if (attribute := constant_attribute(node, {"getattr", "hasattr"})) and CONFIGURATION.search(attribute[0])
+    ]
+    compare(found, SETTINGS_BY_STRING, "getattr hides a setting from mypy: name it in the configuration's protocol")
+
+
+PRIVATE_NAME = re.compile(r"_[a-z]\w*")
+
+
+def test_private_names_do_not_stand_in_strings() -> None:
+    """But for what mutates the engine and what counts its states: an attribute that is renamed has to be found."""
+    functions = {"getattr", "hasattr", "setattr", "delattr", "attrgetter"}
+    found = []
+    for name in python_files(LIBRARY):
+        if name.startswith(LOOKS_INSIDE):
+            continue
+        for node in ast.walk(tree(name)):
+            attribute = constant_attribute(node, functions)
+            if attribute and attribute[0] != "self" and PRIVATE_NAME.fullmatch(attribute[1]):
+                found.append(f"{module_of(name)} {attribute[1]}")
+            elif (
+                name.startswith(LIBRARY + "sim/")
+                and isinstance(node, ast.Call)
+                and any(isinstance(arg, ast.Constant) and PRIVATE_NAME.fullmatch(str(arg.value)) for arg in node.args)
+            ):
+                found.append(f"{module_of(name)} {ast.unparse(node)}")
+    compare(found, PRIVATE_STRINGS, "name the attribute in code, or make it public")
+
+
+def test_the_simulator_looks_inside_storage_in_two_places() -> None:
+    inside = {module_of(name) for name in python_files(LIBRARY + "storage/")} - {"duramen.storage"}
+    found = [
+        module_of(name)
+        for name in python_files(LIBRARY + "sim/")
+        if not name.startswith(LOOKS_INSIDE)
+        if any(True for node in ast.walk(tree(name)) for _ in modules_named(node, inside))
+    ]
+    compare(found, SIM_INSIDE_STORAGE, "import it from duramen.storage; only mutations and coverage look inside")
