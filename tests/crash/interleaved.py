@@ -30,7 +30,7 @@ from duramen.model import TopicPartition
 from duramen.ports import FileSpan
 from duramen.sim.world.disk import NodeDied
 from duramen.sim.world.inode import PAGE
-from duramen.storage.compaction.compaction_pass import Cleaning
+from duramen.storage.compaction.compaction_pass import CompactionPass
 from duramen.storage.directory.scrubber import FIRST_SCRUB_DELAY_MS, ScrubJob
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.log.create import NewLog
@@ -129,7 +129,7 @@ class Stepped(Crowded):
         """As after a start."""
         super().nothing_under_way()
         self.lanes: dict[str, Job] = {}
-        self.cleaners: list[tuple[Cleaning | None, Callable[[], object] | None]] = [(None, None)] * CLEANERS
+        self.cleaners: list[tuple[CompactionPass | None, Callable[[], object] | None]] = [(None, None)] * CLEANERS
         self.cleaner = 0
         self.ahead: Ahead | None = None
 

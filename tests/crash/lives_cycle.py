@@ -13,14 +13,14 @@ from tests.crash.session import CLEANER, Session, require_not_early
 
 from duramen.errors import DuramenError
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.compaction.compaction_pass import Cleaning
-from duramen.storage.directory.checkpointer import Checkpoint
+from duramen.storage.compaction.compaction_pass import CompactionPass
+from duramen.storage.directory.checkpointer import CheckpointJob
 from duramen.storage.directory.housekeeping import Job
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.journal.journal import Group
 from duramen.storage.log.leases import Lease
 from duramen.storage.log.log import Log
-from duramen.storage.log.sync import LogSync
+from duramen.storage.log.sync import SyncJob
 
 
 class Cycle(Session):
@@ -43,10 +43,10 @@ class Cycle(Session):
     def nothing_under_way(self) -> None:
         """As after a start."""
         self.group: Group | None = None
-        self.round: tuple[Checkpoint, bool] | None = None
+        self.round: tuple[CheckpointJob, bool] | None = None
         self.jobs: list[Job] = []
         self.ran: list[tuple[Job, Exception | None]] = []
-        self.cleaning: Cleaning | None = None
+        self.cleaning: CompactionPass | None = None
         self.cleaning_job: Callable[[], object] | None = None
         self.leases: list[tuple[Log, Lease]] = []
         self._waiting.clear()
@@ -118,7 +118,7 @@ class Cycle(Session):
             self.note_sync(log, sync)
         self.met["checkpoints"] += job.files is not None
 
-    def note_sync(self, log: Log, sync: LogSync) -> None:
+    def note_sync(self, log: Log, sync: SyncJob) -> None:
         """What a sync promises of a page-cache log, once the journal says that it is one.
 
         Behind a cut nothing: the job may speak of what was cut off.

@@ -23,8 +23,8 @@ from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.log import create
 from duramen.storage.log import log as log_of_a_partition
-from duramen.storage.log.create import Creation, NewLog
-from duramen.storage.log.producer_retention import KeepProducers
+from duramen.storage.log.create import CreateLogsJob, NewLog
+from duramen.storage.log.producer_retention import ProducerSnapshotJob
 from duramen.storage.log.segment_layout import Outline
 from duramen.storage.read import verified_window
 from duramen.storage.read.read_plan import Pending
@@ -447,7 +447,7 @@ def half_made_at_the_stop(run: Session) -> None:
     run.mark()
     with (
         patch.object(create, "create_log", limited),
-        patch.object(Creation, "_remove", side_effect=none_left),
+        patch.object(CreateLogsJob, "_remove", side_effect=none_left),
         suppress(NoRoomError),
     ):
         run.directory.take_creation(new).run()
@@ -539,7 +539,7 @@ def overtaken_producers(run: Session) -> None:
     run.mark()
     jobs: list[Job] = []
     for now_ms in (NOW + 100_000, NOW + 1_000_000):  # again where there was no room for the next segment
-        if not any(isinstance(job, KeepProducers) for job in jobs):
+        if not any(isinstance(job, ProducerSnapshotJob) for job in jobs):
             jobs += run.directory.take_maintenance(now_ms)
     assert jobs
     for job in jobs:

@@ -26,7 +26,7 @@ from duramen.storage.compaction.compaction_pass import CleanerSettings
 from duramen.storage.compaction.key_map import SLOT_BYTES
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.journal.format import PREFIX
-from duramen.storage.log.producer_retention import KeepProducers
+from duramen.storage.log.producer_retention import ProducerSnapshotJob
 from duramen.storage.read.tail_cache import LARGEST_BYTES
 from duramen.storage.segment.seal import read_growing
 
@@ -515,7 +515,7 @@ def test_producers_that_a_truncation_overtook_are_not_written() -> None:
     session.commit()
     session.log(1).config.retention_ms = 1000  # type: ignore[attr-defined]
     session.promises[topic_id(1)].start_asked = 3
-    jobs = [job for job in session.directory.take_maintenance(NOW + 100_000) if isinstance(job, KeepProducers)]
+    jobs = [job for job in session.directory.take_maintenance(NOW + 100_000) if isinstance(job, ProducerSnapshotJob)]
     assert jobs
     session.truncate(1, 2)
     session.commit()

@@ -15,7 +15,7 @@ from duramen.sim.world.disk import CrashDisk, CrashFile
 from duramen.storage.journal.point import Point
 from duramen.storage.log import retention
 from duramen.storage.log.log import Log
-from duramen.storage.recovery.plan import Plan
+from duramen.storage.recovery.plan import RecoveryPlan
 
 LIVES = 140
 """In `make test`; `make crash-lives` has 4,000."""
@@ -50,15 +50,15 @@ def without_syncs_of_names() -> AbstractContextManager[object]:
 @contextmanager
 def start_that_stays_behind_a_cut() -> Iterator[None]:
     """In lives with many cuts and starts: of the ordinary ones one in some hundreds would find it."""
-    truncate = Plan._truncate
+    truncate = RecoveryPlan._truncate
 
-    def forgetful(plan: Plan, point: Point) -> None:
+    def forgetful(plan: RecoveryPlan, point: Point) -> None:
         start = plan.start
         truncate(plan, point)
         plan.start = start
 
     weights = {**STEPS, "cut_end": 12, "raise_start": 12}
-    with patch.object(Plan, "_truncate", forgetful), patch.object(Steps, "weights", weights):
+    with patch.object(RecoveryPlan, "_truncate", forgetful), patch.object(Steps, "weights", weights):
         yield
 
 

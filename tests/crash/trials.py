@@ -22,7 +22,7 @@ from tests.crash.watched import Fault, WatchedDisk
 from duramen.errors import CorruptLogError, DuramenError, FencedDirectoryError, KafkaError
 from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalPart
-from duramen.storage.recovery.plan import Plan, Write
+from duramen.storage.recovery.plan import PlannedWrite, RecoveryPlan
 from duramen.storage.recovery.replay import PartitionRecovery
 from duramen.storage.segment.seal import CheckedFile, compute_seal
 from duramen.storage.segment.segment import log_name
@@ -74,8 +74,8 @@ def gap_trial(fault: Fault | None = None) -> Counter[Site]:
     """A journal that leaves a gap in a segment: what it has is written to its place, and the gap is told."""
     disk = WatchedDisk({"log": {log_name(0): b""}, "part": b"a" * 100 + b"b" * 100}, fault)
     start, end = Point(0, 0, 0), Point(2, 0, 300)
-    writes = [Write(0, 100, 0, 0, 0, False, None), Write(200, 100, 1, 0, 100, False, None)]
-    plan = Plan((bytes(16), 0), trusted=start, end=end, writes={0: writes}, created=True)
+    writes = [PlannedWrite(0, 100, 0, 0, 0, False, None), PlannedWrite(200, 100, 1, 0, 100, False, None)]
+    plan = RecoveryPlan((bytes(16), 0), trusted=start, end=end, writes={0: writes}, created=True)
     part = disk.open("/part")
     try:
         recovery = PartitionRecovery(disk, "/log", plan, [JournalPart(part)])

@@ -9,7 +9,7 @@ from tests.museum.exhibit import Replaced, exhibit, promise
 from tests.unit.storage.compaction.test_cleaner import HOUR, TOPIC_ID, Bench
 
 from duramen.storage.compaction import key_map
-from duramen.storage.compaction.segment_rewrite import Copy, Rules
+from duramen.storage.compaction.segment_rewrite import CleaningRules, SegmentCopy
 from duramen.wire.batch import BatchHeader
 
 
@@ -55,7 +55,7 @@ def _everything(original: Any) -> property:
 def _as_if_mapped(original: Callable[..., Any]) -> Callable[..., Any]:
     """What is asked of the batch from here on is asked of a map that has had all of it."""
 
-    def kept(copy: Copy, payload: bytes, header: BatchHeader) -> Any:
+    def kept(copy: SegmentCopy, payload: bytes, header: BatchHeader) -> Any:
         found = original(copy, payload, header)
         copy._offsets.latest = max(copy._offsets.latest, header.last_offset)
         return found
@@ -64,7 +64,7 @@ def _as_if_mapped(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _for_this_batch(original: Callable[..., Any]) -> Callable[..., Any]:
-    def filter_data(copy: Copy, *arguments: Any, **named: Any) -> Any:
+    def filter_data(copy: SegmentCopy, *arguments: Any, **named: Any) -> Any:
         latest = copy._offsets.latest
         try:
             return original(copy, *arguments, **named)
@@ -105,10 +105,10 @@ def _slow_readers(cleaned_to: int | None) -> None:
     source="https://github.com/apache/kafka/pull/2251",
     guard="a tombstone's time is delete.retention.ms; it begins with a pass whose map had all of its batch, and whose "
     "maps before it all that the batch supersedes",
-    without=Replaced(Rules, "horizon", _at_once),
+    without=Replaced(CleaningRules, "horizon", _at_once),
     also=(
-        (Replaced(Copy, "_kept", _as_if_mapped), Replaced(Copy, "_filter_data", _for_this_batch)),
-        Replaced(Rules, "seen_from", _everything),
+        (Replaced(SegmentCopy, "_kept", _as_if_mapped), Replaced(SegmentCopy, "_filter_data", _for_this_batch)),
+        Replaced(CleaningRules, "seen_from", _everything),
     ),
 )
 def early_tombstones() -> None:

@@ -14,7 +14,7 @@ from duramen.errors import CorruptLogError, DuramenError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.journal import reader
-from duramen.storage.journal.format import ALIGNMENT, ENTRY_SIZE, MARK_SIZE, Entry, EntryKind, decode_entry
+from duramen.storage.journal.format import ALIGNMENT, ENTRY_SIZE, MARK_SIZE, EntryHeader, EntryKind, decode_entry
 from duramen.storage.journal.reader import PartScan
 from duramen.storage.read import read_plan
 from duramen.storage.read.read_plan import ColdRead, ReadPlan
@@ -236,10 +236,10 @@ class _AnyLap:
 
         return scan_group
 
-    def marks(self, original: Callable[..., Entry | None]) -> Callable[..., Entry | None]:
+    def marks(self, original: Callable[..., EntryHeader | None]) -> Callable[..., EntryHeader | None]:
         """For those that begin a group."""
 
-        def decode(view: memoryview, position: int, seed: int) -> Entry | None:
+        def decode(view: memoryview, position: int, seed: int) -> EntryHeader | None:
             entry = original(view, position, seed)
             if entry is None or entry.kind != EntryKind.MARK or view is not self.view:
                 return entry

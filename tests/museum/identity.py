@@ -15,7 +15,7 @@ from duramen.machines.group.commands import CommittedOffset
 from duramen.machines.group.state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from duramen.partition.replica.offset_lookup import delete_records
 from duramen.partition.replica.partition import Appended
-from duramen.storage.log.producer_retention import KeepProducers
+from duramen.storage.log.producer_retention import ProducerSnapshotJob
 from duramen.storage.segment.producer_state import ProducerStates
 from duramen.wire.batch import BatchHeader
 
@@ -79,7 +79,7 @@ def _housekeep(bench: Bench) -> None:
     source="https://issues.apache.org/jira/browse/KAFKA-7190",
     guard="what is known of producers is stored apart before retention or DeleteRecords takes segments that "
     "it could be read from",
-    without=Replaced(KeepProducers, "run", lambda original: lambda job: None),
+    without=Replaced(ProducerSnapshotJob, "run", lambda original: lambda job: None),
 )
 def forgotten_with_records() -> None:
     """Kafka dropped a producer's state when retention had removed its last record."""

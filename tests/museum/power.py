@@ -22,7 +22,7 @@ from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.journal.journal import Group
 from duramen.storage.journal.parts import PartMaker
 from duramen.storage.log.log import Log
-from duramen.storage.log.sync import LogSync
+from duramen.storage.log.sync import SyncJob
 from duramen.wire.batch import batches, records
 from duramen.wire.messages import API
 
@@ -181,7 +181,7 @@ def _by_epoch(line: Any) -> dict[tuple[int, int], bytes]:
     "etcd-index-ahead-of-the-data",
     source="https://github.com/etcd-io/etcd/issues/13766",
     guard="a checkpoint syncs the segments before it writes how far recovery may trust them",
-    without=Replaced(LogSync, "run", during(CrashFile, "sync", lambda file: None)),
+    without=Replaced(SyncJob, "run", during(CrashFile, "sync", lambda file: None)),
 )
 def index_ahead_of_data() -> None:
     """etcd 3.5 could persist how far it had applied its log before the data: a crash then skipped entries for good."""
@@ -217,7 +217,7 @@ def _put(directory: LogDirectory, log: Log, size: int, acknowledged: dict[int, b
     "batches that go to a segment at once, for the journal's next part, and by a checkpoint; it is not shown for the "
     "names of a new log or of replaced files, without whose sync the story holds, too",
     without=Replaced(Group, "run", _WITHOUT_NAMES),
-    also=(Replaced(PartMaker, "make", _WITHOUT_NAMES), Replaced(LogSync, "_run", _WITHOUT_NAMES)),
+    also=(Replaced(PartMaker, "make", _WITHOUT_NAMES), Replaced(SyncJob, "_run", _WITHOUT_NAMES)),
 )
 def unsynced_names() -> None:
     """LevelDB, ZooKeeper, HDFS and others synced a new file and not its name: after a crash it was not there."""

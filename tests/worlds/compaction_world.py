@@ -17,7 +17,7 @@ from tests.worlds.stored_batches import stored_batches
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
-from duramen.storage.compaction.compaction_pass import CleanerSettings, Cleaning
+from duramen.storage.compaction.compaction_pass import CleanerSettings, CompactionPass
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
@@ -125,7 +125,7 @@ class Promises:
     open: dict[int, int]
     excused: dict[int, int]
     now_ms: int
-    cleaning: Cleaning | None
+    cleaning: CompactionPass | None
 
     @property
     def log(self) -> Log:
@@ -224,7 +224,7 @@ class History(Promises):
         self.open: dict[int, int] = {}
         self.excused: dict[int, int] = {}
         self.epoch = 0
-        self.cleaning: Cleaning | None = None
+        self.cleaning: CompactionPass | None = None
         self.passes = self.swaps = self.deaths = self.values = 0
         self.directory = self._open()
         self.directory.create_log(TP, TOPIC_ID, self.config)
@@ -438,7 +438,7 @@ class History(Promises):
                 self.cleaning = None
                 self.check()
 
-    def piece(self, cleaning: Cleaning) -> None:
+    def piece(self, cleaning: CompactionPass) -> None:
         job = cleaning.take(self.now_ms)
         if self.crashes and cleaning.swapping and self.random.random() < 0.1:
             self.disk.cut_at = self.disk.calls + self.random.randint(1, 25)

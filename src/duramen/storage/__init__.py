@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from duramen.storage.checkpoint.metadata_snapshot import last_timestamp as last_timestamp
     from duramen.storage.checkpoint.metadata_snapshot import read_snapshot as read_snapshot
     from duramen.storage.compaction.compaction_pass import CleanerSettings as CleanerSettings
-    from duramen.storage.compaction.compaction_pass import Cleaning as Cleaning
+    from duramen.storage.compaction.compaction_pass import CompactionPass as CompactionPass
     from duramen.storage.compaction.compaction_pass import Job as Job
     from duramen.storage.directory.log_directory import DirectorySettings as DirectorySettings
     from duramen.storage.directory.log_directory import LogDirectory as LogDirectory
@@ -92,7 +92,7 @@ _PLACES: Final = {
     ),
     "compaction.compaction_pass": (
         "CleanerSettings",
-        "Cleaning",
+        "CompactionPass",
         "Job",
     ),
     "directory.log_directory": (

@@ -22,7 +22,7 @@ from duramen.machines.metadata.commands import DeleteTopics, TopicRef
 from duramen.partition.metadata.controller import Controller
 from duramen.partition.replica import partition
 from duramen.partition.replica.partition import Partition
-from duramen.storage.log.create import Creation
+from duramen.storage.log.create import CreateLogsJob
 from duramen.storage.read.timestamp_lookup import TimeLookup
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "kvstore.py"
@@ -382,15 +382,15 @@ def test_threads_that_ask_for_a_new_topic_at_the_same_time_can_all_use_it(
 ) -> None:
     """Who came while its partitions were being made got a topic of which each append said that it was deleted."""
     making, go_on = threading.Event(), threading.Event()
-    real = Creation.run
+    real = CreateLogsJob.run
 
-    def slow(job: Creation) -> None:
+    def slow(job: CreateLogsJob) -> None:
         making.set()
         assert go_on.wait(60)
         real(job)
 
     with duramen.open(tmp_path) as log:
-        monkeypatch.setattr(Creation, "run", slow)
+        monkeypatch.setattr(CreateLogsJob, "run", slow)
         stored: list[int] = []
 
         def work() -> None:

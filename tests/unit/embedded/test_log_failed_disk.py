@@ -13,7 +13,7 @@ import duramen
 from duramen.embedded.records import Record
 from duramen.errors import DuramenError, StorageError
 from duramen.storage.files.os_disk import RealDisk
-from duramen.storage.log.sync import LogSync
+from duramen.storage.log.sync import SyncJob
 
 
 def await_threads_of(names: set[str]) -> None:
@@ -48,11 +48,11 @@ def test_a_disk_that_fails_while_it_closes_is_told_by_an_error_of_ours(
     log = duramen.open(str(tmp_path / "log"))
     log.topic("t").append([Record(b"v")])
 
-    def fails(job: LogSync) -> None:
+    def fails(job: SyncJob) -> None:
         raise OSError(errno.EIO, "the disk failed")
 
     with monkeypatch.context() as broken:
-        broken.setattr(LogSync, "run", fails)
+        broken.setattr(SyncJob, "run", fails)
         with pytest.raises(StorageError, match="could not be closed cleanly"):
             log.close()
     log.close()

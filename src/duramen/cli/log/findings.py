@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError
-from duramen.storage.checkpoint.scrub_progress import Progress
+from duramen.storage.checkpoint.scrub_progress import ScrubProgress
 
 
 class Finding(NamedTuple):
@@ -86,7 +86,7 @@ class DirectoryReport:
     journal_entries: int | None = None
     partitions: list[PartitionReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    scrub: Progress | None = None
+    scrub: ScrubProgress | None = None
     needs_journal: bool = False
 
     def all_findings(self) -> Iterator[Finding]:

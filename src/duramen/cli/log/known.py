@@ -10,7 +10,7 @@ from typing import NamedTuple
 from duramen.errors import StorageError
 from duramen.model import METADATA_TOPIC, LogKey, TopicId, TopicPartition
 from duramen.ports import Disk
-from duramen.storage.checkpoint.expected_segments import NOTHING_WANTED, Wanted, reach
+from duramen.storage.checkpoint.expected_segments import NOTHING_EXPECTED, ExpectedSegments, reach
 from duramen.storage.checkpoint.kafka_files import (
     CLEAN_SHUTDOWN,
     LOG_START,
@@ -59,7 +59,7 @@ class KnownLog(NamedTuple):
     least_end: int = 0
     point: LogPoint | None = None
     foretold: Foretold | None = None
-    wanted: Wanted | None = NOTHING_WANTED
+    wanted: ExpectedSegments | None = NOTHING_EXPECTED
     placed: Sequence[tuple[int, int]] = ()
 
     def missing(self, names: Sequence[str]) -> list[tuple[int, int]]:
@@ -82,9 +82,9 @@ class KnownLog(NamedTuple):
         return Limit(NO_END if base < kept.segment_base else kept.position, kept.offset)
 
     @property
-    def listed(self) -> Wanted:
+    def listed(self) -> ExpectedSegments:
         """The segments that must be there."""
-        return (self.wanted or NOTHING_WANTED) if self.foretold is None else self.foretold.wanted
+        return (self.wanted or NOTHING_EXPECTED) if self.foretold is None else self.foretold.wanted
 
     @property
     def merged(self) -> Sequence[tuple[int, int]]:
@@ -128,7 +128,7 @@ class KnownLogs(NamedTuple):
     clean: bool
     checkpoint: DirectoryCheckpoint | None
     points: Mapping[TopicPartition, LogPoint]
-    listed: Mapping[TopicPartition, Wanted] | None
+    listed: Mapping[TopicPartition, ExpectedSegments] | None
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     least_ends: Mapping[TopicPartition, int]
@@ -148,7 +148,7 @@ class KnownLogs(NamedTuple):
         if foretold is not None and not foretold.plan.entries and not disk.exists(home):
             foretold = None  # a start makes it anew only where the journal has something of it
         start = self.starts.get(tp, 0) if foretold is None else foretold.plan.start
-        wanted = None if self.listed is None else self.listed.get(tp, NOTHING_WANTED)
+        wanted = None if self.listed is None else self.listed.get(tp, NOTHING_EXPECTED)
         ends = self.ends.get(tp), self.least_ends.get(tp, 0)
         return KnownLog(start, *ends, self.points.get(tp), foretold, wanted)
 

@@ -23,7 +23,7 @@ from duramen.storage.checkpoint.kafka_files import (
     RECOVERY_POINT,
     read_checkpoint,
 )
-from duramen.storage.checkpoint.manifest import VOUCHED, kafka_was_here
+from duramen.storage.checkpoint.manifest import MANIFEST, kafka_was_here
 from duramen.storage.checkpoint.metadata_snapshot import parse_snapshot_name
 from duramen.storage.files.bad_sectors import UNREADABLE
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS
@@ -33,7 +33,7 @@ from duramen.storage.segment.segment import LOG, PRODUCERS, SNAPSHOT, SUFFIXES, 
 MISPLACED = "it is a directory where a file belongs"
 
 _OF_THE_DIRECTORY = (
-    CHECKPOINT, CLEANED, CLEANER, CLEAN_SHUTDOWN, HIGH_WATERMARK, LOG_START, META_PROPERTIES, RECOVERY_POINT, VOUCHED,
+    CHECKPOINT, CLEANED, CLEANER, CLEAN_SHUTDOWN, HIGH_WATERMARK, LOG_START, META_PROPERTIES, RECOVERY_POINT, MANIFEST,
 )  # fmt: skip
 _READ_BYTES = 1 << 20
 
@@ -59,8 +59,8 @@ def _said_by_nobody_else(disk: Disk, path: str, found: Mapping[str, str]) -> Ite
         inside = posixpath.join(path, name)
         return inside not in found and disk.exists(inside)
 
-    if not is_there(VOUCHED):
-        yield from (META_PROPERTIES, VOUCHED) if not is_there(META_PROPERTIES) else ()
+    if not is_there(MANIFEST):
+        yield from (META_PROPERTIES, MANIFEST) if not is_there(META_PROPERTIES) else ()
     if not is_there(CHECKPOINT) or read_checkpoint(disk, path) is None:
         yield from (LOG_START, CLEAN_SHUTDOWN)  # deleted records would be there again; Kafka would have crashed
     elif is_there(CLEAN_SHUTDOWN) and kafka_was_here(disk, path):

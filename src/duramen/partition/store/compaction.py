@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from duramen.ports import Clock, Timer
-from duramen.storage import CleanerSettings, Cleaning, Job, LogDirectory, NoRoomError, told
+from duramen.storage import CleanerSettings, CompactionPass, Job, LogDirectory, NoRoomError, told
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store
@@ -35,7 +35,7 @@ class Compaction:
         self._clock = clock
         self._free_at = 0.0
         self._groups = 0
-        self._lanes: dict[int, Cleaning] = {}
+        self._lanes: dict[int, CompactionPass] = {}
         self._timer: Timer | None = None
         self._looks = 0
         self._stopped = False

@@ -20,7 +20,7 @@ from duramen.server.coordinators.staging_relocation import Relocation
 from duramen.storage.checkpoint.metadata_snapshot import PART_SUFFIX, WriteSnapshot
 from duramen.storage.checkpoint.scrub_progress import NO_KEY
 from duramen.storage.compaction.cleaner import Cleaner
-from duramen.storage.compaction.compaction_pass import Cleaning
+from duramen.storage.compaction.compaction_pass import CompactionPass
 from duramen.storage.directory.housekeeping import Housekeeping
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.directory.scrubber import Scrubber, ScrubJob
@@ -300,7 +300,7 @@ def _passed(original: Any, hit: Hit) -> Any:
 
 
 def _cleaning_end(original: Any, hit: Hit) -> Any:
-    def wrapped(cleaning: Cleaning) -> Any:
+    def wrapped(cleaning: CompactionPass) -> Any:
         if not cleaning.over and not cleaning.completed:
             hit("compaction pass given up")
         return original(cleaning)
@@ -427,7 +427,7 @@ def _recovery_run(original: Any, hit: Hit) -> Any:
 
 PROBES = (
     Probe(Cleaner, "passed", _passed, ("compaction pass finished",)),
-    Probe(Cleaning, "end", _cleaning_end, ("compaction pass given up",)),
+    Probe(CompactionPass, "end", _cleaning_end, ("compaction pass given up",)),
     Probe(
         Log,
         "replace_segments",

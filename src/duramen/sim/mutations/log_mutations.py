@@ -11,7 +11,7 @@ from typing import Any
 from duramen.sim.mutations.mutation import Guard
 from duramen.sim.world.plan import Plan
 from duramen.storage.compaction.key_map import OffsetMap
-from duramen.storage.compaction.segment_rewrite import Rules
+from duramen.storage.compaction.segment_rewrite import CleaningRules
 from duramen.storage.log import retention
 from duramen.storage.log.log import Log
 from duramen.storage.recovery import replay
@@ -34,7 +34,7 @@ class LastOfKey(Guard):
 class TombstoneAge(Guard):
     """A tombstone goes with the pass after the one that met it, whatever delete.retention.ms says."""
 
-    owner = Rules
+    owner = CleaningRules
     method = "horizon"
     caught_by = "CompactionKeepsTheLast"
     plan = Plan(

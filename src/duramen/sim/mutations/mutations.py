@@ -36,8 +36,8 @@ from duramen.storage.log import open_segment
 from duramen.storage.log.log import Log
 from duramen.storage.log.retention import RemoveFiles
 from duramen.storage.read import read_plan
-from duramen.storage.recovery.open_partition import Opening
-from duramen.storage.recovery.plan import Plan as RecoveryPlan
+from duramen.storage.recovery.open_partition import PartitionOpening
+from duramen.storage.recovery.plan import RecoveryPlan
 from duramen.storage.recovery.replay import PartitionRecovery
 from duramen.storage.segment.producer_state import Duplicate, ProducerStates
 from duramen.wire import batch as wire_batch
@@ -88,7 +88,7 @@ class JournalReplay(Guard):
 
     def parts(self) -> list[tuple[Any, str, Any]]:
         """Nor is a log left offline that ends before its rolls say it does, or has a gap: that would notice."""
-        unnoticed = (Opening, "_is_whole"), (open_segment, "gap_behind")
+        unnoticed = (PartitionOpening, "_is_whole"), (open_segment, "gap_behind")
         return [*super().parts(), *((owner, name, lambda *arguments: None) for owner, name in unnoticed)]
 
 

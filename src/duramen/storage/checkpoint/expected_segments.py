@@ -25,7 +25,7 @@ from duramen.storage.segment.segment import LOG, SEAL, file_name, log_name, pars
 NO_END = 1 << 62
 
 
-class Wanted(NamedTuple):
+class ExpectedSegments(NamedTuple):
     """Segments that were there, by base offset, ascending. below: those that begin at or above it may be gone.
 
     merged: (first base, end offset) of compacted groups: of such a group only the first segment stays.
@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
     below: int = NO_END
     merged: tuple[tuple[int, int], ...] = ()
 
-    def and_sealed(self, names: Iterable[str], *, start_known: bool) -> Wanted:
+    def and_sealed(self, names: Iterable[str], *, start_known: bool) -> ExpectedSegments:
         """The same and the segments whose seals are among the directory's names, but not they themselves.
 
         Not behind the last segment, where a truncation was interrupted; nor before the first one, where retention may
@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
         orphans = {base for base in sealed - there if first < base < max(there)}
         return self._replace(bases=tuple(sorted({*self.bases, *orphans}))) if orphans else self
 
-    def and_unmerged(self, disk: Disk, home: str, *, settled: bool) -> Wanted:
+    def and_unmerged(self, disk: Disk, home: str, *, settled: bool) -> ExpectedSegments:
         """The same, with groups of segments told apart whose compaction did not come to its end, or is lost. OSError.
 
         A compacted segment reaches the end of its group: its last batch stays, if only as a header. Where the first
@@ -143,5 +143,5 @@ def reach(disk: Disk, home: str, base: int) -> int:
     return reached
 
 
-NOTHING_WANTED = Wanted()
+NOTHING_EXPECTED = ExpectedSegments()
 """Where no list is known."""

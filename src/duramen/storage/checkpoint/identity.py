@@ -9,7 +9,7 @@ from contextlib import suppress
 from duramen.errors import StorageError
 from duramen.ports import Disk
 from duramen.storage.checkpoint.kafka_files import META_PROPERTIES, MetaProperties, decode_meta, encode_meta
-from duramen.storage.checkpoint.manifest import VOUCHED, decode_vouched
+from duramen.storage.checkpoint.manifest import MANIFEST, decode_manifest
 from duramen.storage.files.atomic import read_file, replace_file
 
 MISSING = "it is missing"
@@ -20,24 +20,24 @@ def compare_identity(disk: Disk, path: str) -> tuple[MetaProperties | None, list
 
     Each finding: the file, whether the next start makes it again by itself, and what is wrong. None: nobody knows.
     """
-    content = read_file(disk, posixpath.join(path, VOUCHED))
-    vouched = None if content is None else decode_vouched(content)
+    content = read_file(disk, posixpath.join(path, MANIFEST))
+    manifest = None if content is None else decode_manifest(content)
     wrong = []
-    if vouched is None and content is not None:
-        wrong.append((posixpath.join(path, VOUCHED), True, "it is damaged"))
+    if manifest is None and content is not None:
+        wrong.append((posixpath.join(path, MANIFEST), True, "it is damaged"))
     name = posixpath.join(path, META_PROPERTIES)
     content = read_file(disk, name)
     try:
         found = None if content is None else decode_meta(content, name)
     except StorageError as error:
         found = None
-        wrong.append((name, vouched is not None, str(error)))
+        wrong.append((name, manifest is not None, str(error)))
     if content is None:
-        wrong.append((name, vouched is not None, MISSING))
-    if vouched is not None and found is not None and found != vouched.identity:
-        what = f"it says {_named(found)}, {VOUCHED} says {_named(vouched.identity)}: one of them is damaged"
+        wrong.append((name, manifest is not None, MISSING))
+    if manifest is not None and found is not None and found != manifest.identity:
+        what = f"it says {_named(found)}, {MANIFEST} says {_named(manifest.identity)}: one of them is damaged"
         wrong.append((name, False, what))
-    return found or (None if vouched is None else vouched.identity), wrong
+    return found or (None if manifest is None else manifest.identity), wrong
 
 
 def known_cluster(disk: Disk, paths: Iterable[str]) -> str | None:
@@ -55,11 +55,11 @@ def known_cluster(disk: Disk, paths: Iterable[str]) -> str | None:
 
 def check_identity(disk: Disk, path: str, damage: list[str]) -> None:
     """Hold `meta.properties` against what we keep of it: made again when unreadable; StorageError when it differs."""
-    content = read_file(disk, posixpath.join(path, VOUCHED))
-    vouched = None if content is None else decode_vouched(content)
-    if vouched is None:
+    content = read_file(disk, posixpath.join(path, MANIFEST))
+    manifest = None if content is None else decode_manifest(content)
+    if manifest is None:
         if content is not None:
-            damage.append(f"{posixpath.join(path, VOUCHED)}: it is damaged; it is made again")
+            damage.append(f"{posixpath.join(path, MANIFEST)}: it is damaged; it is made again")
         return
     name = posixpath.join(path, META_PROPERTIES)
     content = read_file(disk, name)
@@ -68,27 +68,27 @@ def check_identity(disk: Disk, path: str, damage: list[str]) -> None:
     except StorageError:
         found = None
     if found is None:
-        replace_file(disk, name, encode_meta(vouched.identity))
-        damage.append(f"{name}: it was missing or damaged; it was made again from {VOUCHED}")
+        replace_file(disk, name, encode_meta(manifest.identity))
+        damage.append(f"{name}: it was missing or damaged; it was made again from {MANIFEST}")
     else:
-        _refuse_other(name, found, vouched.identity)
+        _refuse_other(name, found, manifest.identity)
 
 
 def refuse_other_identity(disk: Disk, path: str) -> None:
     """StorageError where a start refuses, for `meta.properties` and what we keep of it differ."""
-    content = read_file(disk, posixpath.join(path, VOUCHED))
-    vouched = None if content is None else decode_vouched(content)
+    content = read_file(disk, posixpath.join(path, MANIFEST))
+    manifest = None if content is None else decode_manifest(content)
     name = posixpath.join(path, META_PROPERTIES)
     content = read_file(disk, name)
-    if vouched is not None and content is not None:
-        _refuse_other(name, decode_meta(content, name), vouched.identity)
+    if manifest is not None and content is not None:
+        _refuse_other(name, decode_meta(content, name), manifest.identity)
 
 
 def _refuse_other(name: str, found: MetaProperties, kept: MetaProperties) -> None:
     if found != kept:
         raise StorageError(
-            f"{name} says {_named(found)}, {VOUCHED} says {_named(kept)}: one of them is damaged. "
-            f"Correct {META_PROPERTIES}, or remove {VOUCHED} if that is wrong"
+            f"{name} says {_named(found)}, {MANIFEST} says {_named(kept)}: one of them is damaged. "
+            f"Correct {META_PROPERTIES}, or remove {MANIFEST} if that is wrong"
         )
 
 

@@ -67,14 +67,14 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 # ---- up to where compaction has been, by topic id
 
 
-class Cleaned(NamedTuple):
+class CleanedLog(NamedTuple):
     """What passes leave behind of a log. offset: up to where they have looked; late_ms: see `Cleaner`."""
 
     offset: int
     late_ms: int = 0
 
 
-def encode_cleaned(cleaned: Mapping[tuple[TopicId, int], Cleaned]) -> bytes:
+def encode_cleaned(cleaned: Mapping[tuple[TopicId, int], CleanedLog]) -> bytes:
     """`duramen-cleaned`: what Kafka's cleaner-offset-checkpoint says, by topic id, for names are used again; and more.
 
     A line is "topic_id partition offset late_ms".
@@ -86,7 +86,7 @@ def encode_cleaned(cleaned: Mapping[tuple[TopicId, int], Cleaned]) -> bytes:
     return encode_lines([f"{CLEANED} 2 {len(lines)}", *lines])
 
 
-def decode_cleaned(content: bytes) -> dict[tuple[TopicId, int], Cleaned] | None:
+def decode_cleaned(content: bytes) -> dict[tuple[TopicId, int], CleanedLog] | None:
     """Inverse of `encode_cleaned`, also of version 1, without late_ms; None when it is damaged."""
     found = decode_lines(content, f"{CLEANED} ")
     if found is None:
@@ -95,7 +95,9 @@ def decode_cleaned(content: bytes) -> dict[tuple[TopicId, int], Cleaned] | None:
     if head not in (f"{CLEANED} 1 {len(lines)}", f"{CLEANED} 2 {len(lines)}"):
         return None
     words = [line.split(" ") for line in lines]
-    return {(bytes.fromhex(topic_id), int(partition)): Cleaned(*map(int, rest)) for topic_id, partition, *rest in words}
+    return {
+        (bytes.fromhex(topic_id), int(partition)): CleanedLog(*map(int, rest)) for topic_id, partition, *rest in words
+    }
 
 
 # ---- leader epochs of one partition

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from duramen.errors import CorruptLogError
 from duramen.model import NO_TOPIC_ID, LogKey, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
-from duramen.storage.checkpoint.expected_segments import Wanted
+from duramen.storage.checkpoint.expected_segments import ExpectedSegments
 from duramen.storage.checkpoint.kafka_files import (
     CLEAN_SHUTDOWN,
     CLEANED,
@@ -50,12 +50,12 @@ from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.segment import parse_base
 
 _CREATE, _DELETE = EntryKind.CREATE, EntryKind.DELETE  # looked up once: there may be very many entries
-VOUCHED = "duramen-directory"
+MANIFEST = "duramen-directory"
 SEALS = (".seal", ".sealing")
 DELETE_SUFFIX = "-delete"
 
 
-class Vouched(NamedTuple):
+class DirectoryManifest(NamedTuple):
     """The content of `duramen-directory`. logs: each partition's name."""
 
     identity: MetaProperties
@@ -64,19 +64,19 @@ class Vouched(NamedTuple):
     logs: Mapping[LogKey, TopicPartition]
 
 
-def encode_vouched(vouched: Vouched) -> bytes:
+def encode_manifest(manifest: DirectoryManifest) -> bytes:
     """Text lines, the last one with the CRC-32C of those before it."""
-    identity = vouched.identity
-    counts = f"{vouched.generation} {vouched.lsn} {len(vouched.logs)}"
-    lines = [f"{VOUCHED} 3 {counts} {identity.node_id} {identity.cluster_id} {identity.directory_id}"]
-    for (topic_id, partition), tp in sorted(vouched.logs.items()):
+    identity = manifest.identity
+    counts = f"{manifest.generation} {manifest.lsn} {len(manifest.logs)}"
+    lines = [f"{MANIFEST} 3 {counts} {identity.node_id} {identity.cluster_id} {identity.directory_id}"]
+    for (topic_id, partition), tp in sorted(manifest.logs.items()):
         lines.append(f"{topic_id.hex()} {tp.topic} {partition}")
     return encode_lines(lines)
 
 
-def decode_vouched(content: bytes) -> Vouched | None:
-    """Inverse of `encode_vouched`; None when it is damaged. Versions 1 and 2 said more of each log."""
-    found = decode_lines(content, f"{VOUCHED} ")
+def decode_manifest(content: bytes) -> DirectoryManifest | None:
+    """Inverse of `encode_manifest`; None when it is damaged. Versions 1 and 2 said more of each log."""
+    found = decode_lines(content, f"{MANIFEST} ")
     if found is None:
         return None
     head, *lines = found
@@ -90,7 +90,7 @@ def decode_vouched(content: bytes) -> Vouched | None:
     for line in lines[: int(count)]:
         topic_id, topic, partition, *_ = line.split(" ")
         logs[bytes.fromhex(topic_id), int(partition)] = TopicPartition(topic, int(partition))
-    return Vouched(MetaProperties(cluster, int(node), directory), int(generation), int(lsn), logs)
+    return DirectoryManifest(MetaProperties(cluster, int(node), directory), int(generation), int(lsn), logs)
 
 
 def is_outdated(disk: Disk, path: str, checkpoint: DirectoryCheckpoint, journal: JournalContents) -> bool:
@@ -103,11 +103,11 @@ def is_outdated(disk: Disk, path: str, checkpoint: DirectoryCheckpoint, journal:
     if not journal.empty:
         told = (checkpoint.generation, checkpoint.checkpoint_lsn)
         return told < (journal.generation, journal.checkpoint_lsn)
-    content = read_file(disk, posixpath.join(path, VOUCHED))
-    vouched = None if content is None else decode_vouched(content)
+    content = read_file(disk, posixpath.join(path, MANIFEST))
+    manifest = None if content is None else decode_manifest(content)
     newest = (journal.generation - 1, 0)
-    if vouched is not None and vouched.generation < journal.generation:
-        newest = max(newest, (vouched.generation, vouched.lsn))
+    if manifest is not None and manifest.generation < journal.generation:
+        newest = max(newest, (manifest.generation, manifest.lsn))
     return (checkpoint.generation, checkpoint.checkpoint_lsn) < newest
 
 
@@ -158,16 +158,18 @@ def checkpoint_of_stop(disk: Disk, path: str) -> DirectoryCheckpoint | None:
 
 def listed_segments(
     disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None
-) -> Mapping[TopicPartition, Wanted] | None:
+) -> Mapping[TopicPartition, ExpectedSegments] | None:
     """The lists of our clean stop, with this checkpoint. None where Kafka, which may compact, stopped last. OSError."""
     if kafka_was_here(disk, path):
         return None
     if checkpoint is None:
         return {}
-    return {point.tp: Wanted(checkpoint.segments.get(key, ())) for key, point in checkpoint.logs.items()}
+    return {point.tp: ExpectedSegments(checkpoint.segments.get(key, ())) for key, point in checkpoint.logs.items()}
 
 
-def missing_segments(names: Sequence[str], listed: Wanted | None, point: LogPoint | None) -> list[tuple[int, int]]:
+def missing_segments(
+    names: Sequence[str], listed: ExpectedSegments | None, point: LogPoint | None
+) -> list[tuple[int, int]]:
     """First and last offset of each segment that a log must have and has not, as far as no journal is asked.
 
     names: in its directory. listed: of our clean stop, None where Kafka stopped last; where nothing is on the list
@@ -303,17 +305,17 @@ def known_ids(
     return {key[0] for key in (*logs, *deleted_here(disk, path))} | {entry[2] for entry in entries}
 
 
-def vouched_alone(disk: Disk, path: str, journal: JournalContents) -> Vouched | None:
+def lone_manifest(disk: Disk, path: str, journal: JournalContents) -> DirectoryManifest | None:
     """The directory's `duramen-directory` where the checkpoint beside it is lost: if by the journal none was later.
 
     None, too, where Kafka, which may have made a topic anew, stopped last. OSError.
     """
-    content = read_file(disk, posixpath.join(path, VOUCHED))
-    vouched = None if content is None else decode_vouched(content)
-    if vouched is None or kafka_was_here(disk, path):
+    content = read_file(disk, posixpath.join(path, MANIFEST))
+    manifest = None if content is None else decode_manifest(content)
+    if manifest is None or kafka_was_here(disk, path):
         return None
     newest = (journal.generation - 1, 0) if journal.empty else (journal.generation, journal.checkpoint_lsn)
-    return vouched if (vouched.generation, vouched.lsn) >= newest else None
+    return manifest if (manifest.generation, manifest.lsn) >= newest else None
 
 
 def kept_ids(
@@ -328,8 +330,8 @@ def kept_ids(
         logs = [(key, point.tp) for key, point in checkpoint.logs.items() if key not in gone]
         logs.sort(key=lambda each: each[0] in checkpoint.epochs)  # of two of one name the one that was served counts
         return {tp: key[0] for key, tp in logs}
-    vouched = vouched_alone(disk, path, journal)
-    return {} if vouched is None else {tp: key[0] for key, tp in vouched.logs.items() if key not in gone}
+    manifest = lone_manifest(disk, path, journal)
+    return {} if manifest is None else {tp: key[0] for key, tp in manifest.logs.items() if key not in gone}
 
 
 def journaled_ids(disk: Disk, path: str, contents: JournalContents) -> dict[TopicPartition, TopicId]:

@@ -31,7 +31,7 @@ NO_ID = (
 )
 
 
-class Found(NamedTuple):
+class PartitionDirectory(NamedTuple):
     """One partition directory: its name, and its topic's id (all zeros when partition.metadata is missing).
 
     vacant: nothing at all is in it.
@@ -49,13 +49,13 @@ class Found(NamedTuple):
 
 def find_partitions(
     disk: Disk, path: str, ids: Mapping[TopicPartition, TopicId], together: Together, damage: list[str]
-) -> list[Found]:
+) -> list[PartitionDirectory]:
     """The partition directories. OSError.
 
     ids: by our last checkpoint; a metadata file that cannot be read is made again from them, which `damage` says.
     """
 
-    def look(name: str, tp: TopicPartition) -> tuple[Found, str] | None:
+    def look(name: str, tp: TopicPartition) -> tuple[PartitionDirectory, str] | None:
         directory = posixpath.join(path, name)
         vacant, made_again = False, ""
         try:
@@ -68,7 +68,7 @@ def find_partitions(
             topic_id = ids[tp]
             made_again = posixpath.join(directory, PARTITION_METADATA)
             replace_file(disk, made_again, encode_partition_metadata(topic_id_text(topic_id)))
-        return Found(tp, topic_id, directory, vacant), made_again
+        return PartitionDirectory(tp, topic_id, directory, vacant), made_again
 
     names = [(name, parse_partition_name(name)) for name in partition_names(disk, path, ids)]
     looks = list(filter(None, together([partial(look, name, tp) for name, tp in names if tp is not None])))
@@ -79,14 +79,14 @@ def find_partitions(
 def identified(
     disk: Disk,
     path: str,
-    found: list[Found],
+    found: list[PartitionDirectory],
     contents: JournalContents,
     leftovers: list[str],
     damage: list[str],
     checkpoint: DirectoryCheckpoint | None,
     *,
     clean: bool,
-) -> list[Found]:
+) -> list[PartitionDirectory]:
     """The partitions whose topic id is known; what a crash left of a creation goes, other doubt stops the start.
 
     An id that neither the checkpoint nor the journal knows is damage where the journal has the topic's creation.
@@ -124,7 +124,7 @@ def identified(
 def refuse_foreign(
     disk: Disk,
     path: str,
-    found: list[Found],
+    found: list[PartitionDirectory],
     contents: JournalContents,
     ids: Mapping[TopicPartition, TopicId],
     checkpoint: DirectoryCheckpoint | None,

@@ -21,7 +21,7 @@ PROGRESS = "duramen-scrub"
 NO_KEY: LogKey = (b"", 0)
 
 
-class Progress(NamedTuple):
+class ScrubProgress(NamedTuple):
     """Where a round stands. key, base_offset, position: of the next block; a key of nothing: between two rounds.
 
     started_ms: wall clock, of the round's beginning; bytes: read in it. known: damage, paths relative to the directory.
@@ -35,7 +35,7 @@ class Progress(NamedTuple):
     known: tuple[Damage, ...] = ()
 
 
-def encode_progress(progress: Progress) -> bytes:
+def encode_progress(progress: ScrubProgress) -> bytes:
     """A line, one JSON array for each damaged range, and the CRC-32C of all that."""
     topic_id, partition = progress.key
     head = (
@@ -45,7 +45,7 @@ def encode_progress(progress: Progress) -> bytes:
     return encode_lines([head, *map(json.dumps, progress.known)])
 
 
-def decode_progress(content: bytes) -> Progress | None:
+def decode_progress(content: bytes) -> ScrubProgress | None:
     """Inverse of `encode_progress`; None when it is damaged, or of another version."""
     found = decode_lines(content, f"{PROGRESS} 2 ")
     if found is None:
@@ -55,10 +55,10 @@ def decode_progress(content: bytes) -> Progress | None:
     topic_id = b"" if words[4] == "-" else bytes.fromhex(words[4])
     started, checked, partition, base_offset, position = (int(words[n]) for n in (2, 3, 5, 6, 7))
     known = tuple(Damage(*json.loads(line)) for line in lines)
-    return Progress(started, checked, (topic_id, partition), base_offset, position, known)
+    return ScrubProgress(started, checked, (topic_id, partition), base_offset, position, known)
 
 
-def read_progress(disk: Disk, directory: str) -> Progress | None:
+def read_progress(disk: Disk, directory: str) -> ScrubProgress | None:
     """The directory's progress, paths made whole; None when it is missing or damaged. OSError, StorageError."""
     content = read_file(disk, posixpath.join(directory, PROGRESS))
     found = None if content is None else decode_progress(content)
@@ -67,7 +67,7 @@ def read_progress(disk: Disk, directory: str) -> Progress | None:
     return found._replace(known=tuple(each._replace(path=posixpath.join(directory, each.path)) for each in found.known))
 
 
-def write_progress(disk: Disk, directory: str, progress: Progress, more: Sequence[Damage] = ()) -> None:
+def write_progress(disk: Disk, directory: str, progress: ScrubProgress, more: Sequence[Damage] = ()) -> None:
     """Replace the file; not synced, for it may be lost. more: damage besides what is known. OSError."""
     inside = posixpath.join(directory, "")
     known = tuple(

@@ -12,13 +12,13 @@ from duramen.ports import Disk
 from duramen.storage.checkpoint.kafka_files import CLEANED as CLEANED_FILE
 from duramen.storage.checkpoint.kafka_files import (
     CLEANER,
-    Cleaned,
+    CleanedLog,
     decode_cleaned,
     encode_cleaned,
     encode_offsets,
     read_offsets,
 )
-from duramen.storage.compaction.compaction_pass import CleanerSettings, CleanerStatistics, Cleaning, Job
+from duramen.storage.compaction.compaction_pass import CleanerSettings, CleanerStatistics, CompactionPass, Job
 from duramen.storage.compaction.eligibility import (
     Cleanable,
     bound_but_for_checkpoints,
@@ -66,9 +66,9 @@ class Cleaner:
     uncleanable: dict[LogKey, str] = field(default_factory=dict)
     unread: dict[LogKey, int] = field(default_factory=dict)
     cleaned: dict[LogKey, int] = field(default_factory=dict)
-    running: list[Cleaning] = field(default_factory=list)
+    running: list[CompactionPass] = field(default_factory=list)
     waits: bool = False
-    noting: Cleaning | None = None
+    noting: CompactionPass | None = None
     holds: bool = False
     late_ms: dict[LogKey, int] = field(default_factory=dict)
     within: dict[LogKey, tuple[int, int]] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Cleaner:
         ours = None if content is None else decode_cleaned(content)
         named = read_offsets(self.disk, posixpath.join(self.directory, CLEANER)) if ours is None else {}
         for key, log in self.logs.items():
-            offset, late_ms = Cleaned(named.get(log.tp, -1)) if ours is None else ours.get(key, Cleaned(-1))
+            offset, late_ms = CleanedLog(named.get(log.tp, -1)) if ours is None else ours.get(key, CleanedLog(-1))
             if log.start_offset <= offset <= log.end_offset:
                 self.cleaned[key] = offset
             if late_ms:
@@ -120,7 +120,7 @@ class Cleaner:
         work = cleanable(log, first_dirty, bound, now_ms, as_if_sealed=True)
         return work is not None and work.end > synced_below and work.is_due
 
-    def take(self, settings: CleanerSettings, now_ms: int) -> Cleaning | None:
+    def take(self, settings: CleanerSettings, now_ms: int) -> CompactionPass | None:
         """Begin a pass over the log that has it most necessary; None when none has. OSError."""
         if self.journal.failed is not None or self.holds:
             return None
@@ -141,7 +141,7 @@ class Cleaner:
         if not due:
             self.waits = any(self._awaits_checkpoint(log, now_ms) for log in looked_at)
             return None
-        cleaning = Cleaning(self, max(due, key=lambda work: work.ratio), settings, now_ms)
+        cleaning = CompactionPass(self, max(due, key=lambda work: work.ratio), settings, now_ms)
         self.running.append(cleaning)
         return cleaning
 
@@ -176,12 +176,12 @@ class Cleaner:
     def take_checkpoint(self) -> Job:
         """The job that writes down what passes leave behind of each compacted log, as of now. OSError."""
         offsets: dict[TopicPartition, int] = {}
-        known: dict[LogKey, Cleaned] = {}
+        known: dict[LogKey, CleanedLog] = {}
         for key in {**self.cleaned, **self.late_ms}:
             log = self.logs.get(key)
             if log is not None:
                 offset = min(self.cleaned.get(key, -1), log.end_offset)
-                known[key] = Cleaned(offset, self.late_ms.get(key, 0))
+                known[key] = CleanedLog(offset, self.late_ms.get(key, 0))
                 if offset >= 0:
                     offsets[log.tp] = offset
 
@@ -239,11 +239,11 @@ class Cleaner:
         self.statistics.passes += 1
         self.statistics.last_pass_ms = now_ms
 
-    def ended(self, cleaning: Cleaning) -> None:
+    def ended(self, cleaning: CompactionPass) -> None:
         """A pass is over, in whatever way."""
         self.running.remove(cleaning)
 
-    def failed(self, cleaning: Cleaning, error: BaseException) -> None:
+    def failed(self, cleaning: CompactionPass, error: BaseException) -> None:
         """A pass failed: a full disk is tried again, one that fails is fenced, a log that is damaged is left alone."""
         self.statistics.failures += 1
         if isinstance(error, FileNotFoundError):

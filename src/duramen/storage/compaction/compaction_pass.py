@@ -18,7 +18,7 @@ from duramen.errors import DuramenError
 from duramen.ports import Disk
 from duramen.storage.compaction.eligibility import Cleanable, groups, is_compacted
 from duramen.storage.compaction.key_map import OffsetMap
-from duramen.storage.compaction.segment_rewrite import Copy, Rules, build_map
+from duramen.storage.compaction.segment_rewrite import CleaningRules, SegmentCopy, build_map
 from duramen.storage.compaction.transactions import CleanedTransactions
 from duramen.storage.files.disk_full import NoRoomError, opening
 from duramen.storage.journal.format import EntryKind
@@ -69,7 +69,7 @@ class PassOwner(Protocol):
 
     journal: Journal
     statistics: CleanerStatistics
-    noting: Cleaning | None
+    noting: CompactionPass | None
 
     def knows(self, log: Log) -> bool: ...
     def is_durable(self, lsn: int) -> bool: ...
@@ -79,11 +79,11 @@ class PassOwner(Protocol):
     def was_late(self, log: Log, late_ms: int) -> Job: ...
     def cleaned_to(self, log: Log, offsets: OffsetMap, owed: int) -> Job: ...
     def passed(self, now_ms: int) -> None: ...
-    def failed(self, cleaning: Cleaning, error: BaseException) -> None: ...
-    def ended(self, cleaning: Cleaning) -> None: ...
+    def failed(self, cleaning: CompactionPass, error: BaseException) -> None: ...
+    def ended(self, cleaning: CompactionPass) -> None: ...
 
 
-class Cleaning:
+class CompactionPass:
     """One pass over one log."""
 
     def __init__(self, cleaner: PassOwner, work: Cleanable, settings: CleanerSettings, now_ms: int) -> None:
@@ -183,7 +183,7 @@ class Cleaning:
             self._copy = target
             rules = rules._replace(now_ms=self._now_ms)
             began_ms = self._steady_ms
-            copy = Copy(
+            copy = SegmentCopy(
                 disk, group, target, offsets, rules, transactions,
                 chunk_bytes=settings.io_bytes, index_interval_bytes=config.index_interval_bytes,
             )  # fmt: skip
@@ -226,7 +226,7 @@ class Cleaning:
         if late_ms > self._cleaner.lateness(self.log):
             yield from self._note(lambda: self._cleaner.was_late(self.log, late_ms))
 
-    def _rules(self, seen_from: int) -> Rules:
+    def _rules(self, seen_from: int) -> CleaningRules:
         batches: dict[int, frozenset[int]] = {}
         epochs: dict[int, int] = {}
         for producer in self.log.producers.active():
@@ -235,7 +235,7 @@ class Cleaning:
             else:
                 epochs[producer.id] = producer.epoch
         expired_ms = self._now_ms - self._cleaner.lateness(self.log)
-        return Rules(self._now_ms, expired_ms, self.log.config.delete_retention_ms, seen_from, batches, epochs)
+        return CleaningRules(self._now_ms, expired_ms, self.log.config.delete_retention_ms, seen_from, batches, epochs)
 
     def _swap(self, group: list[Segment], target: Segment) -> Generator[Job | None, None, bool]:
         """Put the copy in place; False when it may not be any more. See `segment/replacement.py` for the steps."""

@@ -34,7 +34,7 @@ MAX_BYTES = 2**31 - 1
 """Most bytes of a segment, as in Kafka: an index holds positions in four bytes."""
 
 
-class Rules(NamedTuple):
+class CleaningRules(NamedTuple):
     """What a pass goes by. now_ms: when a copy begins; retention_ms: delete.retention.ms.
 
     seen_from: every record from there up to the end of the map was in it, or in the map of a pass that ended within the
@@ -57,7 +57,7 @@ class Rules(NamedTuple):
         return min(LATEST_HORIZON, self.now_ms + self.retention_ms)
 
     @property
-    def without_horizons(self) -> Rules:
+    def without_horizons(self) -> CleaningRules:
         """The same, but tombstones that have no time to go yet do not get one."""
         return self._replace(horizons=False)
 
@@ -70,7 +70,7 @@ class Rules(NamedTuple):
         return self.epochs.get(header.producer_id) == header.producer_epoch
 
 
-class Source:
+class RewriteSource:
     """The batches of one sealed segment, checked against the seal and their CRCs."""
 
     def __init__(self, disk: Disk, segment: Segment) -> None:
@@ -153,7 +153,7 @@ def build_map(
     The map goes to the end of a batch, or, when not even one batch fits, to the last record that did.
     """
     for segment in segments:
-        source = Source(disk, segment)
+        source = RewriteSource(disk, segment)
         try:
             for chunk in source.chunks(chunk_bytes):
                 moved = looked = 0
@@ -213,7 +213,7 @@ def _payload(view: memoryview, header: BatchHeader) -> bytes:
     return decompress(header.compression, view[HEADER_SIZE:], DECODED_BYTES)
 
 
-class Copy:
+class SegmentCopy:
     """The copy of some neighbouring segments into one: `steps` makes it, `target` is its segment.
 
     changed: something was left out or rewritten. bytes_in, bytes_out: so far. left: a batch is as it was for want of
@@ -222,7 +222,7 @@ class Copy:
     """
 
     def __init__(
-        self, disk: Disk, group: Sequence[Segment], target: Segment, offsets: OffsetMap, rules: Rules,
+        self, disk: Disk, group: Sequence[Segment], target: Segment, offsets: OffsetMap, rules: CleaningRules,
         transactions: CleanedTransactions, *, chunk_bytes: int, index_interval_bytes: int,
     ) -> None:  # fmt: skip
         self._disk = disk
@@ -273,7 +273,7 @@ class Copy:
     def _batches(self) -> Iterator[list[bytearray | memoryview]]:
         """What is to be written next, already accounted for in the target."""
         for segment in self._group:
-            source = Source(self._disk, segment)
+            source = RewriteSource(self._disk, segment)
             try:
                 for chunk in source.chunks(self._chunk_bytes):
                     out: list[bytearray | memoryview] = []

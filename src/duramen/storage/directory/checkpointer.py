@@ -25,7 +25,7 @@ from duramen.storage.checkpoint.kafka_files import (
     encode_checkpoint,
     encode_offsets,
 )
-from duramen.storage.checkpoint.manifest import VOUCHED, Vouched, encode_vouched
+from duramen.storage.checkpoint.manifest import MANIFEST, DirectoryManifest, encode_manifest
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.disk_full import NoRoomError, lacks_files, opening
 from duramen.storage.files.parallel import Together, one_by_one
@@ -33,7 +33,7 @@ from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import Journal
 from duramen.storage.log.log import Log
 from duramen.storage.log.offline import Offline
-from duramen.storage.log.sync import LogSync
+from duramen.storage.log.sync import SyncJob
 from duramen.storage.segment.recovery_point import ActiveState, LogPoint
 
 SLICE_LOGS = 8
@@ -48,14 +48,14 @@ URGENT_FILL = 0.75
 """From this fill on a round syncs everything that is left in one job."""
 
 
-class Files(NamedTuple):
+class CheckpointFiles(NamedTuple):
     """The checkpoint files of a directory, ready to be written; the caller's thread does not matter."""
 
     disk: Disk
     directory: str
     checkpoint: DirectoryCheckpoint
     high_watermarks: Mapping[TopicPartition, int]
-    vouched: Vouched | None = None
+    manifest: DirectoryManifest | None = None
 
     def write(self) -> None:
         """Replace all of them and make their names durable."""
@@ -65,7 +65,7 @@ class Files(NamedTuple):
             RECOVERY_POINT: encode_offsets({point.tp: point.recovery_point for point in points}),
             LOG_START: encode_offsets(starts),
             HIGH_WATERMARK: encode_offsets(self.high_watermarks),
-            **({} if self.vouched is None else {VOUCHED: encode_vouched(self.vouched)}),
+            **({} if self.manifest is None else {MANIFEST: encode_manifest(self.manifest)}),
             CHECKPOINT: encode_checkpoint(self.checkpoint),
         }
         if not points:
@@ -81,11 +81,11 @@ class Files(NamedTuple):
 
 
 @dataclass(slots=True)
-class Checkpoint:
+class CheckpointJob:
     """One job of a round. `files` and `lsn` are set in its last one."""
 
-    syncs: list[tuple[Log, LogSync, LogPoint]]
-    files: Files | None
+    syncs: list[tuple[Log, SyncJob, LogPoint]]
+    files: CheckpointFiles | None
     lsn: int
     gone: Callable[[Log], bool]
 
@@ -111,7 +111,7 @@ class Checkpoint:
 
 
 @dataclass(slots=True)
-class Round:
+class CheckpointRound:
     """A round under way: entries below `lsn` are being brought into synced segments; `share`: logs per job at least.
 
     unjournaled: logs of which such an entry says, or the checkpoint before, that their appends are not journaled.
@@ -145,8 +145,8 @@ class Checkpointer:
     rounds: int = 0
     identity: MetaProperties | None = None
     leaving: Callable[[Log], Collection[int]] = lambda log: ()
-    _round: Round | None = None
-    _job: Checkpoint | None = None
+    _round: CheckpointRound | None = None
+    _job: CheckpointJob | None = None
     _cut_meanwhile: set[LogKey] = field(default_factory=set)
 
     @property
@@ -169,9 +169,9 @@ class Checkpointer:
                 # Or this checkpoint would have the last one's LSN, which tells one that is older than it should be.
                 with suppress(KafkaError, NoRoomError):
                     self.journal.append(EntryKind.LOG_START, waiting[0], waiting[0].start_offset, -1, 0, 0)
-            self._round = Round(self.journal.end_extents(), waiting, len(waiting) // MOST_SLICES, unjournaled)
+            self._round = CheckpointRound(self.journal.end_extents(), waiting, len(waiting) // MOST_SLICES, unjournaled)
 
-    def take(self, limit: int = SLICE_LOGS) -> Checkpoint | None:
+    def take(self, limit: int = SLICE_LOGS) -> CheckpointJob | None:
         """The round's next job; None when no round is under way or a job of it is."""
         current = self._round
         if current is None or self._job is not None:
@@ -181,7 +181,7 @@ class Checkpointer:
             limit = len(current.waiting)
         elif self.journal.no_room is not None:
             limit = max(limit, REFUSING_LOGS)
-        syncs: list[tuple[Log, LogSync, LogPoint]] = []
+        syncs: list[tuple[Log, SyncJob, LogPoint]] = []
         taken = 0
         for log in current.waiting:
             if len(syncs) >= limit:
@@ -196,10 +196,10 @@ class Checkpointer:
         if not current.waiting:
             ahead = {key_of(log): point for log, _, point in syncs}
             files = self.files(ahead)
-        self._job = Checkpoint(syncs, files, current.lsn, self._is_gone)
+        self._job = CheckpointJob(syncs, files, current.lsn, self._is_gone)
         return self._job
 
-    def take_written(self, lacking: OSError | None) -> Checkpoint | None:
+    def take_written(self, lacking: OSError | None) -> CheckpointJob | None:
         """Where no file can be opened: a job, outside of a round, for logs whose files are. Then they may be closed.
 
         None where something else is lacking, or there is no such log.
@@ -208,15 +208,15 @@ class Checkpointer:
         logs = [log for log in waiting if not log.dirty and log.unsynced_bytes and not self._is_gone(log)]
         if not logs or self._job is not None or not lacks_files(lacking):
             return None
-        syncs: list[tuple[Log, LogSync, LogPoint]] = []
+        syncs: list[tuple[Log, SyncJob, LogPoint]] = []
         for log in logs[:REFUSING_LOGS]:
             _take_sync(log, syncs)
         if not syncs:
             return None
-        self._job = Checkpoint(syncs, None, 0, self._is_gone)
+        self._job = CheckpointJob(syncs, None, 0, self._is_gone)
         return self._job
 
-    def complete(self, job: Checkpoint) -> None:
+    def complete(self, job: CheckpointJob) -> None:
         """The job has run: advance recovery points; at the round's end recycle the journal."""
         self._job = None
         for log, sync, point in job.syncs:
@@ -251,7 +251,7 @@ class Checkpointer:
 
     def _close(self, logs: list[Log], together: Together) -> None:
         """Sync and close them. NoRoomError: it can be done again. OSError."""
-        syncs: list[tuple[Log, LogSync]] = []
+        syncs: list[tuple[Log, SyncJob]] = []
         try:
             for log in logs:
                 sync = log.take_sync(full=True)
@@ -271,19 +271,19 @@ class Checkpointer:
         for log in logs:
             log.close()
 
-    def wrote(self, files: Files) -> None:
+    def wrote(self, files: CheckpointFiles) -> None:
         """These files are on stable storage."""
         self.persisted = {
             key: point for key, point in files.checkpoint.logs.items() if key not in self._cut_meanwhile
         }  # fmt: skip
         self._cut_meanwhile.clear()
 
-    def fail(self, job: Checkpoint) -> None:
+    def fail(self, job: CheckpointJob) -> None:
         """The job failed: the round is over, the journal keeps everything."""
         self._job = None
         self._round = None
 
-    def give_up(self, job: Checkpoint) -> None:
+    def give_up(self, job: CheckpointJob) -> None:
         """The job found no room for a side file, and no sync has failed: the next round has all of this one to do.
 
         Others first: they may have files open that can then be closed.
@@ -295,7 +295,7 @@ class Checkpointer:
         self.changed.update(dict.fromkeys(log for log in left if not self._is_gone(log)))
         self.fail(job)
 
-    def files(self, ahead: Mapping[LogKey, LogPoint]) -> Files:
+    def files(self, ahead: Mapping[LogKey, LogPoint]) -> CheckpointFiles:
         """The checkpoint files as of now, with the points of `ahead` where it has them."""
         points: dict[LogKey, LogPoint] = {key: left.point for key, left in self.offline.items()}
         marks: dict[TopicPartition, int] = {}
@@ -310,11 +310,11 @@ class Checkpointer:
         lsn = self._round.lsn if self._round is not None else self.journal.next_lsn
         epochs = {key: tuple(log.epochs.entries) for key, log in self.logs.items()}
         checkpoint = DirectoryCheckpoint(self.generation, lsn, points, epochs, self._segments(points))
-        vouched = None
+        manifest = None
         if self.identity is not None:
             tps = {key: log.tp for key, log in self.logs.items()}
-            vouched = Vouched(self.identity, self.generation, lsn, tps)
-        return Files(self.disk, self.directory, checkpoint, marks, vouched)
+            manifest = DirectoryManifest(self.identity, self.generation, lsn, tps)
+        return CheckpointFiles(self.disk, self.directory, checkpoint, marks, manifest)
 
     def _segments(self, points: Mapping[LogKey, LogPoint]) -> Mapping[LogKey, tuple[int, ...]]:
         segments = {key: left.segments for key, left in self.offline.items() if left.segments}
@@ -346,7 +346,7 @@ class Checkpointer:
         return self.logs.get(key_of(log)) is not log
 
 
-def _take_sync(log: Log, syncs: list[tuple[Log, LogSync, LogPoint]]) -> bool:
+def _take_sync(log: Log, syncs: list[tuple[Log, SyncJob, LogPoint]]) -> bool:
     """Add the log's to those of a job; whether there is anything to sync. NoRoomError: all go back. OSError."""
     try:
         sync = log.take_sync()

@@ -21,12 +21,12 @@ from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.journal.journal import Journal
 from duramen.storage.journal.ring import Growth
 from duramen.storage.log.log import Log
-from duramen.storage.log.producer_retention import KeepProducers
+from duramen.storage.log.producer_retention import ProducerSnapshotJob
 from duramen.storage.log.retention import (
-    MoveLog,
+    MoveLogJob,
     Removal,
     RemoveFiles,
-    RenameSegments,
+    RenameSegmentsJob,
     active_expired,
     clock_set,
     removable_before,
@@ -57,7 +57,7 @@ class Job(Protocol):
 
 
 @dataclass(slots=True)
-class GrowJournal:
+class GrowJournalJob:
     """Makes the journal's next part."""
 
     journal: Journal
@@ -77,7 +77,7 @@ class GrowJournal:
 
 
 @dataclass(slots=True)
-class SealSegment:
+class SealSegmentJob:
     """Writes the seal of one rolled and synced segment."""
 
     log: Log
@@ -119,7 +119,7 @@ class SealSegment:
             self.failed(error)
 
 
-class Going(NamedTuple):
+class PendingDeletion(NamedTuple):
     """Segments below a new log start: they may go when its entry is durable, and so is the log below known_at.
 
     cuts: how often the log had been cut. Behind a truncation retention looks anew.
@@ -155,9 +155,9 @@ class Housekeeping:
         self.keeps_producer: Callable[[int], bool] = is_sinks
         """Producer ids that do not expire."""
         self._removals: list[Removal] = [Removal(-1, leftovers)] if leftovers else []
-        self._starting: list[Going] = []
+        self._starting: list[PendingDeletion] = []
         self._unrenamed: list[Job] = []
-        self._moving: list[MoveLog] = []
+        self._moving: list[MoveLogJob] = []
         self.waits = False
         """For a checkpoint that names segments below a log start no longer."""
         self.holds = False
@@ -169,7 +169,7 @@ class Housekeeping:
         self._retained: list[Log] = []
         self._now_ms = 0
 
-    def remove_later(self, now_ms: int, log: Log, move: MoveLog) -> None:
+    def remove_later(self, now_ms: int, log: Log, move: MoveLogJob) -> None:
         """A deleted log's directory goes once `file.delete.delay.ms` has passed and it has its new name. OSError."""
         self._starting = [each for each in self._starting if each.log is not log]
         self._sealing -= {each for each in self._sealing if each[0] is log}
@@ -190,14 +190,14 @@ class Housekeeping:
             self._removals.append(removal)
 
     @property
-    def moving(self) -> list[MoveLog]:
+    def moving(self) -> list[MoveLogJob]:
         """Deleted logs whose new names are not durable yet: the journal has to keep what it says of their deletion."""
         if self._moving:
             durable = self._journal.durable_lsn
             self._moving = [move for move in self._moving if move.synced_with is None or move.synced_with > durable]
         return self._moving
 
-    def _moved(self, move: MoveLog, removal: Removal) -> None:
+    def _moved(self, move: MoveLogJob, removal: Removal) -> None:
         self._moving.remove(move)
         self._removals.append(removal)
 
@@ -215,7 +215,7 @@ class Housekeeping:
         jobs, self._unrenamed = self._unrenamed, []
         growth = self._journal.take_growth()
         if growth is not None:
-            jobs.append(GrowJournal(self._journal, growth))
+            jobs.append(GrowJournalJob(self._journal, growth))
         for log in self._next_logs(logs):
             for notice in log.take_notices():
                 self._findings.add(damage_of(notice))
@@ -223,7 +223,7 @@ class Housekeeping:
                 for seal in log.take_seals():
                     if (log, seal.base_offset) not in self._sealing:
                         self._sealing.add((log, seal.base_offset))
-                        jobs.append(SealSegment(log, seal, self._sealing, self._fail, self._findings))
+                        jobs.append(SealSegmentJob(log, seal, self._sealing, self._fail, self._findings))
         if self._last_retention_ms is None:
             # The first look comes a while after the start, as Kafka's does (log.initial.task.delay.ms).
             self._last_retention_ms = now_ms - interval_ms + min(FIRST_RETENTION_DELAY_MS, interval_ms)
@@ -291,9 +291,9 @@ class Housekeeping:
             with self._journal.making_room():
                 if new_start > log.start_offset:
                     log.advance_start(new_start)
-            going = Going(self._journal.last_lsn, log, new_start, 0, log.truncations)
+            going = PendingDeletion(self._journal.last_lsn, log, new_start, 0, log.truncations)
             if len(log.producers):
-                return [KeepProducers(log, partial(self._known_durably, going), partial(self._not_kept, log))]
+                return [ProducerSnapshotJob(log, partial(self._known_durably, going), partial(self._not_kept, log))]
             self._starting.append(going)
         return []
 
@@ -301,7 +301,7 @@ class Housekeeping:
         """Whether the segments below an offset are about to go already."""
         return any(each.log is log and each.cuts == log.truncations and each.start >= start for each in self._starting)
 
-    def _known_durably(self, going: Going, end: int) -> None:
+    def _known_durably(self, going: PendingDeletion, end: int) -> None:
         """What these segments say of producers is kept, in a snapshot at `end`."""
         self._starting.append(going._replace(known_at=end))
 
@@ -331,7 +331,7 @@ class Housekeeping:
                 segments = log.detach_before(min(bound, forgettable))
                 if segments:
                     delay = log.config.file_delete_delay_ms
-                    jobs.append(RenameSegments(self._disk, log, segments, delay, self._renamed, self._not_renamed))
+                    jobs.append(RenameSegmentsJob(self._disk, log, segments, delay, self._renamed, self._not_renamed))
                 if log.segments[0] is not log.active and log.segments[0].next_offset <= bound:
                     waiting.append(going)  # for a checkpoint that syncs it
                     self.waits = self.waits or forgettable < bound
@@ -345,7 +345,7 @@ class Housekeeping:
         """
         return log.end_offset if log.stable and self._journal.knows(log) else self._cleaner.synced_below(log)
 
-    def _renamed(self, job: RenameSegments) -> None:
+    def _renamed(self, job: RenameSegmentsJob) -> None:
         self._removals.append(Removal(self._now_ms + job.delay_ms, job.paths, job.segments))
 
     def _not_removed(self, removal: Removal, error: BaseException) -> None:

@@ -18,7 +18,7 @@ from duramen.model import LogKey, TopicId, TopicPartition
 from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoint.kafka_files import CLEAN_SHUTDOWN, LOCK, encode_clean_shutdown
 from duramen.storage.compaction.cleaner import Cleaner
-from duramen.storage.directory.checkpointer import SLICE_LOGS, Checkpoint, Checkpointer, key_of, point_of
+from duramen.storage.directory.checkpointer import SLICE_LOGS, Checkpointer, CheckpointJob, key_of, point_of
 from duramen.storage.directory.group_commit import GroupCommit
 from duramen.storage.directory.housekeeping import Housekeeping, Job
 from duramen.storage.directory.log_registry import LogRegistry
@@ -33,16 +33,16 @@ from duramen.storage.journal.journal import Group, Journal
 from duramen.storage.journal.parts import PartMaker, remove_parts
 from duramen.storage.journal.ring import JournalLimits
 from duramen.storage.log.config import LogConfig, PlainLogConfig
-from duramen.storage.log.create import Creation, NewLog
+from duramen.storage.log.create import CreateLogsJob, NewLog
 from duramen.storage.log.log import Log
 from duramen.storage.log.offline import Offline
 from duramen.storage.log.open import open_log
 from duramen.storage.log.sync import FlushQueue
 from duramen.storage.log.truncation import Truncations
-from duramen.storage.read.verified_window import HotWindow
-from duramen.storage.recovery.open_partition import Opening, left_absent
+from duramen.storage.read.verified_window import VerifiedWindow
+from duramen.storage.recovery.open_partition import PartitionOpening, left_absent
 from duramen.storage.recovery.replay import RecoveryReport
-from duramen.storage.recovery.startup import StartState, drop_leftover_directories, prepare
+from duramen.storage.recovery.startup import Startup, drop_leftover_directories, prepare
 from duramen.storage.segment.corruption import Damage, Findings
 from duramen.storage.segment.segment import SUFFIXES
 
@@ -90,13 +90,13 @@ class DirectorySettings(NamedTuple):
         )
 
 
-def hot_window(disk: Disk, settings: DirectorySettings) -> HotWindow:
+def hot_window(disk: Disk, settings: DirectorySettings) -> VerifiedWindow:
     """A window of the size that the settings ask for."""
     size = settings.hot_window_bytes
     files = settings.open_files
     if files < 0:
         files = min(disk.descriptor_limit() // 2, MOST_FILES)
-    return HotWindow(disk.cache_bytes() if size < 0 else size, files)
+    return VerifiedWindow(disk.cache_bytes() if size < 0 else size, files)
 
 
 class LogDirectory:
@@ -109,7 +109,7 @@ class LogDirectory:
     """
 
     def __init__(
-        self, disk: Disk, path: str, settings: DirectorySettings, entropy: Entropy, hot: HotWindow | None = None
+        self, disk: Disk, path: str, settings: DirectorySettings, entropy: Entropy, hot: VerifiedWindow | None = None
     ) -> None:
         self.disk = disk
         self.path = path
@@ -149,7 +149,7 @@ class LogDirectory:
         *,
         now_ms: int,
         entropy: Entropy,
-        hot: HotWindow | None = None,
+        hot: VerifiedWindow | None = None,
         together: Together = one_by_one,
         forgo: bool = False,
     ) -> LogDirectory:
@@ -230,7 +230,7 @@ class LogDirectory:
             self.disk, self.path, self.findings, settings.scrub_bytes_per_second, settings.scrub_interval_ms
         )
 
-    def _open_logs(self, state: StartState) -> None:
+    def _open_logs(self, state: Startup) -> None:
         """Recover and open every partition; those that are damaged are left offline."""
         make = partial(
             open_log,
@@ -240,7 +240,9 @@ class LogDirectory:
             flush_queue=self._queue,
             hot=self.hot,
         )
-        for opening in self._together([Opening(self.disk, ready, state.clean, make).run for ready in state.ready]):
+        for opening in self._together(
+            [PartitionOpening(self.disk, ready, state.clean, make).run for ready in state.ready]
+        ):
             log, ready = opening.log, opening.ready
             if ready.recovery is not None:
                 self.recovery.add(ready.recovery.report)
@@ -269,7 +271,7 @@ class LogDirectory:
             raise StorageError(f"{posixpath.join(self.path, str(tp))} cannot be created: {error}") from error
         return self.complete_creation(job)[0]
 
-    def take_creation(self, new: list[NewLog]) -> Creation:
+    def take_creation(self, new: list[NewLog]) -> CreateLogsJob:
         """The job that makes new, empty logs whose names are durable; one whose path exists is refused. One at a time.
 
         OSError, StorageError: none can be made here.
@@ -277,7 +279,7 @@ class LogDirectory:
         self._check_usable()
         return self._registry.take_creation(new)
 
-    def complete_creation(self, job: Creation) -> list[Log]:
+    def complete_creation(self, job: CreateLogsJob) -> list[Log]:
         """The job has run: creation is journaled before anything that is appended to the logs.
 
         KafkaError when the journal has no room for all of them: the rest is removed again, and may be made later.
@@ -342,7 +344,7 @@ class LogDirectory:
         """Bytes that wait in segments for a sync, as a share of `dirty_max_bytes`."""
         return self._commits.dirty / self.settings.dirty_max_bytes
 
-    def take_checkpoint(self, force: bool = False) -> Checkpoint | None:
+    def take_checkpoint(self, force: bool = False) -> CheckpointJob | None:
         """The next job of a checkpoint, or None when none is due or one is running. `force` begins one anyway.
 
         Call it about once a second: a checkpoint is spread over several calls unless the journal is nearly full.
@@ -365,7 +367,7 @@ class LogDirectory:
             self._checkpointer.begin()
         return self._checkpointer.take(len(self.logs) if force else SLICE_LOGS)
 
-    def complete_checkpoint(self, job: Checkpoint) -> None:
+    def complete_checkpoint(self, job: CheckpointJob) -> None:
         """The job has run; at the end of a round a disk that was full has room. OSError: the directory is fenced."""
         try:
             self._checkpointer.complete(job)
@@ -379,7 +381,7 @@ class LogDirectory:
         if job.files is not None and not self.reserve.lacking:
             self.journal.no_room = None
 
-    def fail_checkpoint(self, job: Checkpoint, error: BaseException) -> None:
+    def fail_checkpoint(self, job: CheckpointJob, error: BaseException) -> None:
         """The job failed: a failed sync is never retried, the directory is fenced; not so where it only lacked room."""
         if isinstance(error, NoRoomError):
             self._checkpointer.give_up(job)

@@ -15,12 +15,12 @@ from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import Journal
 from duramen.storage.log.config import LogConfig
-from duramen.storage.log.create import Creation, NewLog
+from duramen.storage.log.create import CreateLogsJob, NewLog
 from duramen.storage.log.log import Log
 from duramen.storage.log.offline import Offline
-from duramen.storage.log.retention import MoveLog
+from duramen.storage.log.retention import MoveLogJob
 from duramen.storage.log.sync import FlushQueue
-from duramen.storage.read.verified_window import HotWindow
+from duramen.storage.read.verified_window import VerifiedWindow
 from duramen.storage.recovery.startup import deleted_name
 from duramen.storage.segment.corruption import Findings
 
@@ -42,7 +42,7 @@ class LogRegistry:
         *,
         journal: Journal,
         queue: FlushQueue[Log],
-        hot: HotWindow,
+        hot: VerifiedWindow,
         checkpointer: Checkpointer,
         cleaner: Cleaner,
         housekeeping: Housekeeping,
@@ -65,7 +65,7 @@ class LogRegistry:
         self._findings = findings
         self._default_config = default_config
 
-    def take_creation(self, new: list[NewLog]) -> Creation:
+    def take_creation(self, new: list[NewLog]) -> CreateLogsJob:
         """The job that makes new, empty logs whose names are durable; one whose path exists is refused. One at a time.
 
         OSError, StorageError: none can be made here.
@@ -83,14 +83,14 @@ class LogRegistry:
                 refused[each.key] = StorageError(problem)
         wanted = [each for each in new if each.key not in refused]
         follows = any(posixpath.join(self._path, str(each.tp)) in moving for each in wanted)
-        return Creation(
+        return CreateLogsJob(
             self._disk, self._path, self._journal, self._queue, self._hot, wanted, refused, self._half_made, follows
         )
 
     def _is_taken(self, path: str) -> bool:
         return path not in self._half_made and self._disk.exists(path)
 
-    def complete_creation(self, job: Creation) -> list[Log]:
+    def complete_creation(self, job: CreateLogsJob) -> list[Log]:
         """The job has run: creation is journaled before anything that is appended to the logs.
 
         KafkaError when the journal has no room for all of them: the rest is removed again, and may be made later.
@@ -128,7 +128,7 @@ class LogRegistry:
         source = log.path
         log.move(target)
         try:
-            self._housekeeping.remove_later(now_ms, log, MoveLog(self._disk, self._path, source, target))
+            self._housekeeping.remove_later(now_ms, log, MoveLogJob(self._disk, self._path, source, target))
         except OSError as error:
             self._journal.fail(None, error)
             raise StorageError(f"{source} cannot be deleted: {error}") from error

@@ -18,7 +18,7 @@ from duramen.errors import CorruptLogError, StorageError
 from duramen.model import LogKey
 from duramen.page_cache import room_for
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.scrub_progress import NO_KEY, Progress, read_progress, write_progress
+from duramen.storage.checkpoint.scrub_progress import NO_KEY, ScrubProgress, read_progress, write_progress
 from duramen.storage.files.atomic import read_file
 from duramen.storage.log.log import Log
 from duramen.storage.segment.corruption import Damage, Findings, damage_of, indexed_positions, offsets_between
@@ -39,7 +39,7 @@ _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 """What opening a file says of the process or of the machine, and not of the file."""
 
 
-class Piece(NamedTuple):
+class ScrubPiece(NamedTuple):
     """Bytes start..end of one segment, start at a block."""
 
     log: Log
@@ -58,13 +58,13 @@ class ScrubJob:
 
     disk: Disk
     path: str
-    pieces: list[Piece]
-    progress: Progress
+    pieces: list[ScrubPiece]
+    progress: ScrubProgress
     is_due: bool
     ends_round: bool
-    found: list[tuple[Piece, Damage]] = field(default_factory=list)
+    found: list[tuple[ScrubPiece, Damage]] = field(default_factory=list)
     checked: int = 0
-    left: list[Piece] = field(default_factory=list)
+    left: list[ScrubPiece] = field(default_factory=list)
 
     def run(self) -> None:
         """Read and compare; what cannot be read is a finding, too."""
@@ -85,7 +85,7 @@ class ScrubJob:
             with suppress(OSError):  # it may be lost, findings may not
                 write_progress(self.disk, self.path, self.progress, [damage for _, damage in self.found])
 
-    def _check(self, piece: Piece) -> None:
+    def _check(self, piece: ScrubPiece) -> None:
         segment = piece.segment
         seal_path = segment.path_of(SEAL)
         content = read_file(self.disk, seal_path)
@@ -108,7 +108,7 @@ class ScrubJob:
         finally:
             file.close()
 
-    def _compare(self, piece: Piece, file: File, seal: Seal) -> None:
+    def _compare(self, piece: ScrubPiece, file: File, seal: Seal) -> None:
         start: int | None = None
         # Whole blocks: the piece may be of a segment that ended elsewhere, before a compaction.
         end = min(-(-piece.end // BLOCK_BYTES) * BLOCK_BYTES, seal.length)
@@ -126,10 +126,10 @@ class ScrubJob:
         if start is not None:
             self._differs(piece, file, start, end)
 
-    def _differs(self, piece: Piece, file: File, start: int, end: int) -> None:
+    def _differs(self, piece: ScrubPiece, file: File, start: int, end: int) -> None:
         self.found.append((piece, self._located(piece, file, start, end, "the bytes differ from the seal")))
 
-    def _located(self, piece: Piece, file: File, start: int, end: int, what: str) -> Damage:
+    def _located(self, piece: ScrubPiece, file: File, start: int, end: int, what: str) -> Damage:
         segment = piece.segment
         size = file.size()
         bounds = (segment.base_offset, segment.next_offset)
@@ -159,8 +159,8 @@ class Scrubber:
         self.ended_ms: int | None = None
         self.on_round: Callable[[], None] = lambda: None
         self._doubted: list[Damage] = []
-        self._left: list[Piece] = []
-        self._known: Progress | None = None
+        self._left: list[ScrubPiece] = []
+        self._known: ScrubProgress | None = None
         self._job: ScrubJob | None = None
         self._waiting: list[LogKey] | None = None
         self._segments: list[tuple[Log, Segment]] = []
@@ -217,9 +217,9 @@ class Scrubber:
             else:
                 self.started_ms, self.round_bytes = self._known.started_ms, self._known.bytes
 
-    def _choose_doubted(self, logs: Mapping[LogKey, Log], budget: int) -> list[Piece]:
+    def _choose_doubted(self, logs: Mapping[LogKey, Log], budget: int) -> list[ScrubPiece]:
         """Places that were damaged when the last process looked, where a sealed segment still has them."""
-        pieces: list[Piece] = []
+        pieces: list[ScrubPiece] = []
         there = {segment.path: (log, segment) for log in logs.values() for segment in log.segments if segment.sealed}
         while self._doubted and budget > 0:
             damage = self._doubted.pop()
@@ -229,13 +229,13 @@ class Scrubber:
                 continue
             start, end = (damage.start, damage.end) if f".{suffix}" == LOG else (0, 0)
             start -= start % BLOCK_BYTES
-            pieces.append(Piece(*found, start, min(end, found[1].size)))
+            pieces.append(ScrubPiece(*found, start, min(end, found[1].size)))
             budget -= end - start
         return pieces
 
-    def _standing(self) -> Progress:
+    def _standing(self) -> ScrubProgress:
         """The progress of a job that does not move the round."""
-        known = self._known or Progress(self.started_ms or 0, self.round_bytes, NO_KEY, 0, 0)
+        known = self._known or ScrubProgress(self.started_ms or 0, self.round_bytes, NO_KEY, 0, 0)
         return known._replace(known=tuple(dict.fromkeys((*self._doubted, *self._findings.known.values()))))
 
     def _begin(self, logs: Mapping[LogKey, Log], now_ms: int) -> bool:
@@ -244,7 +244,7 @@ class Scrubber:
         if known is None or known.key == NO_KEY:
             if self.started_ms is not None and 0 <= now_ms - self.started_ms < self.interval_ms:
                 return False
-            known = Progress(now_ms, 0, NO_KEY, 0, 0)
+            known = ScrubProgress(now_ms, 0, NO_KEY, 0, 0)
             self.started_ms, self.round_bytes = now_ms, 0
         self._waiting = sorted((key for key in logs if key >= known.key), reverse=True)
         self._position = 0
@@ -256,8 +256,8 @@ class Scrubber:
                 self._position = known.position - known.position % BLOCK_BYTES
         return True
 
-    def _choose(self, logs: Mapping[LogKey, Log], budget: int) -> list[Piece]:
-        pieces: list[Piece] = []
+    def _choose(self, logs: Mapping[LogKey, Log], budget: int) -> list[ScrubPiece]:
+        pieces: list[ScrubPiece] = []
         looked = 0
         waiting = self._waiting or []
         while budget > 0 and looked < LOGS_PER_JOB:
@@ -274,7 +274,7 @@ class Scrubber:
                 self._position = 0
                 continue
             end = min(segment.size, self._position + -(-budget // BLOCK_BYTES) * BLOCK_BYTES)
-            pieces.append(Piece(log, segment, self._position, end))
+            pieces.append(ScrubPiece(log, segment, self._position, end))
             budget -= end - self._position
             self._position = end
         while self._segments and (not self._segments[0][1].sealed or self._position >= self._segments[0][1].size):
@@ -282,15 +282,15 @@ class Scrubber:
             self._position = 0
         return pieces
 
-    def _progress(self, more: int) -> Progress:
+    def _progress(self, more: int) -> ScrubProgress:
         started = self.started_ms or 0
         damage = tuple(self._findings.known.values())
         if self._segments:
             log, segment = self._segments[0]
             key = (log.topic_id, log.tp.partition)
-            return Progress(started, self.round_bytes + more, key, segment.base_offset, self._position, damage)
+            return ScrubProgress(started, self.round_bytes + more, key, segment.base_offset, self._position, damage)
         key = self._waiting[-1] if self._waiting else NO_KEY
-        return Progress(started, self.round_bytes + more, key, 0, 0, damage)
+        return ScrubProgress(started, self.round_bytes + more, key, 0, 0, damage)
 
     def complete(self, job: ScrubJob, logs: Mapping[LogKey, Log]) -> None:
         """The job has run: what it found counts where the segment is still the one that was looked at."""

@@ -84,7 +84,7 @@ pack_body = _BODY.pack
 pack_lead = _LEAD.pack
 
 
-class Entry(NamedTuple):
+class EntryHeader(NamedTuple):
     """One decoded entry header; `data_length` bytes of data follow it."""
 
     length: int
@@ -211,14 +211,14 @@ def decode_extent(data: Buffer) -> Extent:
     return Extent(*_EXTENT.unpack(data))
 
 
-def decode_entry(view: memoryview, position: int, seed: int) -> Entry | None:
+def decode_entry(view: memoryview, position: int, seed: int) -> EntryHeader | None:
     """The entry at `position` of a part's bytes, or None when there is no intact one (magic, length, kind, CRC)."""
     if position + ENTRY_SIZE > len(view):
         return None
     magic, crc = _LEAD.unpack_from(view, position)
     if magic != ENTRY_MAGIC:
         return None
-    entry = Entry(*_BODY.unpack_from(view, position + LEAD_SIZE))
+    entry = EntryHeader(*_BODY.unpack_from(view, position + LEAD_SIZE))
     end = position + entry.length
     if entry.length < ENTRY_SIZE or end > len(view) or entry.kind not in KINDS:
         return None

@@ -15,7 +15,7 @@ from duramen.storage.journal.journal import LogJournal
 from duramen.storage.log.config import LogConfig
 from duramen.storage.log.log import Log
 from duramen.storage.log.sync import FlushQueue
-from duramen.storage.read.verified_window import HotWindow
+from duramen.storage.read.verified_window import VerifiedWindow
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS
 from duramen.storage.segment.partition_metadata import PARTITION_METADATA, encode_partition_metadata
 
@@ -29,7 +29,7 @@ def create_log(
     journal: LogJournal,
     *,
     flush_queue: FlushQueue[Log] | None = None,
-    hot: HotWindow | None = None,
+    hot: VerifiedWindow | None = None,
 ) -> Log:
     """A new, empty log in the new directory `path`: its files and the names in it are durable on return.
 
@@ -61,7 +61,7 @@ class NewLog(NamedTuple):
         return self.topic_id, self.tp.partition
 
 
-class Creation:
+class CreateLogsJob:
     """Makes logs in one log directory. Touches files and the new logs alone; `logs` are the finished ones.
 
     refused: logs that were asked for and are not made, and why. half_made: paths of logs that could not be made, nor
@@ -75,7 +75,7 @@ class Creation:
         directory: str,
         journal: LogJournal,
         flush_queue: FlushQueue[Log],
-        hot: HotWindow,
+        hot: VerifiedWindow,
         new: list[NewLog],
         refused: Mapping[LogKey, StorageError | NoRoomError],
         half_made: set[str],

@@ -23,8 +23,8 @@ from duramen.storage.log.config import LogConfig
 from duramen.storage.log.leases import UNBOUNDED, Lease, Leases
 from duramen.storage.log.open_segment import SegmentLoader, Walk, write_indexes
 from duramen.storage.log.snapshot_files import OURS, ProducerSnapshots
-from duramen.storage.log.sync import Chain, FlushQueue, Growing, LogSync, Sidecars, Write, write
-from duramen.storage.read.log_reader import Reader, aborted_between, segment_number
+from duramen.storage.log.sync import FlushQueue, GrowingSegment, Sidecars, SideWrite, SyncChain, SyncJob, write
+from duramen.storage.read.log_reader import LogReader, aborted_between, segment_number
 from duramen.storage.read.read_plan import LogRead
 from duramen.storage.read.timestamp_lookup import (
     TimeLookup,
@@ -33,7 +33,7 @@ from duramen.storage.read.timestamp_lookup import (
     max_timestamp_lookup,
     timestamp_lookup,
 )
-from duramen.storage.read.verified_window import HotWindow, Recall
+from duramen.storage.read.verified_window import Recall, VerifiedWindow
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.segment.leader_epochs import EpochCache
 from duramen.storage.segment.producer_state import AbortedTransaction, ProducerStates
@@ -116,7 +116,7 @@ class Log:
         config: LogConfig,
         journal: LogJournal,
         flush_queue: FlushQueue[Log] | None = None,
-        hot: HotWindow | None = None,
+        hot: VerifiedWindow | None = None,
     ) -> None:
         """An object without segments: use `create_log` or `open_log`."""
         self.disk = disk
@@ -138,9 +138,9 @@ class Log:
         self.pending_truncation: PendingTruncation | None = None
         self.stable = True
         self.marked = False
-        self.syncs: Chain | None = None
+        self.syncs: SyncChain | None = None
         self._queue: list[Buffer] = []
-        self._reader = Reader(HotWindow() if hot is None else hot)
+        self._reader = LogReader(VerifiedWindow() if hot is None else hot)
         self._leases: Leases | None = None
         self._unsnapshotted = 0
         self._take_over(config)
@@ -522,7 +522,7 @@ class Log:
 
     # ---- durability ---------------------------------------------------------------------------------------------
 
-    def take_sync(self, full: bool = False) -> LogSync | None:
+    def take_sync(self, full: bool = False) -> SyncJob | None:
         """The job that makes everything appended so far durable in the segments; None when it is already."""
         if self.pending_truncation is not None:
             return None  # the files are about to change, and no checkpoint takes them for synced
@@ -535,7 +535,7 @@ class Log:
             self._unsnapshotted = 0
         sidecars = self._collect_sidecars(final=full, full=snapshot, synced=full)
         if self.syncs is None:
-            self.syncs = Chain()
+            self.syncs = SyncChain()
         if sidecars.snapshot >= 0:
             self.syncs.snapshot = sidecars.snapshot
         active = self.active
@@ -544,14 +544,14 @@ class Log:
         if full and active.index is not None:  # by a checkpoint or a start, which do not sync them
             writes = {each.path for each in sidecars.writes}
             indexes = [path for path in map(active.path_of, (INDEX, TIME_INDEX)) if path not in writes]
-        growing: list[Growing] = []
+        growing: list[GrowingSegment] = []
         if any(segment is active for segment in unsynced) or (full and active.size):
             written = {} if active.written_sums is None else active.written_sums.take()
-            growing = [Growing(active, active.open_file(), active.size, written)]
+            growing = [GrowingSegment(active, active.open_file(), active.size, written)]
         aborted = [segment for segment in self.segments if segment.aborted_unsynced]
         for segment in aborted:
             segment.aborted_unsynced = False
-        job = LogSync(
+        job = SyncJob(
             self, self.disk, self.path, self.syncs, self.truncations,
             end_offset=self.end_offset, segment_base=active.base_offset, position=active.size, segments=segments,
             sidecars=sidecars, growing=growing, indexes=indexes, aborted=aborted,
@@ -563,7 +563,7 @@ class Log:
         self.writers[job] = None
         return job
 
-    def complete_sync(self, job: LogSync) -> None:
+    def complete_sync(self, job: SyncJob) -> None:
         """The job has run: recovery starts behind it, and a page-cache log is durable up to there. OSError.
 
         Not where the log was truncated meanwhile: its files are truncated after this, and what was written beside them
@@ -587,7 +587,7 @@ class Log:
         if not self.stable:
             self.mark_durable(job.end_offset)
 
-    def give_back_sync(self, job: LogSync) -> None:
+    def give_back_sync(self, job: SyncJob) -> None:
         """A side file found no room, no sync has failed: the next job has everything to do that this one had."""
         self.writers.pop(job, None)
         self.syncs = None  # those that were taken before this fail, too, and give back what they have
@@ -619,11 +619,11 @@ class Log:
         final: close the active segment's time index too; full: with a producer snapshot at the log's end; synced: that
         is going to be synced, so no older one is needed any more.
         """
-        writes: list[Write] = []
+        writes: list[SideWrite] = []
         counts: list[tuple[Segment, int, int]] = []
         active = self.active
         if active.index is not None and active.times is not None:
-            writes += [Write(*each) for each in active.pending_index_writes(final=final)]
+            writes += [SideWrite(*each) for each in active.pending_index_writes(final=final)]
             counts.append((active, len(active.index), len(active.times)))
         removed: list[str] = []
         snapshot = -1
@@ -634,7 +634,7 @@ class Log:
         if full and self.end_offset not in (*snapshots.offsets[-1:], snapshots.writing):
             snapshot = self.end_offset
             for suffix, data in self.encode_snapshot():
-                writes.append(Write(snapshots.path_of(snapshot, suffix), 0, data, True))
+                writes.append(SideWrite(snapshots.path_of(snapshot, suffix), 0, data, True))
             removed = snapshots.without(stay)
         epochs = self.epochs.encode() if self.epochs.changed else None
         return Sidecars(writes, epochs, removed, stay, counts, snapshot)

@@ -18,7 +18,7 @@ from duramen.storage.log.log import Log
 from duramen.storage.log.open_segment import SegmentLoader, Walk, check_gap, closed_indexes_fit
 from duramen.storage.log.snapshot_files import OURS, OURS_OR_KAFKAS
 from duramen.storage.log.sync import FlushQueue
-from duramen.storage.read.verified_window import HotWindow
+from duramen.storage.read.verified_window import VerifiedWindow
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, EpochCache
 from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.replacement import NOT_IN_PLACE
@@ -58,7 +58,7 @@ def open_log(
     listed: Sequence[int] = (),
     end_offset: int | None = None,
     flush_queue: FlushQueue[Log] | None = None,
-    hot: HotWindow | None = None,
+    hot: VerifiedWindow | None = None,
 ) -> Log:
     """The log in an existing directory, whose files end where recovery let them end: at `end_offset`.
 

@@ -15,7 +15,7 @@ from duramen.storage.log.log import Log
 from duramen.storage.segment.segment import file_name
 
 
-class KeepProducers:
+class ProducerSnapshotJob:
     """Writes and syncs a producer snapshot at the end the log has when this is made; then `done(end)`, on the loop.
 
     Not while a checkpoint is about to write the same files (`Log.writes_snapshot`), which would not be synced then.

@@ -94,15 +94,15 @@ def _limits(log: Log) -> tuple[int, int]:
 
 
 @dataclass(slots=True)
-class RenameSegments:
+class RenameSegmentsJob:
     """Gives the files of detached segments their `.deleted` names, oldest first."""
 
     disk: Disk
     log: Log
     segments: Sequence[Segment]
     delay_ms: int
-    done: Callable[[RenameSegments], None]
-    failed: Callable[[RenameSegments, BaseException], None]
+    done: Callable[[RenameSegmentsJob], None]
+    failed: Callable[[RenameSegmentsJob, BaseException], None]
     paths: list[str] = field(default_factory=list)
 
     def run(self) -> None:
@@ -131,7 +131,7 @@ class RenameSegments:
 
 
 @dataclass(slots=True, eq=False)
-class MoveLog:
+class MoveLogJob:
     """Gives a deleted log's directory its `-delete` name, durably.
 
     synced_with: entry of the journal whose group syncs the new name before it is written; None: `run` syncs it.

@@ -9,7 +9,7 @@ from duramen.model import TopicId
 from duramen.ports import Disk
 from duramen.storage.files.atomic import read_file
 from duramen.storage.segment.producer_snapshot import (
-    Home,
+    SnapshotHome,
     decode_aborted,
     decode_kafka,
     decode_ours,
@@ -19,7 +19,7 @@ from duramen.storage.segment.producer_snapshot import (
 from duramen.storage.segment.producer_state import Producer, ProducerStates
 from duramen.storage.segment.segment import PRODUCERS, SNAPSHOT, file_name, parse_name
 
-SnapshotKind = tuple[str, Callable[[bytes, Home], list[Producer] | None]]
+SnapshotKind = tuple[str, Callable[[bytes, SnapshotHome], list[Producer] | None]]
 
 OURS: tuple[SnapshotKind, ...] = ((PRODUCERS, decode_ours),)
 OURS_OR_KAFKAS: tuple[SnapshotKind, ...] = (*OURS, (SNAPSHOT, lambda data, _: decode_kafka(data)))
@@ -50,7 +50,7 @@ class ProducerSnapshots:
 
     def encode(self, producers: ProducerStates, offset: int, aborted: Sequence[int]) -> tuple[tuple[str, bytes], ...]:
         """(suffix, content) of Kafka's file and of ours. aborted: bases of segments with aborted transactions."""
-        ours = encode_ours(producers, Home(self._topic_id, self._partition, offset), aborted)
+        ours = encode_ours(producers, SnapshotHome(self._topic_id, self._partition, offset), aborted)
         return (SNAPSHOT, encode_kafka(producers)), (PRODUCERS, ours)
 
     def find_again(self) -> None:
@@ -97,7 +97,9 @@ class ProducerSnapshots:
             damaged = False
             for offset in reversed(self.offsets):
                 data = read_file(self._disk, self.path_of(offset, suffix))
-                found = decode(data, Home(self._topic_id, self._partition, offset)) if data is not None else None
+                found = (
+                    decode(data, SnapshotHome(self._topic_id, self._partition, offset)) if data is not None else None
+                )
                 damaged = damaged or (data is not None and found is None)
                 if found is not None:
                     for producer in found:
@@ -124,7 +126,7 @@ class ProducerSnapshots:
         """Bases of the segments that had aborted transactions, by the newest readable one of ours; None without one."""
         for offset in reversed(self.offsets):
             data = read_file(self._disk, self.path_of(offset, PRODUCERS))
-            home = Home(self._topic_id, self._partition, offset)
+            home = SnapshotHome(self._topic_id, self._partition, offset)
             aborted = None if data is None else decode_aborted(data, home)
             if aborted is not None:
                 return frozenset(aborted)

@@ -48,7 +48,7 @@ class FlushQueue(list[L]):
         self.unwritten += size
 
 
-class Write(NamedTuple):
+class SideWrite(NamedTuple):
     """Bytes for a sidecar. whole: they replace the file; else they are added, which a roll may do at the same time."""
 
     path: str
@@ -63,7 +63,7 @@ class Sidecars(NamedTuple):
     stay: offsets of the older producer snapshots that do not become so.
     """
 
-    writes: list[Write]
+    writes: list[SideWrite]
     epochs: bytes | None
     removed: list[str]
     stay: frozenset[int]
@@ -93,7 +93,7 @@ def write(disk: Disk, sidecars: Sidecars, *, sync: bool, still_there: Callable[[
             disk.remove(path)
 
 
-class Growing(NamedTuple):
+class GrowingSegment(NamedTuple):
     """The active segment: its `.sealing` is to reach `size`. written: sums of blocks of it; see WrittenSums."""
 
     segment: Segment
@@ -102,7 +102,7 @@ class Growing(NamedTuple):
     written: Mapping[int, int]
 
 
-class Chain:
+class SyncChain:
     """Jobs of one log. Each leaves to those before it what they took upon themselves: none counts behind a failed one.
 
     failed: with what; set on the thread of the job, and for good. lock: they write files of the same names, and a topic
@@ -125,7 +125,7 @@ class SyncedLog(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class LogSync:
+class SyncJob:
     """Brings everything a log held when this was taken to stable storage. `run` on any thread.
 
     `Log.take_sync` makes it, `Log.complete_sync` or `Log.give_back_sync` accounts for it. path: of the log, then.
@@ -139,14 +139,14 @@ class LogSync:
     log: SyncedLog
     disk: Disk
     path: str
-    chain: Chain
+    chain: SyncChain
     truncations: int
     end_offset: int
     segment_base: int
     position: int
     segments: list[tuple[Segment, FileSync, int]]
     sidecars: Sidecars
-    growing: list[Growing]
+    growing: list[GrowingSegment]
     indexes: list[str]
     aborted: list[Segment]
     transactions: list[str]

@@ -17,7 +17,7 @@ from duramen.storage.files.open_files import OpenFiles
 from duramen.storage.files.read_buffers import SPAN_BYTES
 from duramen.storage.read.read_plan import CHECKED_BYTES, ColdRead, LogRead, Pending, ReadPlan, extract
 from duramen.storage.read.tail_cache import MOST_WRITES
-from duramen.storage.read.verified_window import DroppedError, HotWindow, Recall, WouldBlockError, headers, nowait
+from duramen.storage.read.verified_window import DroppedError, Recall, VerifiedWindow, WouldBlockError, headers, nowait
 from duramen.storage.segment.index import OffsetIndex, StoredOffsetIndex
 from duramen.storage.segment.seal import SEALING
 from duramen.storage.segment.segment import INDEX, LOG, SEAL, Segment, dormant_sums
@@ -30,7 +30,7 @@ OPEN_CLOSED_SEGMENTS = 4
 """Files of closed segments that one log keeps open."""
 
 
-class Piece(NamedTuple):
+class ReadPiece(NamedTuple):
     """What one segment gives to a read."""
 
     part: FileSpan | Buffer | Pending | None
@@ -88,12 +88,12 @@ def _noticed(known: tuple[CorruptLogError, ...], damage: CorruptLogError) -> tup
     return (*known, damage)
 
 
-class Reader:
+class LogReader:
     """The reading side of one log."""
 
     __slots__ = ("_followed", "_hot", "_likely", "_opened", "_positions", "notices")
 
-    def __init__(self, hot: HotWindow) -> None:
+    def __init__(self, hot: VerifiedWindow) -> None:
         self._hot = hot
         self._followed = 0
         """So many writes to come are kept in memory as well: somebody read to the end, and may go on there."""
@@ -208,9 +208,9 @@ class Reader:
         if span.length >= SPAN_BYTES and not self._hot.was_written(segment, span.position):
             result.is_old = True
 
-    def _piece(self, segment: Segment, offset: int, room: int, end: int, first: bool, *, active: bool) -> Piece:
+    def _piece(self, segment: Segment, offset: int, room: int, end: int, first: bool, *, active: bool) -> ReadPiece:
         if segment.flushed == 0 or offset >= segment.next_offset:
-            return Piece(None, 0, segment.next_offset)
+            return ReadPiece(None, 0, segment.next_offset)
         bound = min(end, segment.next_offset)
         self.files.used(segment, LOG)
         start: int | None = None
@@ -225,7 +225,9 @@ class Reader:
             piece.part.recall = self._hot.recall(segment, plan.file, plan.seal, start, start + room, offset)
         return piece
 
-    def _span(self, segment: Segment, start: int, stop: int, offset: int, bound: int, room: int, first: bool) -> Piece:
+    def _span(
+        self, segment: Segment, start: int, stop: int, offset: int, bound: int, room: int, first: bool
+    ) -> ReadPiece:
         """A span of hot bytes from start up to stop, cut behind the last batch that still fits into `room`.
 
         Raises WouldBlockError when some of them are not hot, or not in memory any more.
@@ -237,8 +239,8 @@ class Reader:
             if stop > start + room:
                 self._hot.assure(segment, file, start, stop)
         if stop <= start:
-            return Piece(None, 0, bound)
-        return Piece(FileSpan(file, start, stop - start), stop - start, bound)
+            return ReadPiece(None, 0, bound)
+        return ReadPiece(FileSpan(file, start, stop - start), stop - start, bound)
 
     def _fit(self, segment: Segment, start: int, limit: int, offset: int, first: bool) -> tuple[int, int]:
         """(end position, next offset) of the batches from `start` that end at or before `limit`."""
@@ -305,7 +307,7 @@ class Reader:
     def _from_memory(
         self, segment: Segment, start: int | None, offset: int, room: int, bound: int, first: bool, active: bool,
         recent: bool,
-    ) -> Piece:  # fmt: skip
+    ) -> ReadPiece:  # fmt: skip
         """Bytes outside the hot window: verified here if they are few and in memory, else a Pending."""
         file = segment.open_file()
         if not active:
@@ -327,19 +329,19 @@ class Reader:
         checked_in = self._checked_in(segment, file, offset)
         pending = Pending(plan, self._hot.buffers, checked_in, recent=recent, follows=start is not None)
         if min(room, segment.flushed - max(hint, 0)) > SPAN_BYTES:
-            return Piece(pending, pending.size, bound)  # checking so much would hold the loop; so may a first batch
+            return ReadPiece(pending, pending.size, bound)  # checking so much would hold the loop; so may a first batch
         try:
             found: ColdRead | None = extract(plan, nowait(file, CHECKED_BYTES), nowait(index_file or file))
         except (WouldBlockError, CorruptLogError):
             found = None
         if found is None or found.damage is not None:
             # Not in memory, or damaged, perhaps in the index alone: the cold pool can afford to find out.
-            return Piece(pending, pending.size, bound)
+            return ReadPiece(pending, pending.size, bound)
         size = len(found.data)
         if size:
             self._hot.add(segment, found.position, found.position + size)
             self.remember(found.next_offset, found.position + size)
-        return Piece(found.data, size, found.next_offset)
+        return ReadPiece(found.data, size, found.next_offset)
 
     def _checked_in(self, segment: Segment, file: File, offset: int) -> Callable[[ColdRead], bool]:
         """What to do on the loop with bytes of the segment that another thread has read and checked.

@@ -80,9 +80,9 @@ class ReadPlan(NamedTuple):
 class Pending:
     """A piece of a reply that must be read off the loop.
 
-    size: most bytes it can bring, a single batch above that aside. on_checked: told of what was found, on the loop.
-    recent: it belongs in memory (`HotWindow.refuse`), so it stays there once it is read. recall: a cheaper way to have
-    it there, after which the same read finds it hot. follows: it goes on where an earlier read ended.
+    size: most bytes it can bring, a single batch above that aside. on_checked: called with what was found, on the loop.
+    recent: it belongs in memory (`VerifiedWindow.refuse`), so it stays there once it is read. recall: a cheaper way to
+    have it there, after which the same read finds it hot. follows: it goes on where an earlier read ended.
     """
 
     __slots__ = (

@@ -1,7 +1,7 @@
 """What was written last to each log, in memory as well: who follows a log's end is served without asking the file.
 
 All logs of a process together, oldest out first. A read finds here all that it may see, or nothing. A log that nobody
-follows keeps nothing here (`Reader.wrote`).
+follows keeps nothing here (`LogReader.wrote`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_WRITES = 8
 """One read brings together; who is further behind is served from the file."""
 
 
-class LatestWrites:
+class TailCache:
     """The last small writes by segment and first offset. Owned by the loop thread."""
 
     __slots__ = ("_size", "_writes")

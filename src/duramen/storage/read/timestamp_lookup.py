@@ -37,7 +37,7 @@ class Timestamped(NamedTuple):
     leader_epoch: int
 
 
-class Target(NamedTuple):
+class LookupTarget(NamedTuple):
     """A segment to look into. hint: where to start, -1: ask its index files.
 
     seal_path: of its seal, "" for none; sums: bytes and CRCs of its `.index` and `.timeindex`, where the seal does not
@@ -67,7 +67,14 @@ class TimeLookup:
     __slots__ = ("_end", "_start", "_targets", "_timestamp", "_youngest", "rest")
 
     def __init__(
-        self, targets: list[Target], timestamp: int, start: int, end: int, *, youngest: bool = False, rest: int = -1
+        self,
+        targets: list[LookupTarget],
+        timestamp: int,
+        start: int,
+        end: int,
+        *,
+        youngest: bool = False,
+        rest: int = -1,
     ) -> None:
         self.rest = rest
         self._targets = targets
@@ -131,7 +138,7 @@ class TimeLookup:
         return None
 
     def _find_youngest(self) -> Timestamped | None:
-        best: tuple[int, Target, int, BatchHeader] | None = None
+        best: tuple[int, LookupTarget, int, BatchHeader] | None = None
         for target in self._targets:
             seal = _seal(target)
             hint = target.hint if target.hint >= 0 else _time_hint(target, self._timestamp, seal)
@@ -152,13 +159,13 @@ class TimeLookup:
         youngest, target, position, header = best
         return self._first_in(target, position, header, youngest)
 
-    def _first_in(self, target: Target, position: int, header: BatchHeader, timestamp: int) -> Timestamped | None:
+    def _first_in(self, target: LookupTarget, position: int, header: BatchHeader, timestamp: int) -> Timestamped | None:
         for record in self._inside(target, position, header):
             if record.timestamp >= timestamp:
                 return Timestamped(record.offset, record.timestamp, header.leader_epoch)
         return None
 
-    def _inside(self, target: Target, position: int, header: BatchHeader) -> Iterator[Record]:
+    def _inside(self, target: LookupTarget, position: int, header: BatchHeader) -> Iterator[Record]:
         """The records of a batch that lie in start..end."""
         data = target.file.pread(header.size, position)
         if len(data) != header.size or not check_crc(data, header):
@@ -168,7 +175,7 @@ class TimeLookup:
                 yield record
 
 
-def _seal(target: Target) -> Seal | None:
+def _seal(target: LookupTarget) -> Seal | None:
     """The segment's seal, None when it has none that can be read: its batches' CRCs have to do then."""
     if not target.seal_path:
         return None
@@ -197,7 +204,7 @@ class _InFrontOfDamage:
         return self._read(stop - offset, offset)
 
 
-def _headers(target: Target, start: int, seal: Seal | None) -> Iterator[tuple[int, BatchHeader]]:
+def _headers(target: LookupTarget, start: int, seal: Seal | None) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of a segment's batches from a position on; CorruptLogError at one that cannot be."""
     file = target.file if seal is None else _InFrontOfDamage(CheckedFile(target.file, seal, target.base_offset).pread)
     for position, header, ok in scan(file, start, target.size, crc=seal is None or seal.length < target.size):
@@ -207,7 +214,7 @@ def _headers(target: Target, start: int, seal: Seal | None) -> Iterator[tuple[in
         yield position, header
 
 
-def _time_hint(target: Target, timestamp: int, seal: Seal | None) -> int:
+def _time_hint(target: LookupTarget, timestamp: int, seal: Seal | None) -> int:
     """Position in a segment from which to look, out of its index files; 0 when they are missing or damaged."""
     times, index = read_file(target.disk, target.time_index_path), read_file(target.disk, target.index_path)
     if times is None or index is None:
@@ -225,10 +232,10 @@ def _reader(content: bytes) -> Callable[[int, int], bytes]:
     return lambda position, length: content[position : position + length]
 
 
-def _target(segment: Segment, hint: int) -> Target:
+def _target(segment: Segment, hint: int) -> LookupTarget:
     if segment.files_open is not None:
         segment.files_open.trim()  # the look-up keeps what it has open all the same
-    return Target(
+    return LookupTarget(
         segment, segment.disk, segment.open_file(), segment.path, segment.flushed, segment.base_offset, hint,
         segment.path_of(INDEX), segment.path_of(TIME_INDEX), segment.path_of(SEAL if segment.sealed else SEALING),
         dormant_sums(segment),
@@ -248,7 +255,7 @@ def timestamp_lookup(segments: Sequence[Segment], timestamp: int, start: int, en
 
     It may have to be gone on with, from `rest` on.
     """
-    targets: list[Target] = []
+    targets: list[LookupTarget] = []
     for segment in segments:
         if segment.base_offset >= end:
             break

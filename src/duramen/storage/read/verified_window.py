@@ -16,7 +16,7 @@ from duramen.errors import CorruptLogError, KafkaError
 from duramen.ports import File
 from duramen.storage.files.open_files import OpenFiles
 from duramen.storage.files.read_buffers import ReadBuffers
-from duramen.storage.read.tail_cache import LatestWrites
+from duramen.storage.read.tail_cache import TailCache
 from duramen.storage.segment.segment import Segment
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header
 from duramen.wire.seal import BLOCK_BYTES, Seal
@@ -40,7 +40,7 @@ class WouldBlockError(Exception):
 
 
 class DroppedError(WouldBlockError):
-    """The bytes belong in memory (`HotWindow.refuse`), and the machine has taken some of them out all the same."""
+    """The bytes belong in memory (`VerifiedWindow.refuse`), and the machine has taken some of them out all the same."""
 
 
 def nowait(file: File, most: int = sys.maxsize) -> Fetch:
@@ -64,7 +64,7 @@ class Recall:
     __slots__ = ("_file", "_generation", "_hot", "_offset", "_runs", "_seal", "_segment", "is_done")
 
     def __init__(
-        self, hot: HotWindow, segment: Segment, file: File, seal: Seal, blocks: Sequence[int], offset: int
+        self, hot: VerifiedWindow, segment: Segment, file: File, seal: Seal, blocks: Sequence[int], offset: int
     ) -> None:
         self._hot = hot
         self._segment = segment
@@ -98,7 +98,7 @@ class Recall:
                 self._hot.add_back(self._segment, start, end)
 
 
-class HotWindow:
+class VerifiedWindow:
     """Which bytes of segment files this process wrote or verified lately, all logs together; oldest first out.
 
     Such bytes are sound. That they are still in memory is likely, no more: who sends them asks first (`File.resident`).
@@ -119,7 +119,7 @@ class HotWindow:
         self.wary = 0
         """So many reads to come look at what follows them: the machine takes things out of memory."""
         self.buffers = ReadBuffers()
-        self.latest = LatestWrites()
+        self.latest = TailCache()
         self.files = OpenFiles(most_files)
         """Whose bytes they are: shared, as the window is."""
 
@@ -291,7 +291,7 @@ def _is_resident(file: File, block: int, start: int, stop: int) -> bool:
     return file.resident(start, stop - start)
 
 
-def headers(hot: HotWindow, segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
+def headers(hot: VerifiedWindow, segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
     """The batches from `position` on; WouldBlockError where they are not hot, or not in memory any more."""
     file = segment.open_file()
     peek = nowait(file)

@@ -18,14 +18,14 @@ from duramen.storage.journal.point import Point
 from duramen.storage.log.log import Log
 from duramen.storage.log.offline import Offline
 from duramen.storage.recovery.replay import filter_bases
-from duramen.storage.recovery.startup import Absent, Ready, home_of
+from duramen.storage.recovery.startup import MissingLog, PartitionStartup, home_of
 from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.segment import log_name
 
 IN_THE_WAY = "is a directory where a file belongs: `duramen log repair` moves it to duramen-lost"
 
 
-def left_absent(path: str, topic_id: TopicId, known: Absent) -> Offline:
+def left_absent(path: str, topic_id: TopicId, known: MissingLog) -> Offline:
     """A log whose directory is gone: made anew, its next records would get offsets that others had."""
     point, segments = known
     home = home_of(path, point.tp)
@@ -37,17 +37,17 @@ def left_absent(path: str, topic_id: TopicId, known: Absent) -> Offline:
 
 
 @dataclass(slots=True)
-class Opening:
+class PartitionOpening:
     """The opening of one partition: `run` on any thread. make: `open_log` with all that does not differ."""
 
     disk: Disk
-    ready: Ready
+    ready: PartitionStartup
     clean: bool
     make: Callable[..., Log]
     log: Log | None = None
     offline: Offline | None = None
 
-    def run(self) -> Opening:
+    def run(self) -> PartitionOpening:
         """Recover, then open. OSError, and StorageError for what no other partition would survive."""
         ready = self.ready
         end: Point | None = None

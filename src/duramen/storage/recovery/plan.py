@@ -18,7 +18,7 @@ from duramen.storage.journal.reader import JournalEntry
 from duramen.storage.segment.recovery_point import LogPoint
 
 
-class Write(NamedTuple):
+class PlannedWrite(NamedTuple):
     """Bytes a segment must hold: from the journal (`part`, `data_position`), or there already (`extent`).
 
     crc: of an extent's bytes; None when a truncation left only part of it, which nothing can check as a whole.
@@ -34,7 +34,7 @@ class Write(NamedTuple):
 
 
 @dataclass(slots=True)
-class Plan:
+class RecoveryPlan:
     """One partition's recovery.
 
     trusted: all before it was synced (None: unknown). end: where the log ends by the journal (None: unknown).
@@ -47,7 +47,7 @@ class Plan:
     start: int = 0
     trusted: Point | None = None
     end: Point | None = None
-    writes: dict[int, list[Write]] = field(default_factory=dict)
+    writes: dict[int, list[PlannedWrite]] = field(default_factory=dict)
     accept_from: Point | None = None
     accept_to: Point | None = None
     epochs: list[tuple[int, int]] = field(default_factory=list)
@@ -152,7 +152,7 @@ class Plan:
         A full journal has very many of these: no method is called for each.
         """
         segment = entries[number].segment_base
-        writes: list[Write] = []
+        writes: list[PlannedWrite] = []
         append, make, batch = writes.append, tuple.__new__, EntryKind.BATCH
         covered = -2 if self.truncated or self.trusted is None else self.trusted.offset
         latest = self.epochs[-1][0] if self.epochs else -1
@@ -166,7 +166,7 @@ class Plan:
             if epoch > latest:
                 self.epochs.append((epoch, offset))
                 latest = epoch
-            append(make(Write, (position, length, offset, part, data_position, False, None)))
+            append(make(PlannedWrite, (position, length, offset, part, data_position, False, None)))
             end = next_offset
         if writes:
             if self.trusted is None:
@@ -182,7 +182,7 @@ class Plan:
         offset, base, position = entry.offset, entry.segment_base, entry.position
         if self.trusted is None:
             self.trusted = Point(offset, base, position)
-        write = Write(position, extent.length, offset, entry.part, entry.data_position, True, extent.crc)
+        write = PlannedWrite(position, extent.length, offset, entry.part, entry.data_position, True, extent.crc)
         self.writes.setdefault(base, []).append(write)
         self.end = Point(entry.next_offset, base, position + extent.length)
         if entry.epoch >= 0 and (not self.epochs or self.epochs[-1][0] < entry.epoch):
@@ -241,15 +241,15 @@ class Plan:
 
 def make_plans(
     entries: Iterable[JournalEntry], points: Mapping[LogKey, LogPoint], checkpoint_lsn: int = 0
-) -> dict[LogKey, Plan]:
+) -> dict[LogKey, RecoveryPlan]:
     """A plan for every log that the checkpoint or the journal knows, in a fixed order.
 
     points: of the checkpoint of that LSN; there may be entries from before it.
     """
-    plans: dict[LogKey, Plan] = {}
+    plans: dict[LogKey, RecoveryPlan] = {}
     for key, known in points.items():
         trusted = Point(known.recovery_point, known.segment_base, known.position)
-        plans[key] = Plan(key, known.start_offset, trusted, trusted, is_least=known.is_least)
+        plans[key] = RecoveryPlan(key, known.start_offset, trusted, trusted, is_least=known.is_least)
     told: dict[LogKey, list[JournalEntry]] = {}
     for entry in entries:
         key = entry[2], entry[3]  # by number: there may be very many
@@ -267,5 +267,5 @@ def make_plans(
             plans[key].note_replaced(older)
             told[key] = theirs[len(older) :]
     for key, theirs in told.items():
-        plans.setdefault(key, Plan(key)).fold(theirs)
+        plans.setdefault(key, RecoveryPlan(key)).fold(theirs)
     return plans

@@ -17,7 +17,7 @@ from duramen.ports import Buffer, Disk, File
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalPart
-from duramen.storage.recovery.plan import Plan, Write
+from duramen.storage.recovery.plan import PlannedWrite, RecoveryPlan
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, encode_epochs, read_epochs
 from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.replacement import settle
@@ -113,7 +113,7 @@ class PartitionRecovery:
         self,
         disk: Disk,
         path: str,
-        plan: Plan,
+        plan: RecoveryPlan,
         parts: Sequence[JournalPart],
         known: LogPoint | None = None,
         *,
@@ -268,7 +268,9 @@ class PartitionRecovery:
 
     # -- one segment
 
-    def _apply(self, base: int, writes: list[Write], tail: int | None, limit: int | None, *, present: bool) -> None:
+    def _apply(
+        self, base: int, writes: list[PlannedWrite], tail: int | None, limit: int | None, *, present: bool
+    ) -> None:
         path = self._file(log_name(base))
         file = self._disk.open(path, create=True, write=True)
         try:
@@ -310,7 +312,7 @@ class PartitionRecovery:
             file.close()
         self._drop_side_files(base, (SEAL,) if base == self._kept_base else STALE_SUFFIXES)
 
-    def _write_fresh(self, file: File, writes: list[Write], end: int) -> int:
+    def _write_fresh(self, file: File, writes: list[PlannedWrite], end: int) -> int:
         """Write journaled batches one behind the other from `end` on; returns where they end."""
         pieces: list[Buffer] = []
         start = end
@@ -345,7 +347,7 @@ class PartitionRecovery:
             source.close()
         return tail + max(0, length)
 
-    def _keep(self, file: File, size: int, write: Write) -> None:
+    def _keep(self, file: File, size: int, write: PlannedWrite) -> None:
         """Bytes that a later extent's sync made durable: check an extent, write a journaled batch where it is."""
         end = write.position + write.length
         if not write.extent:
@@ -418,7 +420,7 @@ def _save_tail(disk: Disk, directory: str, base: int, start: int, stop: int) -> 
     disk.sync_directory(directory)
 
 
-def _written_again_to(writes: list[Write], start: int) -> int:
+def _written_again_to(writes: list[PlannedWrite], start: int) -> int:
     """The byte up to which `writes` leave nothing of a file as it is from `start` on: so far it need not be cut."""
     end = start
     for position, length, *_ in writes:

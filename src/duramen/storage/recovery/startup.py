@@ -15,7 +15,7 @@ from typing import NamedTuple
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import LogKey, TopicPartition, topic_id_text
 from duramen.ports import Disk, Entropy
-from duramen.storage.checkpoint.expected_segments import NOTHING_WANTED, Wanted
+from duramen.storage.checkpoint.expected_segments import NOTHING_EXPECTED, ExpectedSegments
 from duramen.storage.checkpoint.identity import check_identity
 from duramen.storage.checkpoint.kafka_files import (
     CHECKPOINT,
@@ -47,7 +47,7 @@ from duramen.storage.checkpoint.manifest import (
     restore,
 )
 from duramen.storage.checkpoint.partition_ids import (
-    Found,
+    PartitionDirectory,
     bases_in,
     find_partitions,
     identified,
@@ -60,7 +60,7 @@ from duramen.storage.files.parallel import Together
 from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import HELD_BYTES, JournalContents
-from duramen.storage.recovery.plan import Plan, make_plans
+from duramen.storage.recovery.plan import RecoveryPlan, make_plans
 from duramen.storage.recovery.replay import PartitionRecovery, RecoveryReport
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, encode_epochs
 from duramen.storage.segment.partition_metadata import (
@@ -90,22 +90,22 @@ _TEMPORARIES = frozenset(
 
 
 @dataclass(slots=True)
-class Ready:
+class PartitionStartup:
     """A partition whose files may be opened once `recovery`, if there is one, has run.
 
     sound_below: indexes of segments below this offset may be believed. known: what the checkpoint knows of the log and
     what recovery leaves as it was, if that still holds. wanted: segments whose absence is damage.
     """
 
-    found: Found
+    found: PartitionDirectory
     start_offset: int
     sound_below: int
     known: LogPoint | None = None
     recovery: PartitionRecovery | None = None
-    wanted: Wanted = NOTHING_WANTED
+    wanted: ExpectedSegments = NOTHING_EXPECTED
 
 
-class Absent(NamedTuple):
+class MissingLog(NamedTuple):
     """A log that the checkpoint knows, and whose directory is gone. segments: base offsets it should have."""
 
     point: LogPoint
@@ -113,16 +113,16 @@ class Absent(NamedTuple):
 
 
 @dataclass(slots=True)
-class StartState:
+class Startup:
     """What a start found in a directory and made of it. absent: logs whose directories are gone."""
 
     meta: MetaProperties
     clean: bool
     contents: JournalContents
     report: RecoveryReport
-    ready: list[Ready] = field(default_factory=list)
+    ready: list[PartitionStartup] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
-    absent: dict[LogKey, Absent] = field(default_factory=dict)
+    absent: dict[LogKey, MissingLog] = field(default_factory=dict)
 
 
 def prepare(
@@ -134,7 +134,7 @@ def prepare(
     together: Together,
     *,
     forgo: bool = False,
-) -> StartState:
+) -> Startup:
     """Identify the directory and say what has to be done to open its partitions; nothing in it may be open.
 
     The journal in the result stays open for the recoveries: close it. StorageError when the directory belongs to
@@ -166,7 +166,7 @@ def prepare(
         found = find_partitions(disk, path, ids, together, damage)
         fresh = not found and contents.generation < 0
         report = RecoveryReport(clean=clean or fresh, torn_entries=contents.torn_entries, damage=damage)
-        state = StartState(meta, clean or fresh, contents, report)
+        state = Startup(meta, clean or fresh, contents, report)
         _refuse(path, clean, contents, checkpoint, found)
         found = identified(disk, path, found, contents, state.leftovers, damage, checkpoint, clean=state.clean)
         if not forgo:
@@ -286,7 +286,11 @@ def _refuse_unknown_writes(disk: Disk, path: str, checkpoint: DirectoryCheckpoin
 
 
 def _refuse(
-    path: str, clean: bool, contents: JournalContents, checkpoint: DirectoryCheckpoint | None, found: list[Found]
+    path: str,
+    clean: bool,
+    contents: JournalContents,
+    checkpoint: DirectoryCheckpoint | None,
+    found: list[PartitionDirectory],
 ) -> None:
     if clean and contents.entries:
         raise StorageError(
@@ -304,10 +308,10 @@ def _made_anew(
     disk: Disk,
     path: str,
     checkpoint: DirectoryCheckpoint | None,
-    found: list[Found],
+    found: list[PartitionDirectory],
     gone: set[LogKey],
-    state: StartState,
-) -> list[Found]:
+    state: Startup,
+) -> list[PartitionDirectory]:
     """Directories for logs of which the journal has something, and which have none: recovery writes it there.
 
     Nothing else would have it when the journal goes. gone: what was deleted.
@@ -330,15 +334,15 @@ def _made_anew(
         if checkpoint is not None and key in checkpoint.epochs:  # as `restore` does where the directory is there
             replace_file(disk, posixpath.join(home, LEADER_EPOCHS), encode_epochs(checkpoint.epochs[key]))
         state.report.damage.append(f"{home}: it is missing; what the journal has of it is written into a new one")
-        made.append(Found(names[key], key[0], home))
+        made.append(PartitionDirectory(names[key], key[0], home))
     disk.sync_directory(path)
     return made
 
 
-def _absent(disk: Disk, path: str, checkpoint: DirectoryCheckpoint, there: set[LogKey]) -> dict[LogKey, Absent]:
+def _absent(disk: Disk, path: str, checkpoint: DirectoryCheckpoint, there: set[LogKey]) -> dict[LogKey, MissingLog]:
     """Logs whose first offsets are given out, by the checkpoint, and that are not `there`: in use, or deleted."""
     return {
-        key: Absent(point, checkpoint.segments.get(key, ()))
+        key: MissingLog(point, checkpoint.segments.get(key, ()))
         for key, point in checkpoint.logs.items()
         if key not in there and point.recovery_point > 0 and not disk.exists(home_of(path, point.tp))
     }
@@ -350,13 +354,17 @@ def home_of(path: str, tp: TopicPartition) -> str:
 
 
 def _check_names(
-    disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, found: list[Found], contents: JournalContents
+    disk: Disk,
+    path: str,
+    checkpoint: DirectoryCheckpoint | None,
+    found: list[PartitionDirectory],
+    contents: JournalContents,
 ) -> None:
     """StorageError for two directories of one partition, as a copy makes them, or one that has not its name."""
     names = {key: point.tp for key, point in checkpoint.logs.items()} if checkpoint is not None else {}
     if any(partition.key not in names for partition in found):
         names |= {(topic_id, tp.partition): tp for tp, topic_id in journaled_ids(disk, path, contents).items()}
-    homes: dict[LogKey, Found] = {}
+    homes: dict[LogKey, PartitionDirectory] = {}
     for partition in found:
         other = homes.setdefault(partition.key, partition)
         if other is not partition:
@@ -390,7 +398,7 @@ def _leftovers(disk: Disk, path: str, leftovers: list[str]) -> set[LogKey]:
     return deleted
 
 
-def _check_magic(disk: Disk, partition: Found) -> None:
+def _check_magic(disk: Disk, partition: PartitionDirectory) -> None:
     for base in bases_in(disk, partition.path):
         name = posixpath.join(partition.path, log_name(base))
         file = disk.open(name)
@@ -405,8 +413,12 @@ def _check_magic(disk: Disk, partition: Found) -> None:
 
 
 def _clean(
-    disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, found: list[Found], report: RecoveryReport
-) -> list[Ready]:
+    disk: Disk,
+    path: str,
+    checkpoint: DirectoryCheckpoint | None,
+    found: list[PartitionDirectory],
+    report: RecoveryReport,
+) -> list[PartitionStartup]:
     starts = read_offsets(disk, posixpath.join(path, LOG_START))
     points = read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
     ready = []
@@ -418,7 +430,7 @@ def _clean(
             start = max(start, known.start_offset)
         # Where the two differ another broker was here since: ours is old.
         fits = known is not None and known.recovery_point == point
-        ready.append(Ready(partition, start, point, known if fits else None))
+        ready.append(PartitionStartup(partition, start, point, known if fits else None))
     present = {partition.tp for partition in found}
     if checkpoint is not None:  # they are told as absent
         present |= {point.tp for point in checkpoint.logs.values()}
@@ -429,7 +441,7 @@ def _clean(
     return ready
 
 
-def _want_segments(checkpoint: DirectoryCheckpoint | None, state: StartState) -> None:
+def _want_segments(checkpoint: DirectoryCheckpoint | None, state: Startup) -> None:
     """The checkpoint's own list says which segment files each log must have, and its point which is the last one.
 
     Alone it is where a log had no other; that one may have had nothing in it yet.
@@ -444,12 +456,12 @@ def _recover(
     disk: Disk,
     path: str,
     checkpoint: DirectoryCheckpoint | None,
-    found: list[Found],
+    found: list[PartitionDirectory],
     deleted: set[LogKey],
-    state: StartState,
+    state: Startup,
     *,
     forgo: bool = False,
-) -> list[Ready]:
+) -> list[PartitionStartup]:
     contents, report = state.contents, state.report
     trusted = {} if checkpoint is None or contents.gone else checkpoint.logs
     plans = make_plans(contents.entries, trusted, 0 if checkpoint is None else checkpoint.checkpoint_lsn)
@@ -467,7 +479,7 @@ def _recover(
             raise StorageError(f"{path}: {whose}, but its directory is missing: put it back from a copy")
     ready = []
     for partition in found:
-        plan = plans.get(partition.key) or Plan(partition.key)
+        plan = plans.get(partition.key) or RecoveryPlan(partition.key)
         if plan.deleted:
             state.leftovers.append(partition.path)
             report.partitions_deleted += 1
@@ -491,11 +503,15 @@ def _recover(
         if known is not None and (forgo or plan.created or plan.truncated):
             known = None
         recovery = PartitionRecovery(disk, partition.path, plan, contents.parts, known, journaled=not forgo)
-        ready.append(Ready(partition, plan.start, 0, known, recovery, Wanted((), plan.cut, tuple(plan.merged))))
+        ready.append(
+            PartitionStartup(
+                partition, plan.start, 0, known, recovery, ExpectedSegments((), plan.cut, tuple(plan.merged))
+            )
+        )
     return ready
 
 
-def drop_leftover_directories(disk: Disk, path: str, state: StartState, entropy: Entropy) -> None:
+def drop_leftover_directories(disk: Disk, path: str, state: Startup, entropy: Entropy) -> None:
     """Give directories whose deletion was journaled, but not carried out, their `-delete` names."""
     moved = []
     for leftover in state.leftovers:

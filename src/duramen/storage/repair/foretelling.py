@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from duramen.model import NO_TOPIC_ID, LogKey, TopicId, TopicPartition
 from duramen.ports import Disk
-from duramen.storage.checkpoint.expected_segments import Wanted
+from duramen.storage.checkpoint.expected_segments import ExpectedSegments
 from duramen.storage.checkpoint.kafka_files import DirectoryCheckpoint, read_checkpoint
 from duramen.storage.checkpoint.manifest import (
     deleted_here,
@@ -25,7 +25,7 @@ from duramen.storage.checkpoint.manifest import (
 from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalContents
-from duramen.storage.recovery.plan import Plan, Write, make_plans
+from duramen.storage.recovery.plan import PlannedWrite, RecoveryPlan, make_plans
 from duramen.storage.segment.partition_metadata import is_damaged_id, parse_partition_name, read_topic_id
 from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.scan import crc_of
@@ -35,8 +35,8 @@ from duramen.storage.segment.segment import log_name
 class Foretold(NamedTuple):
     """Of one log. plan: what recovery goes by; wanted: the segments that have to be there behind it."""
 
-    plan: Plan
-    wanted: Wanted
+    plan: RecoveryPlan
+    wanted: ExpectedSegments
 
     def missing(self, present: Iterable[int]) -> list[tuple[int, int]]:
         """First and last offset of each segment that is not there and that recovery does not make."""
@@ -54,7 +54,7 @@ class Foretold(NamedTuple):
                     found.append((max(base, plan.start), following - 1))
         return sorted(found)
 
-    def lost_extents(self, disk: Disk, directory: str) -> Iterator[tuple[str, Write]]:
+    def lost_extents(self, disk: Disk, directory: str) -> Iterator[tuple[str, PlannedWrite]]:
         """What bypassed the journal and is not in its segment any more: path of the segment, and its place. OSError."""
         for base, writes in self.plan.writes.items():
             path = posixpath.join(directory, log_name(base))
@@ -98,12 +98,14 @@ def foretell(disk: Disk, path: str, journal: JournalContents, named: Names) -> M
         plans = make_plans(journal.entries, {})
         for plan in plans.values():
             plan.accept_untold()
-        return {key: Foretold(plan, Wanted()) for key, plan in plans.items() if plan.created and not plan.deleted}
+        return {
+            key: Foretold(plan, ExpectedSegments()) for key, plan in plans.items() if plan.created and not plan.deleted
+        }
     found = {}
     for key, plan in make_plans(journal.entries, checkpoint.logs, checkpoint.checkpoint_lsn).items():
         listed = checkpoint.segments.get(key, ())
         if plan.end is not None and not plan.deleted:
-            wanted = Wanted(listed or _only(plan, checkpoint.logs.get(key)), plan.cut, tuple(plan.merged))
+            wanted = ExpectedSegments(listed or _only(plan, checkpoint.logs.get(key)), plan.cut, tuple(plan.merged))
             found[key] = Foretold(plan, wanted)
     for name in disk.list_directory(path):
         home = posixpath.join(path, name)
@@ -116,11 +118,11 @@ def foretell(disk: Disk, path: str, journal: JournalContents, named: Names) -> M
             found[there] = Foretold(plan, wanted.and_sealed(disk.list_directory(home), start_known=known))
         elif there not in checkpoint.logs:
             # It was only just being made: nobody was told of anything in it.
-            found[there] = Foretold(Plan(there, end=Point(0, 0, 0)), Wanted())
+            found[there] = Foretold(RecoveryPlan(there, end=Point(0, 0, 0)), ExpectedSegments())
     return found
 
 
-def _only(plan: Plan, point: LogPoint | None) -> tuple[int, ...]:
+def _only(plan: RecoveryPlan, point: LogPoint | None) -> tuple[int, ...]:
     """The segment of a log that had no other, by its checkpoint, where that still counts."""
     return () if plan.created or plan.truncated else named_segment(point)
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import METADATA_TOPIC, LogKey, TopicPartition
 from duramen.ports import Disk, Entropy
-from duramen.storage.checkpoint.expected_segments import NOTHING_WANTED
+from duramen.storage.checkpoint.expected_segments import NOTHING_EXPECTED
 from duramen.storage.checkpoint.identity import compare_identity, refuse_other_identity
 from duramen.storage.checkpoint.kafka_files import (
     CHECKPOINT,
@@ -160,7 +160,7 @@ def _move_ends(disk: Disk, path: str, ends: dict[LogKey, int]) -> list[dict[str,
         }
         write_down(disk, path, [told])
         lines.append(told)
-        missing = partial(missing_segments, listed=listed.get(point.tp, NOTHING_WANTED), point=point)
+        missing = partial(missing_segments, listed=listed.get(point.tp, NOTHING_EXPECTED), point=point)
         repair = survey(disk, path, str(point.tp), end, point, start=point.start_offset, missing=missing)
         repair.apply()
         changed[point.tp] = point_of_files(disk, repair, point._replace(recovery_point=end))

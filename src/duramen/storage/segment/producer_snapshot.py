@@ -28,7 +28,7 @@ _OUR_BATCH = struct.Struct(">iiqqq")
 _KAFKA_VERSION = 1
 
 
-class Home(NamedTuple):
+class SnapshotHome(NamedTuple):
     """Which file it is: of which log, up to which offset."""
 
     topic_id: TopicId
@@ -82,7 +82,7 @@ def decode_kafka(data: bytes) -> list[Producer] | None:
     return producers
 
 
-def encode_ours(states: ProducerStates, home: Home, aborted: Sequence[int] = ()) -> bytes:
+def encode_ours(states: ProducerStates, home: SnapshotHome, aborted: Sequence[int] = ()) -> bytes:
     """A `.producers` file. aborted: base offsets of the segments that have a `.txnindex`, so that a lost one shows."""
     body = bytearray()
     count = 0
@@ -103,19 +103,19 @@ def encode_ours(states: ProducerStates, home: Home, aborted: Sequence[int] = ())
     return head + bytes(body) + crc32c(head + body).to_bytes(4, "big")
 
 
-def decode_ours(data: bytes, home: Home | None = None) -> list[Producer] | None:
+def decode_ours(data: bytes, home: SnapshotHome | None = None) -> list[Producer] | None:
     """The producers in a `.producers` file; None when it is damaged, or another one than `home`."""
     found = _decode_ours(data, home)
     return None if found is None else found[0]
 
 
-def decode_aborted(data: bytes, home: Home) -> list[int] | None:
+def decode_aborted(data: bytes, home: SnapshotHome) -> list[int] | None:
     """Base offsets of the segments that had a `.txnindex` when this file was written; None as `decode_ours`."""
     found = _decode_ours(data, home)
     return None if found is None else found[1]
 
 
-def _decode_ours(data: bytes, home: Home | None) -> tuple[list[Producer], list[int]] | None:
+def _decode_ours(data: bytes, home: SnapshotHome | None) -> tuple[list[Producer], list[int]] | None:
     if len(data) < 12 or crc32c(data[:-4]).to_bytes(4, "big") != data[-4:]:
         return None
     if data[:4] not in (_OUR_MAGIC, _OLD_MAGIC):

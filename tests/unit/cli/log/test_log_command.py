@@ -19,7 +19,7 @@ import duramen
 from duramen.cli.main import main
 from duramen.model import TopicPartition, topic_id_text
 from duramen.storage.checkpoint.kafka_files import MetaProperties, encode_meta, encode_offsets
-from duramen.storage.checkpoint.scrub_progress import Progress, write_progress
+from duramen.storage.checkpoint.scrub_progress import ScrubProgress, write_progress
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.segment.corruption import Damage
 from duramen.storage.segment.index import OffsetIndex, TimeIndex
@@ -538,7 +538,7 @@ def test_a_flipped_bit_in_the_directorys_identity_is_found(
 def test_what_the_scrubber_knew_is_told(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     damage = Damage(str(data / "events-0" / file_name(0, ".log")), 0, 65536, 3, 9, "the bytes differ from the seal")
     write_progress(
-        RealDisk(), str(data), Progress(1_760_000_000_000, 4096, (bytes(15) + b"\x01", 0), 0, 65536, (damage,))
+        RealDisk(), str(data), ScrubProgress(1_760_000_000_000, 4096, (bytes(15) + b"\x01", 0), 0, 65536, (damage,))
     )
     _, report = verify(capsys, str(data))
     assert report["scrub"]["under_way"]

@@ -19,7 +19,7 @@ from duramen.storage.checkpoint.kafka_files import (
     encode_meta,
     encode_offsets,
 )
-from duramen.storage.checkpoint.manifest import Vouched, decode_vouched, encode_vouched
+from duramen.storage.checkpoint.manifest import DirectoryManifest, decode_manifest, encode_manifest
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.crc_lines import encode_lines
 from duramen.storage.segment.leader_epochs import read_epochs
@@ -150,10 +150,10 @@ def test_a_file_is_replaced_whole_or_not_at_all() -> None:
 def test_what_vouches_for_a_directory_is_read_in_its_earlier_versions_too() -> None:
     tp = TopicPartition("events", 3)
     key = (bytes(range(16)), 3)
-    now = Vouched(MetaProperties("cluster", 1, "directory"), 7, 99, {key: tp})
-    assert decode_vouched(encode_vouched(now)) == now
-    head, line, _ = encode_vouched(now).decode().splitlines()
+    now = DirectoryManifest(MetaProperties("cluster", 1, "directory"), 7, 99, {key: tp})
+    assert decode_manifest(encode_manifest(now)) == now
+    head, line, _ = encode_manifest(now).decode().splitlines()
     first = [head.replace(" 3 7 99 1 ", " 1 7 99 1 "), f"{line} 0:0,2:40"]
-    assert decode_vouched(encode_lines(first)) == now
+    assert decode_manifest(encode_lines(first)) == now
     second = [head.replace(" 3 7 99 1 ", " 2 7 99 1 1 "), f"{line} -", f"{key[0].hex()} 3 0,40"]
-    assert decode_vouched(encode_lines(second)) == now
+    assert decode_manifest(encode_lines(second)) == now

@@ -13,7 +13,7 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.model import METADATA_TOPIC, TopicPartition
 from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.checkpoint.kafka_files import decode_offsets
-from duramen.storage.compaction.compaction_pass import CleanerSettings, Cleaning
+from duramen.storage.compaction.compaction_pass import CleanerSettings, CompactionPass
 from duramen.storage.compaction.eligibility import groups
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.log.config import PlainLogConfig
@@ -126,10 +126,10 @@ class Bench:
             job.run()
             job.complete()
 
-    def take(self) -> Cleaning | None:
+    def take(self) -> CompactionPass | None:
         return self.directory.cleaner.take(self.settings, self.now)
 
-    def begin(self, steps: int, *more: Pair) -> Cleaning:
+    def begin(self, steps: int, *more: Pair) -> CompactionPass:
         """A pass over three segments, each with another value of one key (and with `more`), so many steps later."""
         for number in range(3):
             self.put((b"a", b"%d" % number), *more)
@@ -140,11 +140,11 @@ class Bench:
             self.step(cleaning)
         return cleaning
 
-    def run(self, cleaning: Cleaning) -> None:
+    def run(self, cleaning: CompactionPass) -> None:
         while not cleaning.over:
             self.step(cleaning)
 
-    def step(self, cleaning: Cleaning) -> None:
+    def step(self, cleaning: CompactionPass) -> None:
         job = cleaning.take(self.now)
         if job is None:
             self.commit()

@@ -14,7 +14,7 @@ from duramen.model import TopicPartition
 from duramen.sim.world.disk import Call
 from duramen.storage.checkpoint.kafka_files import decode_offsets
 from duramen.storage.compaction import segment_rewrite as cleaning
-from duramen.storage.directory.housekeeping import SealSegment
+from duramen.storage.directory.housekeeping import SealSegmentJob
 from duramen.storage.log.log import Log
 from duramen.storage.log.retention import clock_set, removable_before
 from duramen.storage.read.read_plan import Pending
@@ -328,7 +328,7 @@ def test_segments_below_the_log_start_hold_up_nothing(bench: Bench) -> None:
     bench.commit()
     bench.log.advance_start(1)
     bench.checkpoint()
-    for job in (job for job in bench.directory.take_maintenance(bench.now) if isinstance(job, SealSegment)):
+    for job in (job for job in bench.directory.take_maintenance(bench.now) if isinstance(job, SealSegmentJob)):
         job.run()
         job.complete()
     assert [segment.sealed for segment in bench.log.segments[:-1]] == [False, True, True]

@@ -21,7 +21,7 @@ from tests.worlds.storage_workload import (
 
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import Call, CrashDisk
-from duramen.storage.directory.housekeeping import SealSegment
+from duramen.storage.directory.housekeeping import SealSegmentJob
 from duramen.storage.segment.segment import SEAL
 
 TP = TopicPartition("first", 0)
@@ -69,7 +69,7 @@ def test_a_seal_that_finds_no_directory_fails_the_disk_unless_the_log_was_delete
     log.roll()
     fill(directory, log, 1)
     checkpoint(directory)
-    (seal,) = (job for job in directory.take_maintenance(0) if isinstance(job, SealSegment))
+    (seal,) = (job for job in directory.take_maintenance(0) if isinstance(job, SealSegmentJob))
 
     def missing(call: Call) -> OSError | None:
         return FileNotFoundError(errno.ENOENT, "No such file or directory", call.path) if SEAL in call.path else None

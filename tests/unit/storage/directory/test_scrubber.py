@@ -11,7 +11,7 @@ from duramen.model import TopicPartition
 from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.checkpoint.scrub_progress import (
     NO_KEY,
-    Progress,
+    ScrubProgress,
     decode_progress,
     encode_progress,
     read_progress,
@@ -209,7 +209,7 @@ def test_a_place_that_ends_within_a_block_is_no_damage_of_a_segment_that_is_long
     disk, directory, log = filled()
     segment = log.segments[1]
     place = Damage(segment.path, 0, segment.size - 2, -1, -1, "the bytes differ from the seal")
-    write_progress(disk, directory.path, Progress(START_MS, 0, NO_KEY, 0, 0), [place])
+    write_progress(disk, directory.path, ScrubProgress(START_MS, 0, NO_KEY, 0, 0), [place])
     assert segment.sealed
     directory.close(clean=False)
     directory = start(disk, SCRUBBED)
@@ -230,7 +230,7 @@ def test_it_can_be_turned_off() -> None:
 def test_progress_survives_its_encoding_and_damage_is_noticed() -> None:
     for key in (NO_KEY, (FIRST, 3)):
         known = (Damage("first-0/00000000000000000000.log", 0, 65536, 0, 7, 'the bytes differ "somehow"\n'),)
-        progress = Progress(17, 1 << 40, key, 5, 65536, known)
+        progress = ScrubProgress(17, 1 << 40, key, 5, 65536, known)
         content = encode_progress(progress)
         assert decode_progress(content) == progress
         for at in range(len(content) - 1):

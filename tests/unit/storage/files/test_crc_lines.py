@@ -8,7 +8,7 @@ import pytest
 
 from duramen.model import TopicPartition
 from duramen.storage.checkpoint.kafka_files import (
-    Cleaned,
+    CleanedLog,
     DirectoryCheckpoint,
     MetaProperties,
     decode_checkpoint,
@@ -16,8 +16,8 @@ from duramen.storage.checkpoint.kafka_files import (
     encode_checkpoint,
     encode_cleaned,
 )
-from duramen.storage.checkpoint.manifest import Vouched, decode_vouched, encode_vouched
-from duramen.storage.checkpoint.scrub_progress import Progress, decode_progress, encode_progress
+from duramen.storage.checkpoint.manifest import DirectoryManifest, decode_manifest, encode_manifest
+from duramen.storage.checkpoint.scrub_progress import ScrubProgress, decode_progress, encode_progress
 from duramen.storage.files.crc_lines import encode_lines
 from duramen.storage.repair.journal_reset import Forgone, decode_forgone, encode_forgone
 from duramen.storage.segment.recovery_point import LogPoint
@@ -30,13 +30,13 @@ FILES = {
         encode_checkpoint,
         decode_checkpoint,
     ),
-    "cleaned": ({KEY: Cleaned(7, 1)}, encode_cleaned, decode_cleaned),
+    "cleaned": ({KEY: CleanedLog(7, 1)}, encode_cleaned, decode_cleaned),
     "forgone": (Forgone([{"partition": "first-0"}], {KEY: 7}), encode_forgone, decode_forgone),
-    "progress": (Progress(1, 2, KEY, 3, 4, ()), encode_progress, decode_progress),
+    "progress": (ScrubProgress(1, 2, KEY, 3, 4, ()), encode_progress, decode_progress),
     "vouched": (
-        Vouched(MetaProperties("clüster", 1, "d"), 1, 7, {KEY: TP}),
-        encode_vouched,
-        decode_vouched,
+        DirectoryManifest(MetaProperties("clüster", 1, "d"), 1, 7, {KEY: TP}),
+        encode_manifest,
+        decode_manifest,
     ),
 }
 

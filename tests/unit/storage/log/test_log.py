@@ -22,7 +22,7 @@ from duramen.storage.log.create import create_log
 from duramen.storage.log.log import Log
 from duramen.storage.log.open import open_log
 from duramen.storage.read.read_plan import Pending
-from duramen.storage.read.verified_window import HotWindow
+from duramen.storage.read.verified_window import VerifiedWindow
 from duramen.wire.batch import build_batch
 
 
@@ -345,7 +345,7 @@ def test_leases_name_the_lowest_offset_until_they_end(bench: Bench) -> None:
 
 
 def test_an_idle_log_is_two_kibibytes_at_most(tmp_path: Path) -> None:
-    disk, journal, config, hot = RealDisk(), NoteJournal(), PlainLogConfig(), HotWindow()
+    disk, journal, config, hot = RealDisk(), NoteJournal(), PlainLogConfig(), VerifiedWindow()
     queue: list[Log] = []
     for number in range(50):
         path = str(tmp_path / str(number))

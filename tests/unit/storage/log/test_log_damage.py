@@ -15,7 +15,7 @@ from duramen.sim.world.disk import CrashDisk
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import create_log
 from duramen.storage.log.open import open_log
-from duramen.storage.segment.producer_snapshot import Home, encode_ours
+from duramen.storage.segment.producer_snapshot import SnapshotHome, encode_ours
 from duramen.storage.segment.producer_state import ProducerStates
 from duramen.storage.segment.seal import read_growing
 from duramen.wire.batch import ABORT, COMMIT, build_batch, build_marker, parse_header
@@ -207,16 +207,16 @@ def test_a_snapshot_of_another_log_or_offset_is_not_believed(bench: Bench) -> No
     (name,) = [name for name in os.listdir(bench.path) if name.endswith(".producers")]
     path = Path(bench.path, name)
     for home in (
-        Home(TOPIC_ID, TP.partition + 1, 9),
-        Home(bytes(16), TP.partition, 9),
-        Home(TOPIC_ID, TP.partition, 8),
+        SnapshotHome(TOPIC_ID, TP.partition + 1, 9),
+        SnapshotHome(bytes(16), TP.partition, 9),
+        SnapshotHome(TOPIC_ID, TP.partition, 8),
     ):
         path.write_bytes(encode_ours(ProducerStates(), home))
         bench.reopen()
         known = bench.log.producers.get(4)
         assert known is not None
         assert [tuple(batch) for batch in known.batches] == expected
-    path.write_bytes(encode_ours(ProducerStates(), Home(TOPIC_ID, TP.partition, 9)))
+    path.write_bytes(encode_ours(ProducerStates(), SnapshotHome(TOPIC_ID, TP.partition, 9)))
     bench.reopen()
     assert bench.log.producers.get(4) is None
 

@@ -32,7 +32,7 @@ from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import NewLog
 from duramen.storage.log.log import Log
 from duramen.storage.log.open import open_log
-from duramen.storage.log.producer_retention import KeepProducers
+from duramen.storage.log.producer_retention import ProducerSnapshotJob
 from duramen.storage.read.read_plan import LogRead, Pending
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.segment.scan import scan
@@ -99,12 +99,12 @@ def producing(disk: CrashDisk) -> tuple[LogDirectory, Log]:
     return directory, log
 
 
-def kept(directory: LogDirectory, log: Log) -> list[KeepProducers]:
+def kept(directory: LogDirectory, log: Log) -> list[ProducerSnapshotJob]:
     """The jobs of a look at retention that write down what is known of producers."""
     directory.take_maintenance(NOW)
     log.advance_start(4)
     commit(directory)
-    return [job for job in directory.take_maintenance(NOW + 400_000) if isinstance(job, KeepProducers)]
+    return [job for job in directory.take_maintenance(NOW + 400_000) if isinstance(job, ProducerSnapshotJob)]
 
 
 def test_what_is_kept_of_producers_is_not_written_over_by_a_roll_at_the_same_offset() -> None:
@@ -134,7 +134,7 @@ def test_what_is_to_be_kept_of_producers_waits_for_a_checkpoint_that_writes_the_
     assert kept(directory, log) == []
     round_of.run()
     directory.complete_checkpoint(round_of)
-    jobs = [job for job in directory.take_maintenance(NOW + 400_000) if isinstance(job, KeepProducers)]
+    jobs = [job for job in directory.take_maintenance(NOW + 400_000) if isinstance(job, ProducerSnapshotJob)]
     assert len(jobs) == 1
     directory.close(clean=False)
 

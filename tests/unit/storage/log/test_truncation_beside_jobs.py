@@ -19,12 +19,12 @@ from tests.unit.storage.directory.test_log_directory_overlaps import (
 from tests.worlds.stored_batches import stored_batches
 
 from duramen.sim.world.disk import Call
-from duramen.storage.directory.checkpointer import Checkpoint
-from duramen.storage.directory.housekeeping import SealSegment
+from duramen.storage.directory.checkpointer import CheckpointJob
+from duramen.storage.directory.housekeeping import SealSegmentJob
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
-from duramen.storage.log.producer_retention import KeepProducers
+from duramen.storage.log.producer_retention import ProducerSnapshotJob
 from duramen.storage.segment.seal import SEALING
 from duramen.storage.segment.segment import PRODUCERS, SEAL
 from duramen.wire.batch import build_batch, parse_header
@@ -65,14 +65,14 @@ def job_that_writes(suffix: str, directory: LogDirectory, log: Log) -> tuple[Cal
     put(directory, log, 7)
     commit(directory)
     checkpoint(directory)
-    kind = SealSegment if suffix == SEAL else KeepProducers
+    kind = SealSegmentJob if suffix == SEAL else ProducerSnapshotJob
     jobs = directory.take_maintenance(NOW + 1)
     (job,) = (job for job in jobs if isinstance(job, kind))
     run_all([other for other in jobs if other is not job])
     return job.run, job.complete
 
 
-def go_on(directory: LogDirectory, log: Log, *, rolls: bool) -> Checkpoint:
+def go_on(directory: LogDirectory, log: Log, *, rolls: bool) -> CheckpointJob:
     """More batches than were cut off; the checkpoint has run and is not accounted for."""
     put(directory, log, 8, 5)
     if rolls:

@@ -6,7 +6,7 @@ from duramen.model import TopicPartition
 from duramen.storage.journal.format import EntryKind, Extent
 from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalEntry
-from duramen.storage.recovery.plan import Plan, make_plans
+from duramen.storage.recovery.plan import RecoveryPlan, make_plans
 from duramen.storage.recovery.replay import fold_epochs
 from duramen.storage.segment.recovery_point import LogPoint
 
@@ -48,7 +48,7 @@ class Script:
             EntryKind.EXTENT, offset, 0, position, next_offset=next_offset, extent=Extent(length, 7, next_offset)
         )
 
-    def plan(self, point: LogPoint | None = None) -> Plan:
+    def plan(self, point: LogPoint | None = None) -> RecoveryPlan:
         return make_plans(self.entries, {} if point is None else {KEY: point})[KEY]
 
 
@@ -56,7 +56,7 @@ def point(recovery_point: int, position: int, base: int = 0, start: int = 0) -> 
     return LogPoint(TopicPartition("t", 0), start, recovery_point, base, position)
 
 
-def places(plan: Plan) -> dict[int, list[tuple[int, int]]]:
+def places(plan: RecoveryPlan) -> dict[int, list[tuple[int, int]]]:
     return {base: [(write.position, write.length) for write in writes] for base, writes in plan.writes.items()}
 
 

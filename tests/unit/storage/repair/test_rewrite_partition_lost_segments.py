@@ -13,7 +13,7 @@ from duramen.cli.log.findings import Finding
 from duramen.cli.log.inspection import verify_directory
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import Call, CrashDisk, NodeDied
-from duramen.storage.checkpoint.expected_segments import Wanted
+from duramen.storage.checkpoint.expected_segments import ExpectedSegments
 from duramen.storage.checkpoint.kafka_files import encode_offsets, read_checkpoint
 from duramen.storage.checkpoint.loss_record import losses
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
@@ -180,7 +180,7 @@ def test_a_seal_tells_of_a_segment_only_where_nothing_else_can_have_taken_it() -
         return [f"{number * 10:020d}{suffix}" for number, suffix in enumerate(suffixes)]
 
     def told(names: list[str], *, start_known: bool = True) -> tuple[int, ...]:
-        return Wanted().and_sealed(names, start_known=start_known).bases
+        return ExpectedSegments().and_sealed(names, start_known=start_known).bases
 
     assert told(names(".log", ".seal", ".log")) == (10,)
     assert told(names(".seal", ".log", ".log")) == (0,)
@@ -188,9 +188,14 @@ def test_a_seal_tells_of_a_segment_only_where_nothing_else_can_have_taken_it() -
     assert told(names(".log", ".log", ".seal")) == ()
     assert told(names(".log", ".index", ".log")) == ()
     assert told([*names(".log", ".seal", ".log"), f"{0:020d}.log.swap"]) == ()
-    assert Wanted((0,), 10).and_sealed(names(".log", ".seal", ".log"), start_known=True).lasting() == (0,)
-    assert Wanted((), 40, ((0, 20),)).and_sealed(names(".log", ".seal", ".log"), start_known=True).lasting() == ()
-    assert Wanted((0, 30)).and_sealed(names(".log", ".seal", ".log"), start_known=True).missing((0, 20), 0) == [
+    assert ExpectedSegments((0,), 10).and_sealed(names(".log", ".seal", ".log"), start_known=True).lasting() == (0,)
+    assert (
+        ExpectedSegments((), 40, ((0, 20),)).and_sealed(names(".log", ".seal", ".log"), start_known=True).lasting()
+        == ()
+    )
+    assert ExpectedSegments((0, 30)).and_sealed(names(".log", ".seal", ".log"), start_known=True).missing(
+        (0, 20), 0
+    ) == [
         (10, 19),
         (30, 30),
     ]

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.storage.segment.producer_snapshot import Home, decode_kafka, decode_ours, encode_kafka, encode_ours
+from duramen.storage.segment.producer_snapshot import SnapshotHome, decode_kafka, decode_ours, encode_kafka, encode_ours
 from duramen.storage.segment.producer_state import ProducerStates
 from duramen.wire.batch import ABORT, COMMIT, BatchHeader, Marker, build_batch, build_marker, parse_header
 from duramen.wire.checksum import crc32c
 
 LAST = 2**31 - 1
-HOME = Home(bytes(16), 3, 9)
+HOME = SnapshotHome(bytes(16), 3, 9)
 
 
 def batch(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.storage.files.os_disk import RealDisk
-from duramen.storage.read.verified_window import GRAIN_BYTES, RECENT_BYTES, HotWindow
+from duramen.storage.read.verified_window import GRAIN_BYTES, RECENT_BYTES, VerifiedWindow
 from duramen.storage.repair.salvage import flipped_bit
 from duramen.storage.segment.index import (
     OffsetIndex,
@@ -250,7 +250,7 @@ def test_one_flipped_bit_is_found_wherever_it_is(size: int) -> None:
 
 
 def test_the_hot_window_lets_go_of_what_is_oldest() -> None:
-    window = HotWindow(limit_bytes=2 * GRAIN_BYTES)
+    window = VerifiedWindow(limit_bytes=2 * GRAIN_BYTES)
     one, two = Segment(RealDisk(), "d", 0), Segment(RealDisk(), "d", 9)
     window.add(one, 10, 40)
     window.add(one, 40, GRAIN_BYTES + 60)
@@ -265,7 +265,7 @@ def test_the_hot_window_lets_go_of_what_is_oldest() -> None:
 
 
 def test_the_hot_window_keeps_one_run_of_a_grain() -> None:
-    window = HotWindow()
+    window = VerifiedWindow()
     segment = Segment(RealDisk(), "d", 0)
     window.add(segment, 100, 200)
     window.add(segment, 50, 120)
@@ -286,7 +286,7 @@ def test_the_hot_window_never_claims_what_was_not_added(
 ) -> None:
     """Against a set of the pieces that were added; its size in bytes stays within the limit."""
     unit = BLOCK_BYTES // 2
-    window = HotWindow(limit_bytes=3 * GRAIN_BYTES)
+    window = VerifiedWindow(limit_bytes=3 * GRAIN_BYTES)
     segments = [Segment(RealDisk(), "d", 0), Segment(RealDisk(), "d", 9)]
     added: set[tuple[int, int]] = set()
     dropped: set[tuple[int, int]] = set()
@@ -324,7 +324,7 @@ def test_the_hot_window_never_claims_what_was_not_added(
 
 
 def test_what_was_written_last_is_recent_and_what_lies_behind_it_is_not() -> None:
-    window = HotWindow(4 * RECENT_BYTES)
+    window = VerifiedWindow(4 * RECENT_BYTES)
     early, late = Segment(RealDisk(), "d", 0), Segment(RealDisk(), "d", 9)
     window.add(early, 0, 100, written=True)
     assert window.is_recent(early, 50)
