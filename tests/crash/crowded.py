@@ -18,8 +18,8 @@ from tests.crash.stepping import SteppedDisk
 
 from duramen.errors import StorageError
 from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.files.ballast import spend
-from duramen.storage.files.disk_full import NoRoomError, is_no_room, to_keep
+from duramen.storage.files.ballast import release_ballast
+from duramen.storage.files.disk_full import NoRoomError, is_disk_full, without_traceback
 
 PLENTY = 1 << 40
 """Bytes of a volume that nobody fills."""
@@ -41,17 +41,17 @@ class KeepReserve:
 
     def run(self) -> None:
         """NoRoomError, OSError."""
-        self.directory.reserve.make()
+        self.directory.ballast.make()
 
     def complete(self) -> None:
         """There is one."""
-        self.directory.reserve.made(None)
+        self.directory.ballast.made(None)
 
     def fail(self, error: BaseException) -> None:
         """A disk that has no room for it is full."""
-        self.directory.reserve.made(error)
+        self.directory.ballast.made(error)
         if isinstance(error, NoRoomError):
-            self.directory.journal.no_room = to_keep(error)
+            self.directory.journal.no_room = without_traceback(error)
         else:
             self.directory.journal.fail(None, error)
 
@@ -77,10 +77,10 @@ class Crowded(Life):
             try:
                 super().start()
             except (OSError, StorageError) as error:
-                if not is_no_room(error) or not self.is_crowded:
+                if not is_disk_full(error) or not self.is_crowded:
                     raise
                 self.met["starts without room"] += 1
-                if not spend(self.disk, DATA, self.settings.reserve_bytes):
+                if not release_ballast(self.disk, DATA, self.settings.reserve_bytes):
                     self.disk.capacity = PLENTY
             else:
                 self._keep_reserve()
@@ -151,15 +151,15 @@ class Crowded(Life):
         """A full volume is waited for: it does not fence."""
         super().require_soundness()
         failed = self.directory.journal.failed
-        if super().faults == self.injected_before and is_no_room(failed):
+        if super().faults == self.injected_before and is_disk_full(failed):
             step = next(line for line in reversed(self.trace) if not line.startswith(" "))
             require(step in CANNOT_WAIT, f"fenced by {step} on a full disk: {failed!r}")
 
     # ---- the reserve
 
     def _keep_reserve(self) -> None:
-        reserve = self.directory.reserve
-        if reserve.take():
+        reserve = self.directory.ballast
+        if reserve.take_making():
             self.met["reserves made"] += 1
             self.jobs.append(KeepReserve(self.directory))
 
@@ -173,7 +173,7 @@ class Crowded(Life):
         try:
             super().take_group()
         except NoRoomError:
-            if self.directory.journal.awaits_room and self.directory.reserve.give_up():
+            if self.directory.journal.awaits_room and self.directory.ballast.release():
                 self.met["reserves given up for a group"] += 1
             raise
 
@@ -187,7 +187,7 @@ class Crowded(Life):
 
     def _make_room(self, step: Callable[[], None]) -> None:
         """On a full volume it has the reserve's, and so becomes durable, if that is large enough for what waits."""
-        reserve, journal = self.directory.reserve, self.directory.journal
+        reserve, journal = self.directory.ballast, self.directory.journal
         there = reserve.size > 0 and not reserve.lacking
         with journal.making_room():
             step()

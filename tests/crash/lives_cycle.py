@@ -15,9 +15,9 @@ from duramen.errors import DuramenError
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.compaction.compaction_pass import CompactionPass
 from duramen.storage.directory.checkpointer import CheckpointJob
-from duramen.storage.directory.housekeeping import Job
+from duramen.storage.directory.housekeeping import HousekeepingJob
 from duramen.storage.files.disk_full import NoRoomError
-from duramen.storage.journal.journal import Group
+from duramen.storage.journal.journal import JournalGroup
 from duramen.storage.log.leases import Lease
 from duramen.storage.log.log import Log
 from duramen.storage.log.sync import SyncJob
@@ -42,10 +42,10 @@ class Cycle(Session):
 
     def nothing_under_way(self) -> None:
         """As after a start."""
-        self.group: Group | None = None
+        self.group: JournalGroup | None = None
         self.round: tuple[CheckpointJob, bool] | None = None
-        self.jobs: list[Job] = []
-        self.ran: list[tuple[Job, Exception | None]] = []
+        self.jobs: list[HousekeepingJob] = []
+        self.ran: list[tuple[HousekeepingJob, Exception | None]] = []
         self.cleaning: CompactionPass | None = None
         self.cleaning_job: Callable[[], object] | None = None
         self.leases: list[tuple[Log, Lease]] = []
@@ -189,10 +189,10 @@ class Cycle(Session):
         """Begin a pass, take a job of it, or run it."""
         if self.cleaning is None:
             self.now += 1000
-            self.cleaning = self.directory.cleaner.take(CLEANER, self.now)
+            self.cleaning = self.directory.cleaner.begin_pass(CLEANER, self.now)
             return
         if self.cleaning_job is None:
-            self.cleaning_job = self.cleaning.take(self.now)
+            self.cleaning_job = self.cleaning.next_job(self.now)
         else:
             try:
                 if not self.has_run("cleaner", self.cleaning_job):

@@ -17,7 +17,7 @@ from duramen.model import TopicPartition
 from duramen.ports import Disk
 from duramen.storage.checkpoint.kafka_files import CHECKPOINT, CLEAN_SHUTDOWN, encode_clean_shutdown
 from duramen.storage.compaction import segment_rewrite
-from duramen.storage.directory.housekeeping import Job
+from duramen.storage.directory.housekeeping import HousekeepingJob
 from duramen.storage.directory.log_directory import DirectorySettings
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.disk_full import NoRoomError
@@ -537,7 +537,7 @@ def overtaken_producers(run: Session) -> None:
     run.log(1).config.retention_ms = 1000  # type: ignore[attr-defined]
     run.promises[topic_id(1)].start_asked = end
     run.mark()
-    jobs: list[Job] = []
+    jobs: list[HousekeepingJob] = []
     for now_ms in (NOW + 100_000, NOW + 1_000_000):  # again where there was no room for the next segment
         if not any(isinstance(job, ProducerSnapshotJob) for job in jobs):
             jobs += run.directory.take_maintenance(now_ms)

@@ -15,7 +15,7 @@ from tests.crash.states import State, final_states
 from tests.crash.tape import Tape, TapeDisk, Tree
 
 from duramen.errors import StorageError
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.journal.format import HEADER_BLOCK, EntryKind
 from duramen.storage.journal.reader import read_journal
@@ -135,7 +135,7 @@ def check_repair(state: State) -> None:
 def _check(directory: LogDirectory, promised: Promised) -> dict[bytes, LogView]:
     require(directory.recovery.damage == [], f"damage was reported: {directory.recovery.damage}")
     require(not directory.offline, f"not served: {[left.error for left in directory.offline.values()]}")
-    told = losses(directory.disk, DATA)
+    told = read_losses(directory.disk, DATA)
     views = {}
     logs = {log.topic_id: log for log in directory.logs.values()}
     for topic_id, promise in promised.promises.items():

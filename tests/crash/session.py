@@ -327,9 +327,9 @@ class Session:
 
     def compact(self, now_ms: int) -> None:
         """One pass of compaction, to its end; its jobs fail as the engine lets them fail."""
-        cleaning = self.directory.cleaner.take(CLEANER, now_ms)
+        cleaning = self.directory.cleaner.begin_pass(CLEANER, now_ms)
         while cleaning is not None and not cleaning.over:
-            job = cleaning.take(now_ms)
+            job = cleaning.next_job(now_ms)
             try:
                 if job is not None:
                     job()

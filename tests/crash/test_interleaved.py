@@ -17,7 +17,7 @@ from tests.crash.stepping import DeadlockError, SteppedDisk, TurnLock, stepped
 
 from duramen.sim.world.disk import Killed, PowerCut
 from duramen.storage.files import disk_full
-from duramen.storage.files.ballast import Reserve
+from duramen.storage.files.ballast import Ballast
 from duramen.storage.log import sync
 from duramen.storage.segment.segment import PRODUCERS, SNAPSHOT
 
@@ -82,7 +82,7 @@ def test_two_that_remove_the_same_file_are_found(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_reserve_that_does_not_give_way_is_found() -> None:
-    with patch.object(Reserve, "give_up", lambda reserve: False):
+    with patch.object(Ballast, "release", lambda ballast: False):
         violations = (live(seed, FULL_VOLUMES).violation for seed in range(9, 40))
         assert "the reserve is not enough" in next(filter(None, violations), "")
 

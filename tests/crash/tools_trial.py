@@ -22,7 +22,7 @@ from duramen.cli.log import new_metadata
 from duramen.cli.log import repair as repair_command
 from duramen.errors import DuramenError
 from duramen.model import METADATA_TOPIC, topic_id_text
-from duramen.storage.checkpoint.loss_record import LOST
+from duramen.storage.checkpoint.loss_record import LOST_FOLDER
 from duramen.storage.journal.format import ENTRY_MAGIC, HEADER_BLOCK, EntryKind, decode_entry, decode_part_header
 from duramen.storage.segment.partition_metadata import encode_partition_metadata
 
@@ -90,7 +90,7 @@ def harmed(how: str) -> Session:
     if how in harms:
         harms[how](disk, logs)
     if how == "anew":
-        disk.inner.make_directories(f"{DATA}/{LOST}/{METADATA_TOPIC}-0.new")  # type: ignore[attr-defined]
+        disk.inner.make_directories(f"{DATA}/{LOST_FOLDER}/{METADATA_TOPIC}-0.new")  # type: ignore[attr-defined]
     if how == "middle":
         _without_beginning(disk)
         disk.inner.open(logs[-1][:-4] + ".seal", create=True, write=True).close()  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from duramen.server.handlers import delete_records
 from duramen.sim.mutations.mutations import GUARDS, Guard
 from duramen.sim.world.disk import Call, CrashDisk, CrashFile
 from duramen.storage.directory.log_directory import LogDirectory
-from duramen.storage.journal.journal import Group
+from duramen.storage.journal.journal import JournalGroup
 from duramen.storage.journal.parts import PartMaker
 from duramen.storage.log.log import Log
 from duramen.storage.log.sync import SyncJob
@@ -88,14 +88,14 @@ def nats_lazy_fsync() -> None:
     promise(acknowledged.items() <= there.items(), "every acknowledged record survives the power cut")
 
 
-def _retry(original: Callable[[Group], None]) -> Callable[[Group], None]:
-    def run(group: Group) -> None:
+def _retry(original: Callable[[JournalGroup], None]) -> Callable[[JournalGroup], None]:
+    def run(group: JournalGroup) -> None:
         try:
             original(group)
         except OSError:
             original_sync(group)
 
-    def original_sync(group: Group) -> None:
+    def original_sync(group: JournalGroup) -> None:
         group.part.file.sync()
 
     return run
@@ -105,7 +105,7 @@ def _retry(original: Callable[[Group], None]) -> Callable[[Group], None]:
     "fsyncgate",
     source="https://lwn.net/Articles/752063/",
     guard="a failed sync fences the directory; it is never tried again",
-    without=Replaced(Group, "run", _retry),
+    without=Replaced(JournalGroup, "run", _retry),
 )
 def fsyncgate() -> None:
     """PostgreSQL repeated a failed fsync; the kernel had dropped the pages and reported success the second time."""
@@ -216,7 +216,7 @@ def _put(directory: LogDirectory, log: Log, size: int, acknowledged: dict[int, b
     guard="a directory is synced before anything is acknowledged that only its new files hold: by the group commit of "
     "batches that go to a segment at once, for the journal's next part, and by a checkpoint; it is not shown for the "
     "names of a new log or of replaced files, without whose sync the story holds, too",
-    without=Replaced(Group, "run", _WITHOUT_NAMES),
+    without=Replaced(JournalGroup, "run", _WITHOUT_NAMES),
     also=(Replaced(PartMaker, "make", _WITHOUT_NAMES), Replaced(SyncJob, "_run", _WITHOUT_NAMES)),
 )
 def unsynced_names() -> None:

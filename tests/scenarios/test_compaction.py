@@ -57,7 +57,7 @@ def test_the_node_dies_in_the_disk_calls_of_a_pass(seed: int, how: str) -> None:
     while died:
         call += 17 if HISTORIES < 1000 else 1
         history = due(seed)
-        cleaning = history.directory.cleaner.take(history.settings, history.now_ms)
+        cleaning = history.directory.cleaner.begin_pass(history.settings, history.now_ms)
         assert cleaning is not None
         at = history.disk.calls + call
         if how == "cut":

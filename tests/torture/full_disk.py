@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.torture.ledger import number_of, value_of, verdict
 from tests.worlds.served_node import Served
 
-from duramen.storage.files.ballast import RESERVE
+from duramen.storage.files.ballast import BALLAST
 
 VOLUME_BYTES = 32 << 20
 SETTINGS = {
@@ -61,7 +61,7 @@ class FullDisk:
     def __init__(self, folder: Path, volume: Path, seed: int) -> None:
         self.random = random.Random(seed)
         self.node = Served(folder, SETTINGS | {"log.dirs": str(volume / "data")})
-        self.reserve = volume / "data" / RESERVE
+        self.reserve = volume / "data" / BALLAST
         self.clients = {"bootstrap.servers": self.node.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
         self.admin = AdminClient(self.clients)
         self.acknowledged: dict[int, int] = {}

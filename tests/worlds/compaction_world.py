@@ -427,7 +427,7 @@ class History(Promises):
             if self.random.random() < 0.7:
                 self.checkpoint()
                 self.housekeep()
-            self.cleaning = self.directory.cleaner.take(self.settings, self.now_ms)
+            self.cleaning = self.directory.cleaner.begin_pass(self.settings, self.now_ms)
         pieces = self.random.choice((3, 12, 1000, 1000))
         while self.cleaning is not None and pieces:
             pieces -= 1
@@ -439,7 +439,7 @@ class History(Promises):
                 self.check()
 
     def piece(self, cleaning: CompactionPass) -> None:
-        job = cleaning.take(self.now_ms)
+        job = cleaning.next_job(self.now_ms)
         if self.crashes and cleaning.swapping and self.random.random() < 0.1:
             self.disk.cut_at = self.disk.calls + self.random.randint(1, 25)
         if job is not None:
@@ -471,7 +471,7 @@ class History(Promises):
         self.housekeep()
         commit(self.directory)
         for _ in range(200):
-            cleaning = self.directory.cleaner.take(self.settings, self.now_ms)
+            cleaning = self.directory.cleaner.begin_pass(self.settings, self.now_ms)
             if cleaning is None:
                 break
             while not cleaning.over:

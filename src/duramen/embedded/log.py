@@ -57,8 +57,8 @@ from duramen.storage import (
     RealDisk,
     TimeLookup,
     decode_meta,
-    look_through,
     read_file,
+    search_by_timestamp,
 )
 from duramen.wire.batch import batches, records
 
@@ -470,7 +470,7 @@ class Topic:
         # Below -1, which is the least that a record has, `lookup` knows one value that is no time.
         moment = max(operator.index(timestamp_ms), NO_TIMESTAMP)
         with self._disk_errors(partition):
-            found = look_through(partial(self._lookup, partition, moment))
+            found = search_by_timestamp(partial(self._lookup, partition, moment))
             self._log._check()
         return None if found is None else found.offset
 

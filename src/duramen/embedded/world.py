@@ -28,7 +28,7 @@ from duramen.embedded.threads import (
 )
 from duramen.errors import ClosedError
 from duramen.ports import Listener, Timer, Transport, World
-from duramen.storage import RealDisk, SystemEntropy, side_by_side
+from duramen.storage import RealDisk, SystemEntropy, run_parallel
 
 T = TypeVar("T")
 
@@ -225,7 +225,7 @@ class Turn:
             news()
 
     def together(self, work: Sequence[Callable[[], Any]]) -> list[Any]:
-        return side_by_side(work)
+        return run_parallel(work)
 
     def close(self) -> None:
         """End the threads that work; call it without holding the lock. What a job still brings is nobody's any more."""

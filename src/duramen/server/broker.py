@@ -37,7 +37,16 @@ from duramen.server.metrics.metrics import Metrics
 from duramen.server.reads.cold_read_scheduler import ColdReads
 from duramen.server.reads.fetch_sessions import FetchSessions
 from duramen.server.reads.segment_leases import SegmentAccess
-from duramen.storage import Damage, Log, LogDirectory, NoRoomError, known_cluster, losses, remedy_of, way_out
+from duramen.storage import (
+    Damage,
+    Log,
+    LogDirectory,
+    NoRoomError,
+    disk_advice,
+    known_cluster,
+    read_losses,
+    remedy_of,
+)
 
 if TYPE_CHECKING:
     from duramen.server.api.request import Request
@@ -150,7 +159,7 @@ class Broker:
                 entries=recovery.entries_replayed,
                 bytes_cut=recovery.bytes_cut,
             )
-            for loss in losses(self.world.disk, path)[:MOST_LOSSES_TOLD]:
+            for loss in read_losses(self.world.disk, path)[:MOST_LOSSES_TOLD]:
                 self.report("records-lost", **loss)  # until somebody removes the list
             for damage in recovery.damage:
                 self.report("damage", directory=path, what=str(damage))
@@ -356,7 +365,7 @@ class Broker:
         if error is None:
             self.report("directory-has-room", directory=directory.path)
         else:
-            told = {"directory": directory.path, "error": error, "remedy": way_out(error)}
+            told = {"directory": directory.path, "error": error, "remedy": disk_advice(error)}
             self._report("error", "directory-full", told)
 
     def _directory_failed(self, directory: Any, error: BaseException) -> None:

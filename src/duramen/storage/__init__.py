@@ -13,57 +13,57 @@ if TYPE_CHECKING:
     from duramen.storage.checkpoint.identity import known_cluster as known_cluster
     from duramen.storage.checkpoint.kafka_files import META_PROPERTIES as META_PROPERTIES
     from duramen.storage.checkpoint.kafka_files import decode_meta as decode_meta
-    from duramen.storage.checkpoint.loss_record import BEGUN_ANEW as BEGUN_ANEW
-    from duramen.storage.checkpoint.loss_record import LOSSES as LOSSES
-    from duramen.storage.checkpoint.loss_record import LOST as LOST
-    from duramen.storage.checkpoint.loss_record import is_listed as is_listed
-    from duramen.storage.checkpoint.loss_record import losses as losses
-    from duramen.storage.checkpoint.loss_record import whose_loss as whose_loss
-    from duramen.storage.checkpoint.loss_record import write_down as write_down
+    from duramen.storage.checkpoint.loss_record import LOSS_RECORD as LOSS_RECORD
+    from duramen.storage.checkpoint.loss_record import LOST_FOLDER as LOST_FOLDER
+    from duramen.storage.checkpoint.loss_record import METADATA_RECREATED as METADATA_RECREATED
+    from duramen.storage.checkpoint.loss_record import is_loss_recorded as is_loss_recorded
+    from duramen.storage.checkpoint.loss_record import loss_owner as loss_owner
+    from duramen.storage.checkpoint.loss_record import read_losses as read_losses
+    from duramen.storage.checkpoint.loss_record import record_loss as record_loss
     from duramen.storage.checkpoint.metadata_snapshot import SnapshotId as SnapshotId
-    from duramen.storage.checkpoint.metadata_snapshot import WriteSnapshot as WriteSnapshot
+    from duramen.storage.checkpoint.metadata_snapshot import WriteSnapshotJob as WriteSnapshotJob
     from duramen.storage.checkpoint.metadata_snapshot import find_snapshots as find_snapshots
     from duramen.storage.checkpoint.metadata_snapshot import last_timestamp as last_timestamp
     from duramen.storage.checkpoint.metadata_snapshot import read_snapshot as read_snapshot
     from duramen.storage.compaction.compaction_pass import CleanerSettings as CleanerSettings
+    from duramen.storage.compaction.compaction_pass import CompactionJob as CompactionJob
     from duramen.storage.compaction.compaction_pass import CompactionPass as CompactionPass
-    from duramen.storage.compaction.compaction_pass import Job as Job
     from duramen.storage.directory.log_directory import DirectorySettings as DirectorySettings
     from duramen.storage.directory.log_directory import LogDirectory as LogDirectory
     from duramen.storage.files.atomic import read_file as read_file
-    from duramen.storage.files.ballast import spend as spend
+    from duramen.storage.files.ballast import release_ballast as release_ballast
     from duramen.storage.files.disk_full import NoRoomError as NoRoomError
-    from duramen.storage.files.disk_full import is_no_room as is_no_room
-    from duramen.storage.files.disk_full import to_keep as to_keep
-    from duramen.storage.files.disk_full import told as told
+    from duramen.storage.files.disk_full import as_disk_full as as_disk_full
+    from duramen.storage.files.disk_full import is_disk_full as is_disk_full
+    from duramen.storage.files.disk_full import without_traceback as without_traceback
     from duramen.storage.files.entropy import SystemEntropy as SystemEntropy
     from duramen.storage.files.os_disk import RealDisk as RealDisk
-    from duramen.storage.files.parallel import side_by_side as side_by_side
+    from duramen.storage.files.parallel import run_parallel as run_parallel
     from duramen.storage.files.read_buffers import SPAN_BYTES as SPAN_BYTES
-    from duramen.storage.journal.journal import Group as Group
-    from duramen.storage.journal.ring import Growth as Growth
+    from duramen.storage.journal.journal import JournalGroup as JournalGroup
+    from duramen.storage.journal.ring import JournalGrowth as JournalGrowth
     from duramen.storage.log.create import NewLog as NewLog
-    from duramen.storage.log.leases import NEVER as NEVER
+    from duramen.storage.log.leases import NEVER_EXPIRES as NEVER_EXPIRES
     from duramen.storage.log.leases import Lease as Lease
     from duramen.storage.log.log import COPIED_BYTES as COPIED_BYTES
     from duramen.storage.log.log import Log as Log
     from duramen.storage.log.offline import Offline as Offline
-    from duramen.storage.log.retention import Removal as Removal
-    from duramen.storage.log.retention import RemoveFiles as RemoveFiles
+    from duramen.storage.log.retention import PendingRemoval as PendingRemoval
+    from duramen.storage.log.retention import RemoveFilesJob as RemoveFilesJob
     from duramen.storage.log.segment_layout import Outline as Outline
     from duramen.storage.read.read_plan import Pending as Pending
     from duramen.storage.read.timestamp_lookup import TimeLookup as TimeLookup
     from duramen.storage.read.timestamp_lookup import Timestamped as Timestamped
-    from duramen.storage.read.timestamp_lookup import look_through as look_through
+    from duramen.storage.read.timestamp_lookup import search_by_timestamp as search_by_timestamp
     from duramen.storage.read.verified_window import Recall as Recall
     from duramen.storage.recovery.open_partition import IN_THE_WAY as IN_THE_WAY
     from duramen.storage.repair.journal_reset import JOURNAL as JOURNAL
     from duramen.storage.repair.rewrite_partition import DROPPED as DROPPED
     from duramen.storage.segment.corruption import Damage as Damage
+    from duramen.storage.segment.corruption import as_corruption as as_corruption
     from duramen.storage.segment.corruption import damage_of as damage_of
+    from duramen.storage.segment.corruption import disk_advice as disk_advice
     from duramen.storage.segment.corruption import remedy_of as remedy_of
-    from duramen.storage.segment.corruption import unreadable as unreadable
-    from duramen.storage.segment.corruption import way_out as way_out
     from duramen.storage.segment.leader_epochs import LARGEST_EPOCH as LARGEST_EPOCH
     from duramen.storage.segment.leader_epochs import latest_epoch as latest_epoch
     from duramen.storage.segment.producer_state import ProducerStates as ProducerStates
@@ -74,18 +74,18 @@ _PLACES: Final = {
         "decode_meta",
     ),
     "checkpoint.loss_record": (
-        "BEGUN_ANEW",
-        "LOSSES",
-        "LOST",
-        "is_listed",
-        "losses",
-        "whose_loss",
-        "write_down",
+        "METADATA_RECREATED",
+        "LOSS_RECORD",
+        "LOST_FOLDER",
+        "is_loss_recorded",
+        "read_losses",
+        "loss_owner",
+        "record_loss",
     ),
     "checkpoint.identity": ("known_cluster",),
     "checkpoint.metadata_snapshot": (
         "SnapshotId",
-        "WriteSnapshot",
+        "WriteSnapshotJob",
         "find_snapshots",
         "last_timestamp",
         "read_snapshot",
@@ -93,30 +93,30 @@ _PLACES: Final = {
     "compaction.compaction_pass": (
         "CleanerSettings",
         "CompactionPass",
-        "Job",
+        "CompactionJob",
     ),
     "directory.log_directory": (
         "DirectorySettings",
         "LogDirectory",
     ),
     "files.atomic": ("read_file",),
-    "files.ballast": ("spend",),
+    "files.ballast": ("release_ballast",),
     "files.disk_full": (
         "NoRoomError",
-        "is_no_room",
-        "to_keep",
-        "told",
+        "is_disk_full",
+        "without_traceback",
+        "as_disk_full",
     ),
     "files.entropy": ("SystemEntropy",),
     "files.os_disk": ("RealDisk",),
-    "files.parallel": ("side_by_side",),
+    "files.parallel": ("run_parallel",),
     "files.read_buffers": ("SPAN_BYTES",),
-    "journal.journal": ("Group",),
-    "journal.ring": ("Growth",),
+    "journal.journal": ("JournalGroup",),
+    "journal.ring": ("JournalGrowth",),
     "log.create": ("NewLog",),
     "log.leases": (
         "Lease",
-        "NEVER",
+        "NEVER_EXPIRES",
     ),
     "log.log": (
         "COPIED_BYTES",
@@ -124,15 +124,15 @@ _PLACES: Final = {
     ),
     "log.offline": ("Offline",),
     "log.retention": (
-        "Removal",
-        "RemoveFiles",
+        "PendingRemoval",
+        "RemoveFilesJob",
     ),
     "log.segment_layout": ("Outline",),
     "read.read_plan": ("Pending",),
     "read.timestamp_lookup": (
         "TimeLookup",
         "Timestamped",
-        "look_through",
+        "search_by_timestamp",
     ),
     "read.verified_window": ("Recall",),
     "recovery.open_partition": ("IN_THE_WAY",),
@@ -142,8 +142,8 @@ _PLACES: Final = {
         "Damage",
         "damage_of",
         "remedy_of",
-        "unreadable",
-        "way_out",
+        "as_corruption",
+        "disk_advice",
     ),
     "segment.leader_epochs": (
         "LARGEST_EPOCH",

@@ -16,7 +16,7 @@ from tests.unit.storage.compaction.test_cleaner import Bench, Compacted
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import survey_directory
 from duramen.sim.world.disk import CrashDisk, NodeDied
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
 from duramen.wire.batch import batches, records
@@ -77,7 +77,7 @@ def interrupted(step: str, passes: int = 1) -> CrashDisk:
     """Power is lost in the swap of a pass: behind a step, or in step 5 in front of a suffix."""
     bench = filled(passes)
     disk = bench.disk
-    cleaning = bench.directory.cleaner.take(bench.settings, bench.now)
+    cleaning = bench.directory.cleaner.begin_pass(bench.settings, bench.now)
     assert cleaning is not None
     rename = disk.rename
 
@@ -91,7 +91,7 @@ def interrupted(step: str, passes: int = 1) -> CrashDisk:
     disk.rename = renamed  # type: ignore[method-assign]
     try:
         for _ in range(10_000):
-            job: Any = cleaning.take(bench.now)
+            job: Any = cleaning.next_job(bench.now)
             if job is None:
                 bench.commit()
                 continue
@@ -150,7 +150,7 @@ HARMS: Mapping[str, Callable[[CrashDisk], None]] = {
 
 
 def told_lost(disk: CrashDisk) -> set[int]:
-    return {n for loss in losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
+    return {n for loss in read_losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -297,4 +297,4 @@ def test_repair_asks_again_before_it_drops_more_than_it_said(agreed: bool) -> No
             with pytest.raises(click.ClickException, match="nothing was dropped"):
                 repair_command.command.callback("/data", None, None, False, False, False, True)
     assert ["more to drop" in each for each in asked] == [False, True]
-    assert bool(losses(disk, "/data")) == agreed
+    assert bool(read_losses(disk, "/data")) == agreed

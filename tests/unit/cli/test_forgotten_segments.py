@@ -8,7 +8,7 @@ from tests.worlds.storage_workload import checkpoint, commit, forget_lists, hous
 
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.repair.rewrite_partition import DROPPED
 
 OTHER_TOPIC = bytes(range(50, 66))
@@ -67,7 +67,7 @@ def test_what_a_topic_of_the_same_name_lost_excuses_nothing(clean: bool) -> None
     else:
         disk.kill()
         disk.power_on()
-    assert [loss["topic_id"] for loss in losses(disk, "/data")]
+    assert [loss["topic_id"] for loss in read_losses(disk, "/data")]
     check_missed(disk, forgotten(disk, segments))
 
 
@@ -84,7 +84,7 @@ def test_what_a_partition_lost_is_listed_as_its_own_also_where_its_own_file_is_d
     file.sync()
     file.close()
     apply(disk, survey_directory(disk, "/data"))
-    (loss,) = losses(disk, "/data")
+    (loss,) = read_losses(disk, "/data")
     assert base < loss["first_offset"] <= loss["last_offset"] == last
     _, log = opened(disk)
     assert set(records) - set(read_all(log)) == set(range(loss["first_offset"], last + 1))

@@ -14,7 +14,7 @@ from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import survey_directory
 from duramen.partition.metadata.offline import check_apart
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 
@@ -74,7 +74,7 @@ def test_its_offsets_are_not_given_out_again(clean: bool, known: bool, behind: i
         assert any(finding.kind == "damage" for finding in findings(disk))
     repaired(disk)
     assert findings(disk) == []
-    told = {n for loss in losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
+    told = {n for loss in read_losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
     directory = start(disk)
     log = directory.logs[FIRST, 0]
     assert log.end_offset == end
@@ -110,7 +110,7 @@ def test_what_was_deleted_of_it_is_not_told_lost(clean: bool) -> None:
     assert [(finding.kind, finding.offset) for finding in findings(disk)] == [("damage", 4)]
     assert [action[4:6] for action in survey_directory(disk, "/data").actions] == [(4, 8)]
     repaired(disk)
-    assert [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")] == [(4, 8)]
+    assert [(loss["first_offset"], loss["last_offset"]) for loss in read_losses(disk, "/data")] == [(4, 8)]
     assert findings(disk) == []
 
 
@@ -121,7 +121,7 @@ def test_nor_is_a_log_whose_records_were_all_deleted(clean: bool) -> None:
     assert [action.kind for action in survey_directory(lacking, "/data").actions] == ["made"]
     for disk in cut_short(lacking, lambda disk: repaired(disk, 0)):
         repaired(disk, 0)
-        assert losses(disk, "/data") == []
+        assert read_losses(disk, "/data") == []
         directory = start(disk)
         log = directory.logs[FIRST, 0]
         assert (log.start_offset, log.end_offset) == (9, 9)
@@ -160,7 +160,7 @@ def test_nor_behind_a_power_cut_in_any_call(clean: bool, behind: int, step: Call
         directory = start(disk)
         log = directory.logs[FIRST, 0]
         assert log.end_offset == end
-        told = {n for loss in losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
+        told = {n for loss in read_losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
         assert read_all(log) == {offset: value for offset, value in records.items() if offset not in told}
         directory.close(clean=False)
 

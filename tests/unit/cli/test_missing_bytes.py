@@ -15,7 +15,7 @@ from tests.worlds.storage_workload import FIRST, checkpoint, commit, fill, house
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import survey_directory
 from duramen.sim.world.disk import Call, CrashDisk, NodeDied
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import batches
@@ -57,7 +57,7 @@ def test_fewer_bytes_with_the_same_end_are_told_and_there_is_a_way_back(clean: b
     begun = start(disk.copy(Random(1)))
     assert [SEGMENT in str(left.error) for left in begun.offline.values()] == [True]
     assert repaired(disk) == 1
-    (loss,) = losses(disk, "/data")
+    (loss,) = read_losses(disk, "/data")
     assert "nobody knows which" in str(loss["what"])
     assert [each for each in findings(disk) if each.kind == "damage"] == []
     (log,) = start(disk).logs.values()

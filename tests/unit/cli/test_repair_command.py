@@ -17,7 +17,7 @@ from duramen.cli.main import main
 from duramen.errors import CorruptLogError, StorageError
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.kafka_files import LOCK, encode_offsets
-from duramen.storage.checkpoint.loss_record import LOST, losses
+from duramen.storage.checkpoint.loss_record import LOST_FOLDER, read_losses
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.journal.format import HEADER_BLOCK
@@ -116,7 +116,7 @@ def test_a_missing_segment_is_a_gap_that_is_told_once() -> None:
     assert (action.kind, action.first_offset, action.last_offset) == (DROPPED, *missing)
     assert {(each.kind, each.what) for each in others} == {(REMOVED, "the segment that it speaks of is not there")}
     apply(disk, survey_directory(disk, "/data"))
-    assert [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")] == [missing]
+    assert [(loss["first_offset"], loss["last_offset"]) for loss in read_losses(disk, "/data")] == [missing]
     assert findings(disk) == []
     assert survey_directory(disk, "/data").actions == []
     directory, log = opened(disk)
@@ -153,7 +153,7 @@ def test_a_missing_segment_keeps_its_partition_offline_until_it_is_repaired(numb
     (action, *_) = survey_directory(disk, "/data").actions
     assert (action.kind, action.first_offset, action.last_offset) == (DROPPED, base, last)
     apply(disk, survey_directory(disk, "/data"))
-    assert [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")] == [(base, last)]
+    assert [(loss["first_offset"], loss["last_offset"]) for loss in read_losses(disk, "/data")] == [(base, last)]
     assert findings(disk) == []
     directory, log = opened(disk)
     assert read_all(log) == {offset: value for offset, value in records.items() if not base <= offset <= last}
@@ -202,7 +202,7 @@ def test_damaged_batches_go_to_a_side_file_and_their_offsets_become_a_gap() -> N
     apply(disk, found)
     side = disk.contents()[action.side_file]
     assert side == damaged[action.start : action.end]
-    (loss,) = losses(disk, "/data")
+    (loss,) = read_losses(disk, "/data")
     assert (loss["partition"], loss["first_offset"], loss["last_offset"]) == ("first-0", base + 2, base + 3)
     directory, log = opened(disk)
     wanted = {offset: value for offset, value in records.items() if offset not in (base + 2, base + 3)}
@@ -243,7 +243,7 @@ def test_whatever_is_lost_the_rest_keeps_its_offsets_through_a_power_cut_in_ever
         disk, records, lost = cut.disk, cut.records, cut.lost
         assert lost
         apply(disk, survey_directory(disk, "/data"))
-        told = losses(disk, "/data")
+        told = read_losses(disk, "/data")
         assert {n for loss in told for n in range(loss["first_offset"], loss["last_offset"] + 1)} == lost
         directory, log = opened(disk)
         assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}, cut.call
@@ -343,7 +343,7 @@ def test_a_damaged_journal_is_put_aside_and_what_may_be_missing_is_named(kept: b
     assert len(disk.contents()[copy]) == len(before)
     named = [(line["first_offset"], line["last_offset"]) for line in lines if line["partition"] == "first-0"]
     assert named == ([] if kept else [(2, 5)])
-    assert losses(disk, "/data")[: len(lines)] == lines
+    assert read_losses(disk, "/data")[: len(lines)] == lines
     assert [each for each in findings(disk) if each.kind == "damage"] == []
     directory, log = opened(disk)
     assert log.end_offset == 6, "acknowledged offsets are not used again"
@@ -446,7 +446,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     code, said = run("--dry-run")
     assert code == 1
     assert "become a gap" in said
-    assert not (root / LOST).exists()
+    assert not (root / LOST_FOLDER).exists()
     code, said = run("--topic", "other", "--yes")
     assert (code, "has no partition of other" in said) == (2, True)
     code, said = run("--topic", "first", "--partition", "7", "--yes")

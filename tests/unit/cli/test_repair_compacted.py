@@ -10,7 +10,7 @@ from tests.worlds.stored_batches import stored_batches
 
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.compaction.compaction_pass import CleanerSettings
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
@@ -49,10 +49,10 @@ def close_segment(directory: LogDirectory, log: Log) -> None:
 
 
 def clean(directory: LogDirectory) -> None:
-    cleaning = directory.cleaner.take(CleanerSettings(io_bytes=4096), NOW)
+    cleaning = directory.cleaner.begin_pass(CleanerSettings(io_bytes=4096), NOW)
     assert cleaning is not None
     while not cleaning.over:
-        job = cleaning.take(NOW)
+        job = cleaning.next_job(NOW)
         if job is None:
             commit(directory)
         else:
@@ -79,7 +79,7 @@ def test_a_pass_goes_over_the_offsets_that_a_repair_told_lost(harm: Harm, behind
     _, segments = filled(disk)
     harm(disk, segments)
     apply(disk, survey_directory(disk, "/data"))
-    (lost,) = losses(disk, "/data")
+    (lost,) = read_losses(disk, "/data")
     kept = (lost["first_offset"] - 1, b"k")
     directory, log = compacted(disk)
     if behind:

@@ -16,7 +16,7 @@ from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 
 LONG, SHORT = "/data/first-0", "/data/second-0"
 
@@ -145,7 +145,7 @@ def end_of(disk: CrashDisk) -> End:
     """By the commands and by a start."""
     assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
     assert [action for action in survey_directory(disk, "/data").actions if action.kind != "removed"] == []
-    told = [(loss["partition"], loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")]
+    told = [(loss["partition"], loss["first_offset"], loss["last_offset"]) for loss in read_losses(disk, "/data")]
     assert len(told) == len(set(told)), "it is told once"
     directory = start(disk)
     assert [left.error for left in directory.offline.values()] == []

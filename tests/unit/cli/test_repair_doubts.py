@@ -13,7 +13,7 @@ from duramen.cli.log.repair import apply, survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import encode_offsets
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.config import PlainLogConfig
@@ -55,7 +55,7 @@ def repaired(disk: CrashDisk) -> set[int]:
     apply(disk, survey_directory(disk, "/data"))
     assert survey_directory(disk, "/data").actions == []
     assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
-    told = [loss for loss in losses(disk, "/data") if loss["partition"] == str(TP)]
+    told = [loss for loss in read_losses(disk, "/data") if loss["partition"] == str(TP)]
     return {n for loss in told for n in range(loss["first_offset"], loss["last_offset"] + 1)}
 
 

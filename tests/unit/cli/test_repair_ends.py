@@ -9,7 +9,7 @@ from tests.worlds.stored_batches import stored_batches
 
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.files.atomic import remove_file
 from duramen.storage.log.log import Log
 from duramen.storage.repair.rewrite_partition import DROPPED
@@ -57,7 +57,7 @@ def made_right(disk: CrashDisk, records: dict[int, bytes]) -> None:
     """All agree that the log ends where it did, and readers get there; also behind a start and an append."""
     assert findings(disk) == []
     assert survey_directory(disk, "/data").actions == []
-    (lost,) = [(each["first_offset"], each["last_offset"]) for each in losses(disk, "/data")]
+    (lost,) = [(each["first_offset"], each["last_offset"]) for each in read_losses(disk, "/data")]
     assert lost[1] == END - 1
     kept = {offset: value for offset, value in records.items() if offset < lost[0]}
     directory, log = opened(disk)

@@ -20,7 +20,7 @@ from duramen.cli.log.repair import apply, survey_directory
 from duramen.errors import StorageError
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import encode_offsets
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.repair.journal_reset import settle
@@ -159,7 +159,7 @@ def test_of_a_compacted_log_it_is_told_that_something_is_gone(number: int) -> No
     take_out(disk, path, places, number)
     (dropped,) = repaired(disk)
     assert (dropped.first_offset, dropped.last_offset, dropped.side_file) == (-1, -1, "")
-    assert [loss["what"] for loss in losses(disk, "/data")] == [dropped.what]
+    assert [loss["what"] for loss in read_losses(disk, "/data")] == [dropped.what]
     directory, log = opened(disk)
     assert set(read_all(log)) == set(range(9)) - {number}
     directory.close(clean=False)

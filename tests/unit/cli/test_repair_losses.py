@@ -29,7 +29,7 @@ from duramen.errors import DirectoryLockedError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import encode_offsets
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.os_disk import RealDisk
@@ -48,7 +48,7 @@ def repaired(disk: CrashDisk) -> set[int]:
     """Repair once; the offsets that were told lost by all repairs."""
     apply(disk, survey_directory(disk, "/data"))
     assert [action for action in survey_directory(disk, "/data").actions if action.kind == DROPPED] == []
-    return {n for loss in losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
+    return {n for loss in read_losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
 
 
 def test_what_an_earlier_repair_put_aside_stays_when_the_same_place_is_damaged_again() -> None:
@@ -61,7 +61,7 @@ def test_what_an_earlier_repair_put_aside_stays_when_the_same_place_is_damaged_a
         scribble(disk, path, 30, 50)
         put_aside.append(disk.contents()[path][:batch])
         repaired(disk)
-    told = losses(disk, "/data")
+    told = read_losses(disk, "/data")
     assert [loss["last_offset"] for loss in told] == [base + n for n in range(3)]
     assert [disk.contents()[loss["side_file"]] for loss in told] == put_aside
     directory, log = opened(disk)
@@ -80,7 +80,7 @@ def test_a_missing_segment_is_listed_once_by_a_repair_that_was_cut_short_anywher
 
     for _, disk, *_ in interrupted(removed):
         assert repaired(disk) == set(range(10, 20))
-        assert [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")] == [(10, 19)]
+        assert [(loss["first_offset"], loss["last_offset"]) for loss in read_losses(disk, "/data")] == [(10, 19)]
         assert findings(disk) == []
 
 
@@ -163,7 +163,7 @@ def test_a_repair_keeps_nothing_of_a_segment_that_is_another_logs(first: int, se
         assert {offset: value for offset, value in records.items() if offset in found} == found
         told = {
             n
-            for loss in losses(disk, "/data")
+            for loss in read_losses(disk, "/data")
             if loss["partition"] == str(log.tp)
             for n in range(loss["first_offset"], loss["last_offset"] + 1)
         }

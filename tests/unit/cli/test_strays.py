@@ -12,7 +12,7 @@ from tests.worlds.storage_workload import FIRST, read_all, start
 
 from duramen.cli.log.repair import survey_directory
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 
 
 def put(disk: CrashDisk, path: str, content: bytes) -> None:
@@ -61,7 +61,7 @@ def test_a_copy_by_the_name_of_a_swap_is_told_and_put_aside(which: str, clean: b
     assert disk.contents()[action.side_file] == content
     assert not disk.exists(path)
     assert findings(disk) == []
-    assert losses(disk, "/data") == []
+    assert read_losses(disk, "/data") == []
     directory, log = opened(disk)
     assert read_all(log) == records
     directory.close(clean=True)
@@ -106,7 +106,7 @@ def test_a_directory_in_place_of_a_file_is_told_and_put_aside(suffix: str, clean
     assert f"{moved[0].side_file}/inside" in disk.contents()
     assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
     directory, log = opened(disk)
-    lost = {n for loss in losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
+    lost = {n for loss in read_losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
     assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}
     assert all(base <= offset < base + 12 for offset in lost)
     directory.close(clean=True)

@@ -19,7 +19,7 @@ from duramen.errors import CorruptLogError
 from duramen.model import TopicPartition
 from duramen.ports import File
 from duramen.sim.world.disk import Call, CrashDisk
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.wire.batch import batches
 
 RECORDS = 41
@@ -110,7 +110,7 @@ def test_a_journal_that_cannot_be_read_is_gone_on_without() -> None:
     with patch.object(repair_command, "RealDisk", lambda: disk):
         assert repair_command.command.callback("/data", None, None, True, False, True, True) == 1  # type: ignore[misc]
     disk.fault = lambda call: None
-    assert losses(disk, "/data")
+    assert read_losses(disk, "/data")
     server = InProcess(disk)
     partition = server.broker.store.partitions[TopicPartition("t", 0)]
     assert partition.log_end_offset >= RECORDS - 1
@@ -166,7 +166,7 @@ def test_a_segment_keeps_what_can_be_read(clean: bool, where: str) -> None:
         told = [finding for finding in report.all_findings() if finding.what == "the disk cannot read it"]
         assert [(finding.path, finding.start, finding.end) for finding in told] == [(path, sector, sector + 4096)]
         assert repaired(disk) == 1
-    (loss,) = losses(disk, "/data")
+    (loss,) = read_losses(disk, "/data")
     assert loss["partition"] == "t-0"
     assert 1 <= loss["last_offset"] - loss["first_offset"] + 1 <= 2  # a batch each
     server = InProcess(disk)
@@ -216,7 +216,7 @@ def test_a_journal_and_a_small_file_that_cannot_be_read() -> None:
         copy.fault = fault
         with patch.object(repair_command, "RealDisk", lambda disk=copy: disk):
             assert repair_command.command.callback("/data", None, None, True, False, True, False) == 1, path  # type: ignore[misc]
-        assert losses(copy, "/data")
+        assert read_losses(copy, "/data")
         server = InProcess(copy)
         assert server.broker.store.partitions[TopicPartition("t", 0)].log_end_offset >= RECORDS - 1, path
 
@@ -245,7 +245,7 @@ def test_a_list_of_losses_that_cannot_be_read_keeps_what_it_may_have_said(clean:
     for at in range(400_000, 401_000):
         disk.damage(path, at, 0x5A)
     assert repaired(disk) == 1
-    before = losses(disk, "/data")
+    before = read_losses(disk, "/data")
     stopped(InProcess(disk))
     if not clean:
         server = InProcess(disk)
@@ -256,7 +256,7 @@ def test_a_list_of_losses_that_cannot_be_read_keeps_what_it_may_have_said(clean:
         finding.path for finding in verify_directory(disk, "/data", lambda size: None).all_findings()
     }
     repaired(disk)
-    after = losses(disk, "/data")
+    after = read_losses(disk, "/data")
     assert [loss["partition"] for loss in after if loss not in before] == ["__cluster_metadata-0"] + ["t-0"] * (
         len(after) - 1
     )
@@ -279,7 +279,7 @@ def test_so_it_does_beside_a_journal_that_cannot_be_read() -> None:
         disk.fault = fault
         with patch.object(repair_command, "RealDisk", lambda: disk):
             assert repair_command.command.callback("/data", None, None, True, False, True, False) == 1  # type: ignore[misc]
-        assert losses(disk, "/data")
+        assert read_losses(disk, "/data")
         server = InProcess(disk)
         server.connect().produce("t", b"more")
         disk.kill()

@@ -12,7 +12,7 @@ from duramen.embedded.log import EmbeddedLog
 from duramen.embedded.records import Record
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.files.ballast import RESERVE
+from duramen.storage.files.ballast import BALLAST
 
 SETTINGS = {
     "duramen.journal.max.bytes": str(1 << 20),
@@ -43,7 +43,7 @@ def log(disk: CrashDisk) -> Iterator[EmbeddedLog]:
         log.topic("big", configs={"file.delete.delay.ms": "0"}).append([Record(bytes(800_000))])
         small = log.topic("small")
         small.append([Record(b"0")])
-        within(60, lambda: disk.exists(f"{HOME}/{RESERVE}"))
+        within(60, lambda: disk.exists(f"{HOME}/{BALLAST}"))
         disk.capacity = disk.used
         with pytest.raises(KafkaError):
             small.append([Record(b"1")])

@@ -12,7 +12,7 @@ from tests.worlds.broker_world import InProcess, Line
 
 from duramen.errors import ErrorCode
 from duramen.sim.world.disk import CrashDisk, NodeDied
-from duramen.storage.files.ballast import RESERVE
+from duramen.storage.files.ballast import BALLAST
 from duramen.wire.messages import API
 
 SIZE = 1 << 18
@@ -31,7 +31,7 @@ def test_the_reserve_is_there_before_anybody_can_fill_the_disk() -> None:
     disk = CrashDisk()
     server = InProcess(disk, **SETTINGS)
     server.connect().create_topic("t")
-    assert disk.exists(f"/data/{RESERVE}")
+    assert disk.exists(f"/data/{BALLAST}")
 
 
 class FullWorld:
@@ -47,7 +47,7 @@ class FullWorld:
             assert self.line.produce("big", bytes([number]) * 40_000).error_code == 0
         assert self.line.produce("small", b"0").error_code == 0
         self.server.pass_ms(70_000)
-        assert self.disk.exists(f"/data/{RESERVE}")
+        assert self.disk.exists(f"/data/{BALLAST}")
 
     def fill(self) -> None:
         """What somebody else writes takes the last of it; the next write finds no room."""
@@ -67,7 +67,7 @@ class FullWorld:
         assert (answer.error_code, answer.base_offset) == (0, offset)
         assert "directory-failed" not in events(self.server)
         assert self.server.broker.store.directories[0].journal.no_room is None
-        assert self.disk.exists(f"/data/{RESERVE}")
+        assert self.disk.exists(f"/data/{BALLAST}")
         for crash in (self.disk.kill, self.disk.power_cut):
             crash()
             self.disk.power_on()
@@ -129,13 +129,13 @@ def test_a_node_that_starts_on_a_full_disk_serves_reads_and_keeps_its_last_room_
     for room in (1 << 30, 150_000):
         world.disk.kill()
         world.disk.power_on()
-        world.disk.remove(f"/data/{RESERVE}")  # given up before
+        world.disk.remove(f"/data/{BALLAST}")  # given up before
         world.disk.capacity = world.disk.used + room
         world.server = InProcess(world.disk, **(SETTINGS | {"duramen_reserve_bytes": str(2 * SIZE)}))
     world.line = world.server.connect()
     assert world.line.produce("small", b"refused").error_code == KAFKA_STORAGE_ERROR
     assert all_offsets(world.line, "small") == [0]
-    assert not world.disk.exists(f"/data/{RESERVE}")
+    assert not world.disk.exists(f"/data/{BALLAST}")
     delete_topic(world.line, "big")
     world.server.pass_ms(70_000)
     world.assert_takes_writes(1)
@@ -233,8 +233,8 @@ def test_the_reserve_stays_where_nothing_is_changed() -> None:
     more = API[37].request.CreatePartitionsTopic(name="big", count=3, assignments=None)
     answer = world.line.call(37, 3, topics=[more], timeout_ms=1000, validate_only=True)
     assert answer.results[0].error_code == 0
-    assert world.disk.exists(f"/data/{RESERVE}")
-    assert not world.server.broker.store.directories[0].reserve.lacking
+    assert world.disk.exists(f"/data/{BALLAST}")
+    assert not world.server.broker.store.directories[0].ballast.lacking
 
 
 def topics(line: Line) -> list[str]:
@@ -310,7 +310,7 @@ def test_a_batch_that_the_reserve_could_not_hold_is_refused_before_it_is_queued(
     assert world.line.produce("small", bytes(SIZE // 2 - 100)).error_code == 0
     assert world.line.produce("small", bytes(SIZE // 2 + 100)).error_code == KAFKA_STORAGE_ERROR
     assert world.line.produce("small", b"fits").error_code == 0
-    assert world.disk.exists(f"/data/{RESERVE}")
+    assert world.disk.exists(f"/data/{BALLAST}")
     assert "directory-full" not in events(world.server)
     world.disk.capacity = world.disk.used + 3 * SIZE
     assert world.line.produce("small", bytes(SIZE // 2 + 100)).error_code == 0

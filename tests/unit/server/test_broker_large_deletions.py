@@ -12,7 +12,7 @@ from tests.worlds.broker_world import InProcess
 from duramen.model import TopicPartition
 from duramen.partition.store import delete_partitions
 from duramen.sim.world.disk import Call
-from duramen.storage.log.retention import Removal
+from duramen.storage.log.retention import PendingRemoval
 from duramen.wire.messages import API
 
 MANY = 50
@@ -179,12 +179,12 @@ def test_power_fails_in_each_call_of_a_deletion_in_several_turns(again: bool, mo
 def test_what_is_due_to_be_removed_is_not_looked_for_in_all_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand of them, each compared with each, would hold up the loop."""
 
-    def compared(one: Removal, other: object) -> bool:
+    def compared(one: PendingRemoval, other: object) -> bool:
         raise AssertionError("compared")
 
     server = InProcess()
     assert create(server.connect(), "big", MANY) == 0
     delete_topic(server.connect(), "big")
-    monkeypatch.setattr(Removal, "__eq__", compared)
+    monkeypatch.setattr(PendingRemoval, "__eq__", compared)
     server.pass_ms(120_000)
     assert not [path for path in server.disk.list_directory("/data") if path.startswith("big-")]

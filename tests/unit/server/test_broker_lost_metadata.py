@@ -29,7 +29,7 @@ from duramen.machines.metadata.topics import regain_topics
 from duramen.model import TopicPartition, topic_id_text
 from duramen.partition.metadata.metadata_repair import KEPT
 from duramen.sim.world.disk import Call
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.wire.batch import batches
 from duramen.wire.messages import API
 
@@ -86,7 +86,7 @@ def test_nothing_expires_until_somebody_has_looked_at_the_settings() -> None:
         partition = again.broker.store.partitions[TopicPartition("t", 0)]
         assert (partition.log_start_offset == partition.log_end_offset) is looked
         assert partition.log_end_offset == 1
-        assert all(directory.cleaner.holds is not looked for directory in again.broker.store.directories)
+        assert all(directory.cleaner.suspended is not looked for directory in again.broker.store.directories)
         disk = stopped(again)
 
 
@@ -156,7 +156,7 @@ def test_a_topic_that_is_known_again_is_not_compacted_because_others_are() -> No
     again = InProcess(disk, **settings)
     hour = 3_600_000
     for directory in again.broker.store.directories:
-        directory.cleaner.holds = False  # as behind the removal of the list
+        directory.cleaner.suspended = False  # as behind the removal of the list
     again.pass_ms(hour)
     kept = [
         header.count
@@ -528,7 +528,7 @@ def test_each_of_the_losses_that_a_snapshot_stood_for_is_on_the_list_again() -> 
     disk = stopped(server)
     for lost in ("a", "b"):
         assert without(disk, lambda kind, message, lost=lost: kind == "TopicRecord" and message.name == lost) == 1
-    listed = [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")]
+    listed = [(loss["first_offset"], loss["last_offset"]) for loss in read_losses(disk, "/data")]
     assert len(listed) == 2
     disk = stopped(InProcess(disk))
     disk.remove("/data/duramen-lost/losses")
@@ -536,4 +536,4 @@ def test_each_of_the_losses_that_a_snapshot_stood_for_is_on_the_list_again() -> 
     lose_snapshots(disk)
     for _ in range(2):
         disk = stopped(InProcess(disk))
-        assert [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")] == listed
+        assert [(loss["first_offset"], loss["last_offset"]) for loss in read_losses(disk, "/data")] == listed

@@ -11,7 +11,7 @@ from tests.unit.server.test_broker_recreated_topics import delete_topic
 from tests.worlds.broker_world import InProcess
 
 from duramen.sim.world.disk import Call
-from duramen.storage.files.ballast import RESERVE
+from duramen.storage.files.ballast import BALLAST
 from duramen.wire.messages import API
 
 OPENS = ("open", "sync_directory", "list_directory")
@@ -68,7 +68,7 @@ class Scarce:
         assert create(self.line, "new") == 0
         (directory,) = self.server.broker.store.directories
         assert directory.journal.no_room is None
-        assert self.disk.exists(f"/data/{RESERVE}")
+        assert self.disk.exists(f"/data/{BALLAST}")
         logs = {log.tp.topic: log for log in directory.logs.values()}
         assert all(segment.sealed for segment in logs["keys"].segments[:-1])
         assert logs["old"].start_offset >= 6
@@ -83,7 +83,7 @@ class Scarce:
 
 
 NAMES = [
-    ".log", ".index", ".timeindex", ".seal", ".sealing", ".snapshot", ".producers", ".cleaned", "-checkpoint", RESERVE,
+    ".log", ".index", ".timeindex", ".seal", ".sealing", ".snapshot", ".producers", ".cleaned", "-checkpoint", BALLAST,
     "/data/keys-0", "/data/old-0", "-delete", "/data",
 ]  # fmt: skip
 

@@ -28,7 +28,7 @@ from duramen.storage.checkpoint.kafka_files import (
     read_checkpoint,
     read_offsets,
 )
-from duramen.storage.checkpoint.loss_record import LOSSES, LOST, gap_behind, unreadable_losses
+from duramen.storage.checkpoint.loss_record import LOSS_RECORD, LOST_FOLDER, gap_behind, unreadable_losses
 from duramen.storage.checkpoint.manifest import held_journal, is_outdated, to_restore
 from duramen.storage.checkpoint.metadata_snapshot import damaged_snapshots
 from duramen.storage.checkpoint.scrub_progress import read_progress
@@ -80,7 +80,7 @@ def verify_directory(
         report.findings += [Finding("damage", each, 0, 0, -1, in_the_way[each]) for each in told]
         if unread := unreadable_losses(disk, path):
             what = f"{unread} of its lines cannot be read: what they say of losses is not known to a start"
-            report.findings.append(Finding("damage", posixpath.join(path, LOST, LOSSES), 0, 0, -1, what))
+            report.findings.append(Finding("damage", posixpath.join(path, LOST_FOLDER, LOSS_RECORD), 0, 0, -1, what))
         report.scrub = read_progress(disk, path)
         with closing(held_journal(disk, path)) as journal:
             _verify_journal(disk, journal, report)

@@ -19,7 +19,7 @@ from duramen.storage.checkpoint.kafka_files import (
     read_checkpoint,
     read_offsets,
 )
-from duramen.storage.checkpoint.loss_record import is_listed
+from duramen.storage.checkpoint.loss_record import is_loss_recorded
 from duramen.storage.checkpoint.manifest import (
     checkpoint_of_stop,
     held_journal,
@@ -190,7 +190,7 @@ def lost_beginning(disk: Disk, directory: str, name: str, begin: int, end: int) 
     home = posixpath.join(directory, name)
     if name != str(TopicPartition(METADATA_TOPIC, 0)) or begin <= 0:
         return False
-    if is_listed(disk, directory, name, 0, begin - 1):
+    if is_loss_recorded(disk, directory, name, 0, begin - 1):
         return False
     if not disk.exists(home):
         return True

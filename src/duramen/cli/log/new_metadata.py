@@ -19,7 +19,7 @@ from duramen.errors import StorageError
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, topic_id_text
 from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoint.kafka_files import LOCK
-from duramen.storage.checkpoint.loss_record import BEGUN_ANEW, LOST, write_down
+from duramen.storage.checkpoint.loss_record import LOST_FOLDER, METADATA_RECREATED, record_loss
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.repair.journal_reset import settle
 from duramen.storage.repair.rewrite_partition import DROPPED
@@ -81,8 +81,8 @@ def make(disk: Disk, path: str, now_ms: int) -> int:
     topic_id = topic_id_text(METADATA_TOPIC_ID)
     whose = {"partition": METADATA_LOG, "topic_id": topic_id}
     offsets = {"first_offset": 0, "last_offset": first - 1}
-    write_down(disk, path, [{**whose, "kind": DROPPED, **offsets, "what": BEGUN_ANEW}])
-    staged = posixpath.join(path, LOST, f"{METADATA_LOG}.new")
+    record_loss(disk, path, [{**whose, "kind": DROPPED, **offsets, "what": METADATA_RECREATED}])
+    staged = posixpath.join(path, LOST_FOLDER, f"{METADATA_LOG}.new")
     if disk.exists(staged):
         disk.remove(staged)
     disk.make_directories(staged)
@@ -90,7 +90,7 @@ def make(disk: Disk, path: str, now_ms: int) -> int:
     replace_file(disk, posixpath.join(staged, LEADER_EPOCHS), encode_epochs(()))
     replace_file(disk, posixpath.join(staged, PARTITION_METADATA), encode_partition_metadata(topic_id))
     disk.rename(staged, posixpath.join(path, METADATA_LOG))
-    disk.sync_directory(posixpath.join(path, LOST))
+    disk.sync_directory(posixpath.join(path, LOST_FOLDER))
     disk.sync_directory(path)
     return first
 

@@ -22,7 +22,7 @@ from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
 from duramen.storage.checkpoint.kafka_files import CLEAN_SHUTDOWN, LOCK, DirectoryCheckpoint
-from duramen.storage.checkpoint.loss_record import LOST, lacks_losses, losses_path, restore_losses
+from duramen.storage.checkpoint.loss_record import LOST_FOLDER, lacks_losses, losses_path, restore_losses
 from duramen.storage.checkpoint.manifest import held_journal
 from duramen.storage.checkpoint.metadata_snapshot import damaged_snapshots
 from duramen.storage.files.atomic import replace_file
@@ -322,7 +322,7 @@ Examples:
   duramen log repair /var/lib/duramen --yes --json
 
 \b
-What is dropped goes to {LOST}/ in the data directory first; look at it
+What is dropped goes to {LOST_FOLDER}/ in the data directory first; look at it
 with `duramen log dump`. The exit code is 0 when nothing has to be dropped,
 1 when records were or would be dropped, 2 when it cannot be done.
 """

@@ -31,17 +31,17 @@ from duramen.partition.host.replay import ReadableLog, Replay
 from duramen.partition.metadata.offline import Absence
 from duramen.ports import Disk
 from duramen.storage import (
-    BEGUN_ANEW,
     DROPPED,
     JOURNAL,
     LARGEST_EPOCH,
-    LOSSES,
-    LOST,
-    is_listed,
+    LOSS_RECORD,
+    LOST_FOLDER,
+    METADATA_RECREATED,
+    is_loss_recorded,
     latest_epoch,
-    losses,
-    whose_loss,
-    write_down,
+    loss_owner,
+    read_losses,
+    record_loss,
 )
 
 if TYPE_CHECKING:
@@ -115,17 +115,19 @@ class LostMetadata:
     def look(self, disk: Disk, machine: MetadataMachine, report: Callable[..., None]) -> None:
         """Before the metadata log is replayed: is such a loss on the list of a directory? OSError."""
         self._disk, self._machine, self._report = disk, machine, report
-        told = [loss for directory in self._store.directories for loss in losses(disk, directory.path)]
+        told = [loss for directory in self._store.directories for loss in read_losses(disk, directory.path)]
         self.found = any(loss.get("partition") in _WITH_METADATA for loss in told)
-        self._is_anew = any(loss.get("what") == BEGUN_ANEW for loss in told)
+        self._is_anew = any(loss.get("what") == METADATA_RECREATED for loss in told)
         if self.found:
             self._forgive()
 
     def _forgive(self) -> None:
-        self._report("metadata-incomplete", remedy=f"look at the topics' settings, then remove {LOST}/{LOSSES}")
+        self._report(
+            "metadata-incomplete", remedy=f"look at the topics' settings, then remove {LOST_FOLDER}/{LOSS_RECORD}"
+        )
         self._machine.forgive()
         for directory in self._store.directories:
-            directory.hold()
+            directory.suspend_retention()
 
     def note(self, first: int, last: int) -> None:
         """The replay of the metadata log has come to records that are missing. OSError.
@@ -135,7 +137,7 @@ class LostMetadata:
         """
         tp = TopicPartition(METADATA_TOPIC, 0)
         home = self._store.home(tp).path
-        known = [loss for loss in losses(self._disk, home) if loss["partition"] == str(tp)]
+        known = [loss for loss in read_losses(self._disk, home) if loss["partition"] == str(tp)]
         missing = first
         for loss in sorted(known, key=lambda each: int(each["first_offset"])):
             if loss["first_offset"] <= missing:
@@ -143,8 +145,13 @@ class LostMetadata:
         if missing > last:
             return
         what = "lost earlier; a snapshot that stood for it is lost, too"
-        line = {**whose_loss(self._disk, home, str(tp)), "kind": DROPPED, "first_offset": first, "last_offset": last}
-        write_down(self._disk, home, [{**line, "what": what}])
+        line = {
+            **loss_owner(self._disk, home, str(tp)),
+            "kind": DROPPED,
+            "first_offset": first,
+            "last_offset": last,
+        }
+        record_loss(self._disk, home, [{**line, "what": what}])
         self._report("records-lost", **line, what=what)
         if not self.found:
             self.found = True
@@ -153,7 +160,7 @@ class LostMetadata:
     def has_told_beginning(self, partition: Partition) -> bool:
         """Whether a repair has told that what came before the metadata log's first offset is lost. OSError."""
         home, end = self._store.home(partition.tp).path, partition.log_start_offset
-        return self.found and end > 0 and is_listed(self._disk, home, str(partition.tp), 0, end - 1)
+        return self.found and end > 0 and is_loss_recorded(self._disk, home, str(partition.tp), 0, end - 1)
 
     def make_up(
         self, host: Host, machine: MetadataMachine, node_id: int, now_ms: int, born: Callable[[str], NewTopic]

@@ -22,14 +22,14 @@ from duramen.partition.replica.partition import Partition
 from duramen.partition.store.store import Store
 from duramen.ports import Timer, World
 from duramen.storage import (
-    Removal,
-    RemoveFiles,
+    PendingRemoval,
+    RemoveFilesJob,
     SnapshotId,
-    WriteSnapshot,
+    WriteSnapshotJob,
+    as_corruption,
     find_snapshots,
     last_timestamp,
     read_snapshot,
-    unreadable,
 )
 from duramen.wire.batch import build_batch
 from duramen.wire.records.control import (
@@ -134,7 +134,7 @@ class Snapshots:
                 take = restoration.take_control if is_control else restoration.take
                 take(LogRecord(record.key, record.value))
         except OSError as error:
-            found = unreadable(error, f"{path}/{snapshot.name}", 0, 0, -1)
+            found = as_corruption(error, f"{path}/{snapshot.name}", 0, 0, -1)
             if isinstance(found, CorruptLogError):
                 raise found from error
             raise StorageError(f"{path}/{snapshot.name}: {error}") from error
@@ -195,7 +195,7 @@ class Snapshots:
 
     def _write(self, snapshot: SnapshotId, image: MetadataImage) -> None:
         batches = partial(encode, image, snapshot.epoch, self._world.clock.wall_ms())
-        job = WriteSnapshot(self._world.disk, self._partition.log.path, snapshot, batches)
+        job = WriteSnapshotJob(self._world.disk, self._partition.log.path, snapshot, batches)
 
         def done(_: Any, error: BaseException | None) -> None:
             self._writing = False
@@ -263,8 +263,8 @@ class Snapshots:
 
     def _remove(self, gone: list[SnapshotId], error: KafkaError | None) -> None:
         if error is None:
-            removal = Removal(-1, [self._path(snapshot) for snapshot in gone])
-            job = RemoveFiles(self._world.disk, removal, lambda _: None)
+            removal = PendingRemoval(-1, [self._path(snapshot) for snapshot in gone])
+            job = RemoveFilesJob(self._world.disk, removal, lambda _: None)
             self._store.submit("housekeeping", job.run, lambda _, error: None)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError
 from duramen.model import NO_EPOCH, NO_TIMESTAMP
 from duramen.partition.replica.partition import Partition
-from duramen.storage import TimeLookup, look_through
+from duramen.storage import TimeLookup, search_by_timestamp
 
 LATEST = -1
 EARLIEST = -2
@@ -33,7 +33,7 @@ def list_offset(partition: Partition, timestamp: int, isolation: int | None) -> 
     """
     log = partition.log
     if is_lookup(timestamp):
-        best = look_through(partial(lookup, partition, timestamp, isolation))
+        best = search_by_timestamp(partial(lookup, partition, timestamp, isolation))
         return Found(-1, NO_TIMESTAMP, NO_EPOCH) if best is None else Found(*best)
     if timestamp == LATEST:
         return Found(partition.bound(isolation or 0), NO_TIMESTAMP, partition.replication.epoch)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from duramen.ports import Clock, Timer
-from duramen.storage import CleanerSettings, CompactionPass, Job, LogDirectory, NoRoomError, told
+from duramen.storage import CleanerSettings, CompactionJob, CompactionPass, LogDirectory, NoRoomError, as_disk_full
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store
@@ -84,9 +84,9 @@ class Compaction:
 
     def _begin(self, directory: LogDirectory) -> bool:
         try:
-            cleaning = directory.cleaner.take(self.settings, self._clock.wall_ms())
+            cleaning = directory.cleaner.begin_pass(self.settings, self._clock.wall_ms())
         except OSError as error:
-            if not isinstance(told(error), NoRoomError):
+            if not isinstance(as_disk_full(error), NoRoomError):
                 self._store.fail(directory, error)
             return False
         if cleaning is None:
@@ -105,7 +105,7 @@ class Compaction:
             self._clock.call_later(wait, partial(self._go_on, directory, lane))
             return
         cleaning = self._lanes[lane]
-        job = cleaning.take(self._clock.wall_ms(), int(1000 * self._clock.monotonic()))
+        job = cleaning.next_job(self._clock.wall_ms(), int(1000 * self._clock.monotonic()))
         if directory.journal.failed is None:
             self._store.commit_soon()  # a swap is journaled, and waits for it
         if cleaning.over:
@@ -118,7 +118,7 @@ class Compaction:
         else:
             self._submit(directory, lane, job)
 
-    def _submit(self, directory: LogDirectory, lane: int, job: Job) -> None:
+    def _submit(self, directory: LogDirectory, lane: int, job: CompactionJob) -> None:
         started = self._clock.monotonic()
 
         def done(moved: int | None, error: BaseException | None) -> None:

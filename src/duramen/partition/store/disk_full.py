@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.partition.host.host import Host, OnReply
 from duramen.ports import Clock
-from duramen.storage import LogDirectory, NoRoomError, to_keep
+from duramen.storage import LogDirectory, NoRoomError, without_traceback
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store
@@ -40,13 +40,13 @@ class Room:
         and without one the directory is failed instead; what was acknowledged is in the journal.
         """
         if not self._store.maintenance.running or directory.journal.failed is not None:
-            if directory.journal.failed is None and directory.reserve.give_up():
+            if directory.journal.failed is None and directory.ballast.release():
                 self._store.commit_soon()
             else:
                 self._store.fail(directory, error)
             return
         self.is_lacking(directory, error)
-        if directory.journal.awaits_room and directory.reserve.give_up():
+        if directory.journal.awaits_room and directory.ballast.release():
             self._try_at_once(directory)
             self._store.commit_soon()
         else:
@@ -54,7 +54,7 @@ class Room:
 
     def is_lacking(self, directory: LogDirectory, error: NoRoomError) -> None:
         """No more writes are taken, but nothing that waits for being written has failed."""
-        directory.journal.no_room = error = to_keep(error)
+        directory.journal.no_room = error = without_traceback(error)
         news = directory not in self._full
         self._full[directory] = error, self._clock.monotonic()
         if news:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.config import BrokerConfig
 from duramen.errors import StorageError
 from duramen.ports import Clock, Timer
-from duramen.storage import Growth, LogDirectory, NoRoomError
+from duramen.storage import JournalGrowth, LogDirectory, NoRoomError
 
 if TYPE_CHECKING:
     from duramen.partition.store.store import Store
@@ -124,18 +124,18 @@ class Maintenance:
 
     def _keep_reserve(self, directory: LogDirectory) -> None:
         """A disk that has no room for it is full: nothing would be left for what makes room."""
-        reserve = directory.reserve
-        if not reserve.take():
+        ballast = directory.ballast
+        if not ballast.take_making():
             return
 
         def done(_: Any, error: BaseException | None) -> None:
-            reserve.made(error)
+            ballast.made(error)
             if isinstance(error, NoRoomError):
                 self._store.room.is_lacking(directory, error)
             elif error is not None:
                 self._store.fail(directory, error)
 
-        self._store.submit("housekeeping", reserve.make, done)
+        self._store.submit("housekeeping", ballast.make, done)
 
     def _scrub(self, directory: LogDirectory) -> None:
         job = directory.take_scrub(self._clock.wall_ms())
@@ -192,7 +192,7 @@ class _Growing:
 
     __slots__ = ("_directory", "_growth", "_store")
 
-    def __init__(self, store: Store, directory: LogDirectory, growth: Growth) -> None:
+    def __init__(self, store: Store, directory: LogDirectory, growth: JournalGrowth) -> None:
         self._store = store
         self._directory = directory
         self._growth = growth

@@ -27,7 +27,16 @@ from duramen.partition.store.flush_policy import Flushing
 from duramen.partition.store.maintenance import Maintenance
 from duramen.partition.store.sync_waiters import Synced, WhenSynced
 from duramen.ports import World
-from duramen.storage import DirectorySettings, Group, Log, LogDirectory, NoRoomError, damage_of, is_no_room, spend
+from duramen.storage import (
+    DirectorySettings,
+    JournalGroup,
+    Log,
+    LogDirectory,
+    NoRoomError,
+    damage_of,
+    is_disk_full,
+    release_ballast,
+)
 
 
 @dataclass(slots=True)
@@ -98,7 +107,7 @@ class Store:
         try:
             directory = begin()
         except (OSError, StorageError) as error:
-            if not is_no_room(error) or not spend(disk, path, settings.reserve_bytes):
+            if not is_disk_full(error) or not release_ballast(disk, path, settings.reserve_bytes):
                 raise
             directory = begin()  # all over again, as after a crash
         directory.high_watermark = self._high_watermark
@@ -255,7 +264,7 @@ class Store:
         if (group := directory.take_group()) is not None:
             self._group_commits.write(directory, group)
 
-    def _group_done(self, directory: LogDirectory, group: Group, error: BaseException | None) -> None:
+    def _group_done(self, directory: LogDirectory, group: JournalGroup, error: BaseException | None) -> None:
         if error is not None:
             directory.journal.fail(group, error)
             self.fail(directory, error)

@@ -20,7 +20,7 @@ from typing import Any
 
 from duramen.ports import Clock, Entropy, Executor, FileSpan, Listener, Network, Part, Timer, Transport, World
 from duramen.server.net.loop import Loop
-from duramen.storage import RealDisk, SystemEntropy, side_by_side
+from duramen.storage import RealDisk, SystemEntropy, run_parallel
 
 SENDFILE_BYTES = 64 * 1024
 """Spans below this are read and sent together with what surrounds them; a sendfile call of its own costs more."""
@@ -105,7 +105,7 @@ class ThreadExecutor:
             del job, work, done, result, error  # an idle lane keeps nothing alive
 
     def together(self, work: Sequence[Callable[[], Any]]) -> list[Any]:
-        return side_by_side(work)
+        return run_parallel(work)
 
     def close(self) -> None:
         """Let running work end, drop what has not started."""

@@ -8,7 +8,7 @@ from functools import partial
 
 from duramen.config import BrokerConfig
 from duramen.ports import Timer, World
-from duramen.storage import NEVER, Lease, Log
+from duramen.storage import NEVER_EXPIRES, Lease, Log
 
 MOST_LEASES = 10_000
 """Requests that may hold a lease at a time; a reader beyond them goes without."""
@@ -44,7 +44,7 @@ class SegmentAccess:
 
     def lease(self, log: Log, offset: int) -> Lease:
         """Keep the log from an offset on, until `grant` has taken it up, or whoever has it releases it."""
-        return log.lease(offset, NEVER, self._max_bytes)
+        return log.lease(offset, NEVER_EXPIRES, self._max_bytes)
 
     def grant(self, leases: Sequence[Lease], lease_ms: int) -> tuple[int, int]:
         """Take them up: (lease id, ms they are granted for); (-1, 0) when none is to be had, and they are over."""

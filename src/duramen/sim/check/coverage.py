@@ -17,7 +17,7 @@ from duramen.partition.metadata.snapshots import Snapshots
 from duramen.partition.replica.partition import Partition
 from duramen.partition.store.store import Store
 from duramen.server.coordinators.staging_relocation import Relocation
-from duramen.storage.checkpoint.metadata_snapshot import PART_SUFFIX, WriteSnapshot
+from duramen.storage.checkpoint.metadata_snapshot import PART_SUFFIX, WriteSnapshotJob
 from duramen.storage.checkpoint.scrub_progress import NO_KEY
 from duramen.storage.compaction.cleaner import Cleaner
 from duramen.storage.compaction.compaction_pass import CompactionPass
@@ -25,7 +25,7 @@ from duramen.storage.directory.housekeeping import Housekeeping
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.directory.scrubber import Scrubber, ScrubJob
 from duramen.storage.journal.journal import Journal
-from duramen.storage.journal.ring import Growth, PartRing
+from duramen.storage.journal.ring import JournalGrowth, PartRing
 from duramen.storage.log.log import Log
 from duramen.storage.read.read_plan import Pending
 from duramen.storage.read.verified_window import Recall
@@ -114,7 +114,7 @@ def _full(original: Any, hit: Hit) -> Any:
 
 
 def _grown(original: Any, hit: Hit) -> Any:
-    def wrapped(growth: Growth) -> Any:
+    def wrapped(growth: JournalGrowth) -> Any:
         hit("journal grew")
         return original(growth)
 
@@ -374,7 +374,7 @@ def _doubted(original: Any, hit: Hit) -> Any:
 
 
 def _snapshot_written(original: Any, hit: Hit) -> Any:
-    def wrapped(job: WriteSnapshot) -> Any:
+    def wrapped(job: WriteSnapshotJob) -> Any:
         hit("metadata snapshot begun")
         result = original(job)
         hit("metadata snapshot written")
@@ -450,7 +450,7 @@ PROBES = (
     Probe(ScrubJob, "_check", _scrubbed, ("sealed segment scrubbed", "segment removed before it was scrubbed")),
     Probe(Scrubber, "_begin", _scrub_begun, ("scrub round goes on after a restart",)),
     Probe(Scrubber, "_choose_doubted", _doubted, ("damage known before a restart is looked at again",)),
-    Probe(WriteSnapshot, "run", _snapshot_written, ("metadata snapshot begun", "metadata snapshot written")),
+    Probe(WriteSnapshotJob, "run", _snapshot_written, ("metadata snapshot begun", "metadata snapshot written")),
     Probe(
         Snapshots,
         "load",
@@ -461,7 +461,7 @@ PROBES = (
     Probe(snapshots, "find_snapshots", _snapshots_found, ("metadata snapshot cut, dropped by the start",)),
     Probe(PartRing, "_next_part", _next_part, ("journal lap finished", "journal went on in its next part")),
     Probe(PartRing, "_full", _full, ("journal full, batch refused",)),
-    Probe(Growth, "run", _grown, ("journal grew",)),
+    Probe(JournalGrowth, "run", _grown, ("journal grew",)),
     Probe(Journal, "take_idle_mark", _idle_mark, ("mark of an idle journal",)),
     Probe(Journal, "_open_extent", _extent, ("batch bypassed the journal",)),
     Probe(Journal, "end_extents", _end_extents, ("checkpoint began beside an open extent",)),

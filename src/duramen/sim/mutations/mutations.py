@@ -34,7 +34,7 @@ from duramen.storage.journal.journal import Journal
 from duramen.storage.journal.reader import JournalEntry
 from duramen.storage.log import open_segment
 from duramen.storage.log.log import Log
-from duramen.storage.log.retention import RemoveFiles
+from duramen.storage.log.retention import RemoveFilesJob
 from duramen.storage.read import read_plan
 from duramen.storage.recovery.open_partition import PartitionOpening
 from duramen.storage.recovery.plan import RecoveryPlan
@@ -403,7 +403,7 @@ class RecoverySync(Guard):
 class Unlinking(Guard):
     """Files of deleted topics and expired segments are never removed."""
 
-    owner = RemoveFiles
+    owner = RemoveFilesJob
     method = "run"
     caught_by = "NothingLeaks"
     plan = replace(FEW, features=("recreator", "expiring"))

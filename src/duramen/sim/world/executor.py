@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from duramen.sim.world.loop import Loop, Process
-from duramen.storage.files.parallel import one_by_one
+from duramen.storage.files.parallel import run_serial
 
 Work = Callable[[], Any]
 Done = Callable[[Any, BaseException | None], None]
@@ -49,7 +49,7 @@ class SimExecutor:
 
     def together(self, work: Sequence[Work]) -> list[Any]:
         """See ports.Executor: here one after the other."""
-        return one_by_one(work)
+        return run_serial(work)
 
     def die(self) -> None:
         """The process has ended: no work runs any more."""

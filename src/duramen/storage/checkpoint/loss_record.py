@@ -14,14 +14,14 @@ from duramen.storage.files.atomic import read_file, replace_file
 from duramen.storage.files.bad_sectors import read_whole
 from duramen.storage.segment.partition_metadata import parse_partition_name
 
-LOST = "duramen-lost"
+LOST_FOLDER = "duramen-lost"
 """Directory, in the data directory, of what repairs took out; `losses` in it lists it, a JSON object a line."""
-LOSSES = "losses"
-BEGUN_ANEW = "the whole log is gone; it was begun anew"
+LOSS_RECORD = "losses"
+METADATA_RECREATED = "the whole log is gone; it was begun anew"
 """What a line says of a metadata log whose disk is gone for good, as somebody has said."""
 
 
-def losses(disk: Disk, directory: str) -> list[dict[str, Any]]:
+def read_losses(disk: Disk, directory: str) -> list[dict[str, Any]]:
     """What repairs took out of a data directory, oldest first; unreadable lines are passed over. OSError."""
     return [told for told in _lines(disk, directory) if told is not None]
 
@@ -33,7 +33,7 @@ def unreadable_losses(disk: Disk, directory: str) -> int:
 
 def losses_path(directory: str) -> str:
     """Of the list."""
-    return posixpath.join(directory, LOST, LOSSES)
+    return posixpath.join(directory, LOST_FOLDER, LOSS_RECORD)
 
 
 def lacks_losses(disk: Disk, directory: str) -> bool:
@@ -82,9 +82,9 @@ def _decoded(line: bytes) -> dict[str, Any] | None:
     return told if is_whole else None
 
 
-def write_down(disk: Disk, directory: str, lines: list[dict[str, Any]]) -> None:
+def record_loss(disk: Disk, directory: str, lines: list[dict[str, Any]]) -> None:
     """Add to the list what it has not got; the line end in front may be damaged. OSError."""
-    path = posixpath.join(directory, LOST, LOSSES)
+    path = posixpath.join(directory, LOST_FOLDER, LOSS_RECORD)
     known = read_file(disk, path)
     if known is None:
         known = b""
@@ -97,7 +97,7 @@ def write_down(disk: Disk, directory: str, lines: list[dict[str, Any]]) -> None:
         replace_file(disk, path, known + line_end + b"".join(line + b"\n" for line in new))
 
 
-def whose_loss(disk: Disk, directory: str, name: str) -> dict[str, str]:
+def loss_owner(disk: Disk, directory: str, name: str) -> dict[str, str]:
     """How a line of the list names a partition: with its topic's id, if the checkpoint has that. OSError.
 
     The partition's own file may be what is damaged.
@@ -114,28 +114,28 @@ def is_left(disk: Disk, path: str, size: int) -> bool:
     """Whether a repair has left so many bytes of that segment file, however it was cut short behind that. OSError."""
     home, file = posixpath.split(path)
     directory, name = posixpath.split(home)
-    whose = whose_loss(disk, directory, name)
+    whose = loss_owner(disk, directory, name)
     return any(
         all(loss.get(key, value) == value for key, value in whose.items())
         and loss["partition"] == name
         and posixpath.basename(str(loss.get("path"))) == file
         and loss.get("left", size) == size
-        for loss in losses(disk, directory)
+        for loss in read_losses(disk, directory)
     )
 
 
-def is_listed(disk: Disk, directory: str, name: str, first: int, last: int) -> bool:
+def is_loss_recorded(disk: Disk, directory: str, name: str, first: int, last: int) -> bool:
     """Whether a repair took these offsets out of this partition, in one piece.
 
     Not out of that of another topic, which had the name before, where line and checkpoint say whose they are. OSError.
     """
-    whose = whose_loss(disk, directory, name)
+    whose = loss_owner(disk, directory, name)
     return any(
         all(loss.get(key, value) == value for key, value in whose.items())
         and loss.get("partition") == name
         and loss["first_offset"] <= first
         and last <= loss["last_offset"]
-        for loss in losses(disk, directory)
+        for loss in read_losses(disk, directory)
     )
 
 
@@ -157,4 +157,4 @@ def gap_behind(disk: Disk, directory: str, name: str, end: int, following: int) 
     logs = () if checkpoint is None else checkpoint.logs.values()
     if any(point.tp == tp and following <= point.start_offset for point in logs):
         return None
-    return None if is_listed(disk, directory, name, end, following - 1) else (end, following - 1)
+    return None if is_loss_recorded(disk, directory, name, end, following - 1) else (end, following - 1)

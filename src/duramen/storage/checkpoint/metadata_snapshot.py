@@ -59,7 +59,7 @@ def find_snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
 
 
 @dataclass(slots=True)
-class WriteSnapshot:
+class WriteSnapshotJob:
     """Writes one snapshot; `run` on any thread. batches: makes its batches in order, header and footer included."""
 
     disk: Disk

@@ -18,7 +18,7 @@ from duramen.storage.checkpoint.kafka_files import (
     encode_offsets,
     read_offsets,
 )
-from duramen.storage.compaction.compaction_pass import CleanerSettings, CleanerStatistics, CompactionPass, Job
+from duramen.storage.compaction.compaction_pass import CleanerSettings, CleanerStatistics, CompactionJob, CompactionPass
 from duramen.storage.compaction.eligibility import (
     Cleanable,
     bound_but_for_checkpoints,
@@ -29,7 +29,7 @@ from duramen.storage.compaction.eligibility import (
 from duramen.storage.compaction.key_map import OffsetMap
 from duramen.storage.compaction.segment_rewrite import UncleanableBatchError
 from duramen.storage.files.atomic import read_file, replace_file
-from duramen.storage.files.disk_full import NoRoomError, told
+from duramen.storage.files.disk_full import NoRoomError, as_disk_full
 from duramen.storage.journal.journal import Journal
 from duramen.storage.log.log import Log
 from duramen.storage.segment.corruption import Findings, damage_of
@@ -46,9 +46,9 @@ class Cleaner:
     persisted: the points of the last durable checkpoint. high_watermark: as for retention. findings: damage goes there.
     uncleanable: logs whose last pass failed, with the reason; they are left alone until a restart, the others go on.
     unread: of them, those with a batch that cannot be looked into, and its offset; they are cleaned up to there.
-    waits: for a checkpoint, without which there is nothing to do. noting: the pass that writes the files which
-    all of them share, one after the other. holds: no pass is begun. late_ms: of each log, how long what a copy leaves
-    out was there to be read behind the beginning of that copy, from which delete horizons count: the longest ever.
+    waits: for a checkpoint, without which there is nothing to do. noting: the pass that writes the files which all of
+    them share, one after the other. suspended: no pass is begun. late_ms: of each log, how long what a copy leaves out
+    was there to be read after the beginning of that copy, from which delete horizons count: the longest ever.
     cleaned: see `seen_from`. within: where the next pass goes on in the batch at `cleaned`, which has more keys
     than fit into a map, and how often the log had been cut. owing: `cleaned` of logs whose last pass had no room for a
     delete horizon there.
@@ -69,7 +69,7 @@ class Cleaner:
     running: list[CompactionPass] = field(default_factory=list)
     waits: bool = False
     noting: CompactionPass | None = None
-    holds: bool = False
+    suspended: bool = False
     late_ms: dict[LogKey, int] = field(default_factory=dict)
     within: dict[LogKey, tuple[int, int]] = field(default_factory=dict)
     owing: dict[LogKey, int] = field(default_factory=dict)
@@ -120,9 +120,9 @@ class Cleaner:
         work = cleanable(log, first_dirty, bound, now_ms, as_if_sealed=True)
         return work is not None and work.end > synced_below and work.is_due
 
-    def take(self, settings: CleanerSettings, now_ms: int) -> CompactionPass | None:
+    def begin_pass(self, settings: CleanerSettings, now_ms: int) -> CompactionPass | None:
         """Begin a pass over the log that has it most necessary; None when none has. OSError."""
-        if self.journal.failed is not None or self.holds:
+        if self.journal.failed is not None or self.suspended:
             return None
         found: list[Cleanable] = []
         looked_at: list[Log] = []
@@ -173,7 +173,7 @@ class Cleaner:
         for cleaning in list(self.running):
             cleaning.finish_swap()
 
-    def take_checkpoint(self) -> Job:
+    def take_checkpoint(self) -> CompactionJob:
         """The job that writes down what passes leave behind of each compacted log, as of now. OSError."""
         offsets: dict[TopicPartition, int] = {}
         known: dict[LogKey, CleanedLog] = {}
@@ -202,7 +202,7 @@ class Cleaner:
         """Whether that journal entry is on stable storage."""
         return self.journal.durable_lsn >= lsn
 
-    def cleaned_to(self, log: Log, offsets: OffsetMap, owed: int) -> Job:
+    def cleaned_to(self, log: Log, offsets: OffsetMap, owed: int) -> CompactionJob:
         """A pass with this map went through; the job that writes down up to where the log is cleaned.
 
         Not in the midst of a batch: its tombstones' time begins when a pass has come to its end. Nor, unless the pass
@@ -222,7 +222,7 @@ class Cleaner:
                 self.within[key] = log.truncations, end
         return self.take_checkpoint()
 
-    def was_late(self, log: Log, late_ms: int) -> Job:
+    def was_late(self, log: Log, late_ms: int) -> CompactionJob:
         """A copy is swapped in so long after it was begun; the job that writes it down."""
         self.late_ms[log.topic_id, log.tp.partition] = max(late_ms, self.lateness(log))
         return self.take_checkpoint()
@@ -249,7 +249,7 @@ class Cleaner:
         if isinstance(error, FileNotFoundError):
             return  # retention was faster
         if isinstance(error, OSError):
-            if not isinstance(told(error), NoRoomError) or cleaning.swapping:
+            if not isinstance(as_disk_full(error), NoRoomError) or cleaning.swapping:
                 self.journal.fail(None, error)
             return
         if isinstance(error, KafkaError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR:

@@ -20,21 +20,17 @@ from duramen.storage.compaction.eligibility import Cleanable, groups, is_compact
 from duramen.storage.compaction.key_map import OffsetMap
 from duramen.storage.compaction.segment_rewrite import CleaningRules, SegmentCopy, build_map
 from duramen.storage.compaction.transactions import CleanedTransactions
-from duramen.storage.files.disk_full import NoRoomError, opening
+from duramen.storage.files.disk_full import NoRoomError, retriable_open
 from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import Journal
 from duramen.storage.log.log import Log
 from duramen.storage.segment.replacement import CLEANED, SWAP, drop_cleaned, remove_replaced, stage, unstage
 from duramen.storage.segment.segment import Segment
 
-Job = Callable[[], int]
+CompactionJob = Callable[[], int]
 """Work for the lane; returns the bytes it read and wrote."""
-
-
 Pieces = Generator[int, None, None]
-
-
-Steps = Generator["Job | None", None, None]
+Steps = Generator["CompactionJob | None", None, None]
 """What a pass does next; None: ask again a little later."""
 
 
@@ -76,8 +72,8 @@ class PassOwner(Protocol):
     def bound(self, log: Log, now_ms: int) -> int: ...
     def seen_from(self, log: Log) -> int: ...
     def lateness(self, log: Log) -> int: ...
-    def was_late(self, log: Log, late_ms: int) -> Job: ...
-    def cleaned_to(self, log: Log, offsets: OffsetMap, owed: int) -> Job: ...
+    def was_late(self, log: Log, late_ms: int) -> CompactionJob: ...
+    def cleaned_to(self, log: Log, offsets: OffsetMap, owed: int) -> CompactionJob: ...
     def passed(self, now_ms: int) -> None: ...
     def failed(self, cleaning: CompactionPass, error: BaseException) -> None: ...
     def ended(self, cleaning: CompactionPass) -> None: ...
@@ -106,7 +102,7 @@ class CompactionPass:
         self._finishing = False
         self._steps = self._pass()
 
-    def take(self, now_ms: int, steady_ms: int | None = None) -> Job | None:
+    def next_job(self, now_ms: int, steady_ms: int | None = None) -> CompactionJob | None:
         """The next job for the lane, None when there is none now: the pass is `over`, or waits. OSError fences.
 
         steady_ms: by a clock that nobody sets; None: the wall clock is not set meanwhile.
@@ -209,7 +205,7 @@ class CompactionPass:
         self._cleaner.passed(self._now_ms)
         self.completed = True
 
-    def _note(self, job: Callable[[], Job]) -> Steps:
+    def _note(self, job: Callable[[], CompactionJob]) -> Steps:
         """Have a job run that writes what all passes share, when no other pass has one."""
         while self._cleaner.noting is not None and not self._cleaner.noting.over:
             yield None
@@ -237,7 +233,7 @@ class CompactionPass:
         expired_ms = self._now_ms - self._cleaner.lateness(self.log)
         return CleaningRules(self._now_ms, expired_ms, self.log.config.delete_retention_ms, seen_from, batches, epochs)
 
-    def _swap(self, group: list[Segment], target: Segment) -> Generator[Job | None, None, bool]:
+    def _swap(self, group: list[Segment], target: Segment) -> Generator[CompactionJob | None, None, bool]:
         """Put the copy in place; False when it may not be any more. See `segment/replacement.py` for the steps."""
         log = self.log
         if self._may_swap(group):
@@ -333,7 +329,7 @@ class _Step:
     done: bool = False
 
     def __call__(self) -> int:
-        with suppress(NoRoomError), opening():
+        with suppress(NoRoomError), retriable_open():
             self.step()
             self.done = True
         return 0

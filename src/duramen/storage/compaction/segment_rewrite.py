@@ -16,7 +16,7 @@ from duramen.storage.compaction.key_map import OffsetMap
 from duramen.storage.compaction.transactions import CleanedTransactions
 from duramen.storage.files.atomic import read_file
 from duramen.storage.read.timestamp_lookup import DECODED_BYTES
-from duramen.storage.segment.corruption import unreadable
+from duramen.storage.segment.corruption import as_corruption
 from duramen.storage.segment.seal import compute_seal, read_sides
 from duramen.storage.segment.segment import INDEX, SEAL, TIME_INDEX, TXN_INDEX, Segment, latest_ms
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header, read_marker
@@ -138,7 +138,7 @@ class RewriteSource:
             data = self._file.pread(len(piece), at)
             self._file.drop_cache(at, len(piece))
         except OSError as error:
-            raise unreadable(error, self._path, at, at + len(piece), self._base) from error
+            raise as_corruption(error, self._path, at, at + len(piece), self._base) from error
         if len(data) != len(piece):
             raise self._damaged(at, len(piece), "the file is too short")
         piece[:] = data

@@ -27,8 +27,8 @@ from duramen.storage.checkpoint.kafka_files import (
 )
 from duramen.storage.checkpoint.manifest import MANIFEST, DirectoryManifest, encode_manifest
 from duramen.storage.files.atomic import replace_file
-from duramen.storage.files.disk_full import NoRoomError, lacks_files, opening
-from duramen.storage.files.parallel import Together, one_by_one
+from duramen.storage.files.disk_full import NoRoomError, lacks_files, retriable_open
+from duramen.storage.files.parallel import Together, run_serial
 from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import Journal
 from duramen.storage.log.log import Log
@@ -106,7 +106,7 @@ class CheckpointJob:
         if lacking is not None:
             raise NoRoomError(*lacking)  # an error that was kept would name this job, and that its files
         if self.files is not None:
-            with opening():
+            with retriable_open():
                 self.files.write()
 
 
@@ -147,7 +147,7 @@ class Checkpointer:
     leaving: Callable[[Log], Collection[int]] = lambda log: ()
     _round: CheckpointRound | None = None
     _job: CheckpointJob | None = None
-    _cut_meanwhile: set[LogKey] = field(default_factory=set)
+    _truncated_meanwhile: set[LogKey] = field(default_factory=set)
 
     @property
     def under_way(self) -> bool:
@@ -171,7 +171,7 @@ class Checkpointer:
                     self.journal.append(EntryKind.LOG_START, waiting[0], waiting[0].start_offset, -1, 0, 0)
             self._round = CheckpointRound(self.journal.end_extents(), waiting, len(waiting) // MOST_SLICES, unjournaled)
 
-    def take(self, limit: int = SLICE_LOGS) -> CheckpointJob | None:
+    def take_job(self, limit: int = SLICE_LOGS) -> CheckpointJob | None:
         """The round's next job; None when no round is under way or a job of it is."""
         current = self._round
         if current is None or self._job is not None:
@@ -247,7 +247,7 @@ class Checkpointer:
                     raise
                 for log in share:
                     log.open_files.trim(again=True)
-                    self._close([log], one_by_one)
+                    self._close([log], run_serial)
 
     def _close(self, logs: list[Log], together: Together) -> None:
         """Sync and close them. NoRoomError: it can be done again. OSError."""
@@ -274,9 +274,9 @@ class Checkpointer:
     def wrote(self, files: CheckpointFiles) -> None:
         """These files are on stable storage."""
         self.persisted = {
-            key: point for key, point in files.checkpoint.logs.items() if key not in self._cut_meanwhile
+            key: point for key, point in files.checkpoint.logs.items() if key not in self._truncated_meanwhile
         }  # fmt: skip
-        self._cut_meanwhile.clear()
+        self._truncated_meanwhile.clear()
 
     def fail(self, job: CheckpointJob) -> None:
         """The job failed: the round is over, the journal keeps everything."""
@@ -325,11 +325,11 @@ class Checkpointer:
                 segments[key] = tuple(base for base in bases if base <= synced and base not in leaving)
         return segments
 
-    def cut(self, key: LogKey, offset: int, segment_base: int, position: int) -> None:
+    def truncated(self, key: LogKey, offset: int, segment_base: int, position: int) -> None:
         """The log was truncated: nothing behind is known to be synced any more."""
         self.persisted.pop(key, None)
         if self._job is not None:
-            self._cut_meanwhile.add(key)
+            self._truncated_meanwhile.add(key)
         known = self.points.get(key)
         if known is not None and known.recovery_point > offset:
             self.points[key] = LogPoint(known.tp, known.start_offset, offset, segment_base, position)

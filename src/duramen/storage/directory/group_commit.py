@@ -6,10 +6,10 @@ from contextlib import suppress
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.storage.directory.checkpointer import Checkpointer
-from duramen.storage.files.ballast import Reserve
-from duramen.storage.files.disk_full import NoRoomError, to_keep
+from duramen.storage.files.ballast import Ballast
+from duramen.storage.files.disk_full import NoRoomError, without_traceback
 from duramen.storage.files.open_files import OpenFiles
-from duramen.storage.journal.journal import Group, Journal
+from duramen.storage.journal.journal import Journal, JournalGroup
 from duramen.storage.log.log import Log
 from duramen.storage.log.sync import FlushQueue
 from duramen.storage.log.truncation import Truncations
@@ -26,7 +26,7 @@ class GroupCommit:
         path: str,
         journal: Journal,
         queue: FlushQueue[Log],
-        reserve: Reserve,
+        ballast: Ballast,
         files: OpenFiles,
         checkpointer: Checkpointer,
         truncations: Truncations,
@@ -35,13 +35,13 @@ class GroupCommit:
         self._path = path
         self._journal = journal
         self._queue = queue
-        self._reserve = reserve
+        self._ballast = ballast
         self._files = files
         self._checkpointer = checkpointer
         self._truncations = truncations
         queue.relieve = self._relieve
 
-    def take_group(self) -> Group | None:
+    def take_group(self) -> JournalGroup | None:
         """`flush`, then the journal's next group; when there is nothing to commit, once, a mark that says so."""
         self._truncations.carry_out()
         self.flush()
@@ -93,7 +93,7 @@ class GroupCommit:
         fits = True
         with suppress(OSError):  # found none, or failed: the journal says so now, and refuses
             self.flush()
-            fits = size <= self._queue.limit or self._reserve.fits(beside=size)
+            fits = size <= self._queue.limit or self._ballast.fits(beside=size)
         if not fits:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{self._path} has no room for {size} bytes and its reserve"
@@ -101,5 +101,5 @@ class GroupCommit:
 
     def found_no_room(self, error: NoRoomError) -> None:
         """No writes are taken; files that were synced meanwhile may be what is in the way."""
-        self._journal.no_room = to_keep(error)
+        self._journal.no_room = without_traceback(error)
         self._files.trim(again=True)

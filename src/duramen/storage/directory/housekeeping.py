@@ -1,6 +1,6 @@
 """What a log directory does on the side: sealing rolled segments, retention, removing files, growing the journal.
 
-`take` looks at every log on the loop and returns jobs; each is run off the loop and completed on it.
+`take_jobs` looks at every log on the loop and returns jobs; each is run off the loop and completed on it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from duramen.storage.compaction.cleaner import Cleaner
 from duramen.storage.files.atomic import remove_file
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.journal.journal import Journal
-from duramen.storage.journal.ring import Growth
+from duramen.storage.journal.ring import JournalGrowth
 from duramen.storage.log.log import Log
 from duramen.storage.log.producer_retention import ProducerSnapshotJob
 from duramen.storage.log.retention import (
     MoveLogJob,
-    Removal,
-    RemoveFiles,
+    PendingRemoval,
+    RemoveFilesJob,
     RenameSegmentsJob,
     active_expired,
     clock_set,
@@ -46,7 +46,7 @@ FULL_RETENTION_MS = 10_000
 """Milliseconds between two looks at retention while the disk is full."""
 
 
-class Job(Protocol):
+class HousekeepingJob(Protocol):
     """Work for the housekeeping lane: `run` on any thread, then `complete` or `fail` on the loop."""
 
     def run(self) -> object: ...
@@ -61,7 +61,7 @@ class GrowJournalJob:
     """Makes the journal's next part."""
 
     journal: Journal
-    growth: Growth
+    growth: JournalGrowth
 
     def run(self) -> None:
         """Preallocate it."""
@@ -122,14 +122,14 @@ class SealSegmentJob:
 class PendingDeletion(NamedTuple):
     """Segments below a new log start: they may go when its entry is durable, and so is the log below known_at.
 
-    cuts: how often the log had been cut. Behind a truncation retention looks anew.
+    truncations: how often the log had been truncated. After a truncation retention looks again.
     """
 
     lsn: int
     log: Log
     start: int
     known_at: int
-    cuts: int
+    truncations: int
 
 
 class Housekeeping:
@@ -154,13 +154,13 @@ class Housekeeping:
         self._high_watermark = high_watermark
         self.keeps_producer: Callable[[int], bool] = is_sinks
         """Producer ids that do not expire."""
-        self._removals: list[Removal] = [Removal(-1, leftovers)] if leftovers else []
+        self._removals: list[PendingRemoval] = [PendingRemoval(-1, leftovers)] if leftovers else []
         self._starting: list[PendingDeletion] = []
-        self._unrenamed: list[Job] = []
+        self._unrenamed: list[HousekeepingJob] = []
         self._moving: list[MoveLogJob] = []
         self.waits = False
         """For a checkpoint that names segments below a log start no longer."""
-        self.holds = False
+        self.retention_suspended = False
         """Nothing expires, by whatever setting: only what was deleted goes."""
         self._findings = findings
         self._sealing: set[tuple[Log, int]] = set()
@@ -175,7 +175,7 @@ class Housekeeping:
         self._sealing -= {each for each in self._sealing if each[0] is log}
         # Not before the deletion is durable: recovery would miss a directory that the journal speaks of.
         lsn = self._journal.last_lsn
-        removal = Removal(now_ms + log.config.file_delete_delay_ms, [move.target], list(log.segments), lsn)
+        removal = PendingRemoval(now_ms + log.config.file_delete_delay_ms, [move.target], list(log.segments), lsn)
         self._moving.append(move)
         try:
             move.rename()
@@ -197,7 +197,7 @@ class Housekeeping:
             self._moving = [move for move in self._moving if move.synced_with is None or move.synced_with > durable]
         return self._moving
 
-    def _moved(self, move: MoveLogJob, removal: Removal) -> None:
+    def _moved(self, move: MoveLogJob, removal: PendingRemoval) -> None:
         self._moving.remove(move)
         self._removals.append(removal)
 
@@ -207,7 +207,7 @@ class Housekeeping:
             move.run()
             move.complete()
 
-    def take(self, logs: Mapping[LogKey, Log], now_ms: int, interval_ms: int) -> list[Job]:
+    def take_jobs(self, logs: Mapping[LogKey, Log], now_ms: int, interval_ms: int) -> list[HousekeepingJob]:
         """Everything that is due at `now_ms`."""
         if now_ms < self._now_ms:
             self.clock_set(logs, now_ms, now_ms - self._now_ms)
@@ -241,13 +241,13 @@ class Housekeeping:
         jobs += self._detach(logs)
         return jobs + self._remove(now_ms)
 
-    def _remove(self, now_ms: int) -> list[Job]:
+    def _remove(self, now_ms: int) -> list[HousekeepingJob]:
         durable = self._journal.durable_lsn
-        jobs: list[Job] = []
+        jobs: list[HousekeepingJob] = []
         waiting = []
         for removal in self._removals:
             if removal.due_ms <= now_ms and removal.lsn <= durable and not self._cleaner.is_busy(removal.paths):
-                jobs.append(RemoveFiles(self._disk, removal, partial(self._not_removed, removal)))
+                jobs.append(RemoveFilesJob(self._disk, removal, partial(self._not_removed, removal)))
             else:
                 waiting.append(removal)
         self._removals = waiting
@@ -275,7 +275,7 @@ class Housekeeping:
             log.producers.clock_set(by_ms)
             clock_set(log, now_ms, by_ms)
 
-    def _retain(self, log: Log, now_ms: int) -> list[Job]:
+    def _retain(self, log: Log, now_ms: int) -> list[HousekeepingJob]:
         """Journal a new log start where segments may go: when it is durable, and what they say of producers."""
         if log.pending_truncation is not None:
             return []
@@ -283,10 +283,10 @@ class Housekeeping:
             self._retained.append(log)  # behind that checkpoint
             return []
         mark = self._high_watermark(log)
-        if not self.holds and active_expired(log, now_ms, mark):
+        if not self.retention_suspended and active_expired(log, now_ms, mark):
             with self._journal.making_room():
                 log.roll()
-        new_start = removable_before(log, now_ms, mark, expires=not self.holds)
+        new_start = removable_before(log, now_ms, mark, expires=not self.retention_suspended)
         if new_start > log.segments[0].base_offset and not self._goes(log, new_start):
             with self._journal.making_room():
                 if new_start > log.start_offset:
@@ -299,7 +299,9 @@ class Housekeeping:
 
     def _goes(self, log: Log, start: int) -> bool:
         """Whether the segments below an offset are about to go already."""
-        return any(each.log is log and each.cuts == log.truncations and each.start >= start for each in self._starting)
+        return any(
+            each.log is log and each.truncations == log.truncations and each.start >= start for each in self._starting
+        )
 
     def _known_durably(self, going: PendingDeletion, end: int) -> None:
         """What these segments say of producers is kept, in a snapshot at `end`."""
@@ -314,19 +316,19 @@ class Housekeeping:
         else:
             self._fail(error)
 
-    def _detach(self, logs: Mapping[LogKey, Log]) -> list[Job]:
-        jobs: list[Job] = []
+    def _detach(self, logs: Mapping[LogKey, Log]) -> list[HousekeepingJob]:
+        jobs: list[HousekeepingJob] = []
         waiting = []
         for going in self._starting:
-            lsn, log, start, known_at, cuts = going
-            if cuts != log.truncations:
+            lsn, log, start, known_at, truncations = going
+            if truncations != log.truncations:
                 continue
             if self._journal.durable_lsn < lsn or log.durable_end < known_at or self._cleaner.is_swapping(log):
                 waiting.append(going)
             elif logs.get((log.topic_id, log.tp.partition)) is log:
                 # Asked again: a lease may have been taken while the log start became durable.
                 mark = self._high_watermark(log)
-                bound = min(start, removable_before(log, self._now_ms, mark, expires=not self.holds))
+                bound = min(start, removable_before(log, self._now_ms, mark, expires=not self.retention_suspended))
                 forgettable = self._forgettable(log)
                 segments = log.detach_before(min(bound, forgettable))
                 if segments:
@@ -346,15 +348,15 @@ class Housekeeping:
         return log.end_offset if log.stable and self._journal.knows(log) else self._cleaner.synced_below(log)
 
     def _renamed(self, job: RenameSegmentsJob) -> None:
-        self._removals.append(Removal(self._now_ms + job.delay_ms, job.paths, job.segments))
+        self._removals.append(PendingRemoval(self._now_ms + job.delay_ms, job.paths, job.segments))
 
-    def _not_removed(self, removal: Removal, error: BaseException) -> None:
+    def _not_removed(self, removal: PendingRemoval, error: BaseException) -> None:
         if isinstance(error, NoRoomError):
             self._removals.append(removal)
         else:
             self._fail(error)
 
-    def _not_renamed(self, job: Job, error: BaseException) -> None:
+    def _not_renamed(self, job: HousekeepingJob, error: BaseException) -> None:
         if isinstance(error, NoRoomError):
             self._journal.give_way()
             self._unrenamed.append(job)

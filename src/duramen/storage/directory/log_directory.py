@@ -20,16 +20,16 @@ from duramen.storage.checkpoint.kafka_files import CLEAN_SHUTDOWN, LOCK, encode_
 from duramen.storage.compaction.cleaner import Cleaner
 from duramen.storage.directory.checkpointer import SLICE_LOGS, Checkpointer, CheckpointJob, key_of, point_of
 from duramen.storage.directory.group_commit import GroupCommit
-from duramen.storage.directory.housekeeping import Housekeeping, Job
+from duramen.storage.directory.housekeeping import Housekeeping, HousekeepingJob
 from duramen.storage.directory.log_registry import LogRegistry
 from duramen.storage.directory.scrubber import Scrubber, ScrubJob
 from duramen.storage.files.atomic import remove_file, replace_file
-from duramen.storage.files.ballast import Reserve
+from duramen.storage.files.ballast import Ballast
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.files.open_files import MOST_FILES
-from duramen.storage.files.parallel import Together, one_by_one
+from duramen.storage.files.parallel import Together, run_serial
 from duramen.storage.journal.format import HEADER_BLOCK
-from duramen.storage.journal.journal import Group, Journal
+from duramen.storage.journal.journal import Journal, JournalGroup
 from duramen.storage.journal.parts import PartMaker, remove_parts
 from duramen.storage.journal.ring import JournalLimits
 from duramen.storage.log.config import LogConfig, PlainLogConfig
@@ -126,9 +126,9 @@ class LogDirectory:
         self.offline: dict[LogKey, Offline] = {}
         self.high_watermark: Callable[[Log], int] = lambda log: log.durable_end
         self.journal: Journal
-        self.reserve = Reserve(disk, path, settings.reserve_bytes)
+        self.ballast = Ballast(disk, path, settings.reserve_bytes)
         self._queue: FlushQueue[Log] = FlushQueue(settings.reserve_bytes // 2 or sys.maxsize)
-        self._together: Together = one_by_one
+        self._together: Together = run_serial
         self._lock = disk.lock(posixpath.join(path, LOCK))
         self._checkpointer: Checkpointer
         self._housekeeping: Housekeeping
@@ -150,7 +150,7 @@ class LogDirectory:
         now_ms: int,
         entropy: Entropy,
         hot: VerifiedWindow | None = None,
-        together: Together = one_by_one,
+        together: Together = run_serial,
         forgo: bool = False,
     ) -> LogDirectory:
         """Create or recover the directory, and take it into use; `hot` is shared by the directories of a process.
@@ -166,7 +166,7 @@ class LogDirectory:
         self = cls(disk, path, settings, entropy, hot)
         self._together = together
         try:
-            self.reserve.find()
+            self.ballast.find()
             self._start(now_ms, forgo=forgo)
         except BaseException:
             self._release()
@@ -188,7 +188,7 @@ class LogDirectory:
         )
         limits = settings.journal_limits
         self.journal = journal = Journal(self.disk, maker, limits, contents.next_lsn, contents.laps)
-        journal.give_way = self.reserve.give_up
+        journal.give_way = self.ballast.release
         try:
             drop_leftover_directories(self.disk, self.path, state, self.entropy)
             self._open_logs(state)
@@ -210,7 +210,7 @@ class LogDirectory:
         self._truncations = Truncations(journal, self._checkpointer, self.logs)
         journal.on_truncate = self._truncations.journaled
         self._commits = GroupCommit(
-            self.path, journal, self._queue, self.reserve, self.hot.files, self._checkpointer, self._truncations
+            self.path, journal, self._queue, self.ballast, self.hot.files, self._checkpointer, self._truncations
         )
         self.cleaner = Cleaner(
             self.disk, self.path, journal, self.logs, lambda: self._checkpointer.persisted, self._mark_of, self.findings
@@ -302,7 +302,7 @@ class LogDirectory:
 
     # -- the commit cycle
 
-    def take_group(self) -> Group | None:
+    def take_group(self) -> JournalGroup | None:
         """`flush`, then the journal's next group; when there is nothing to commit, once, a mark that says so."""
         return self._commits.take_group()
 
@@ -327,7 +327,7 @@ class LogDirectory:
             return True
         if self.crowded or self.cleaner.waits or self._housekeeping.waits:
             return True
-        if self.journal.no_room is not None and not self.reserve.lacking:
+        if self.journal.no_room is not None and not self.ballast.lacking:
             return True
         waited_ms = self._now_ms - self._last_checkpoint_ms
         if waited_ms >= self.settings.checkpoint_interval_ms and (self.journal.entries or self._checkpointer.changed):
@@ -365,7 +365,7 @@ class LogDirectory:
             self._last_checkpoint_ms = self._now_ms
             self.cleaner.waits = self._housekeeping.waits = False
             self._checkpointer.begin()
-        return self._checkpointer.take(len(self.logs) if force else SLICE_LOGS)
+        return self._checkpointer.take_job(len(self.logs) if force else SLICE_LOGS)
 
     def complete_checkpoint(self, job: CheckpointJob) -> None:
         """The job has run; at the end of a round a disk that was full has room. OSError: the directory is fenced."""
@@ -378,7 +378,7 @@ class LogDirectory:
         if job.files is not None or self._commits.dirty > self.settings.dirty_max_bytes // 4:
             # Of all logs: that is not asked after each job for nothing.
             self._commits.dirty = self._checkpointer.dirty_bytes
-        if job.files is not None and not self.reserve.lacking:
+        if job.files is not None and not self.ballast.lacking:
             self.journal.no_room = None
 
     def fail_checkpoint(self, job: CheckpointJob, error: BaseException) -> None:
@@ -396,15 +396,15 @@ class LogDirectory:
         """Producer ids for which `keeps` holds do not expire; every sink's until this is called."""
         self._housekeeping.keeps_producer = keeps
 
-    def hold(self) -> None:
+    def suspend_retention(self) -> None:
         """Nothing expires and nothing is compacted: what the topics' settings say is not to be believed."""
-        self._housekeeping.holds = self.cleaner.holds = True
+        self._housekeeping.retention_suspended = self.cleaner.suspended = True
 
     def expire_producers_after(self, milliseconds: int) -> None:
         """From now on instead of what the settings said."""
         self._housekeeping.producer_expiration_ms = milliseconds
 
-    def take_maintenance(self, now_ms: int, monotonic: float | None = None) -> list[Job]:
+    def take_maintenance(self, now_ms: int, monotonic: float | None = None) -> list[HousekeepingJob]:
         """Jobs for the housekeeping lane: sealing, retention, removals, the journal's next part.
 
         monotonic: seconds; by them it is found out that the wall clock was set since the last call.
@@ -419,7 +419,7 @@ class LogDirectory:
         self._last_checkpoint_ms = min(self._last_checkpoint_ms, now_ms)  # the wall clock may have been set back
         if self.journal.failed is not None or self._closed:
             return []
-        return self._housekeeping.take(self.logs, now_ms, self.settings.retention_check_interval_ms)
+        return self._housekeeping.take_jobs(self.logs, now_ms, self.settings.retention_check_interval_ms)
 
     def close(self, clean: bool) -> None:
         """Stop using the directory. clean: sync everything, drain the journal and say so, so that nothing is replayed.
@@ -437,8 +437,8 @@ class LogDirectory:
 
     def _stop_cleanly(self) -> None:
         try:
-            if self.journal.no_room is not None or not self.reserve.fits():
-                self.reserve.give_up()
+            if self.journal.no_room is not None or not self.ballast.fits():
+                self.ballast.release()
             self._truncations.nobody_writes()
             while (group := self.take_group()) is not None:
                 group.run()
@@ -476,7 +476,7 @@ class LogDirectory:
 
     def take_scrub(self, now_ms: int) -> ScrubJob | None:
         """The scrubber's next job for a lane of its own, None when there is none; a failed directory is read, too."""
-        return None if self._closed else self.scrubber.take(self.logs, now_ms)
+        return None if self._closed else self.scrubber.take_job(self.logs, now_ms)
 
     def complete_scrub(self, job: ScrubJob) -> None:
         """The job has run."""

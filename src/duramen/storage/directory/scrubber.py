@@ -173,7 +173,7 @@ class Scrubber:
         """Whether a round has begun and not ended."""
         return self._waiting is not None
 
-    def take(self, logs: Mapping[LogKey, Log], now_ms: int) -> ScrubJob | None:
+    def take_job(self, logs: Mapping[LogKey, Log], now_ms: int) -> ScrubJob | None:
         """The next job, about once a second; None when it is not time, or the last job has not ended."""
         if self._job is not None or not self.bytes_per_second:
             return None

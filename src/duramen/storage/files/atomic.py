@@ -7,7 +7,7 @@ from typing import Final
 
 from duramen.errors import StorageError
 from duramen.ports import Disk
-from duramen.storage.files.disk_full import writing
+from duramen.storage.files.disk_full import retriable_write
 
 MAX_FILE_BYTES: Final = 64 << 20
 """No checkpoint is larger; whatever claims to be is damaged."""
@@ -44,7 +44,7 @@ def replace_file(disk: Disk, path: str, content: bytes, *, sync: bool = True, du
     all that this one wrote. OSError.
     """
     temporary = path + ".tmp"
-    with writing():
+    with retriable_write():
         file = disk.open(temporary, create=True, write=True)
         try:
             file.truncate(0)

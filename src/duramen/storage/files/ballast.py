@@ -1,8 +1,8 @@
-"""The reserve of a log directory: room that is kept for what makes room when there is none.
+"""Ballast file: released when the disk is full, so that deletions can still be journaled.
 
-A deletion, a new retention and what they lead to have to be written down before anything may go, and a disk that is
-full takes nothing. So a file of zeros stands by. It is given up when something that makes room is asked for, and taken
-again when there is room; until then the directory counts as full, or ordinary writes would have its room.
+A deletion, a new retention and what they lead to have to be written before anything may go, and a full disk takes
+nothing. So a file of zeros stands by. It is released when something that makes room is asked for, and made again when
+there is room; until then the directory counts as full, or ordinary writes would have its room.
 
 Nothing relies on it: it may be missing or short after a crash, and may be removed by hand. A file system that stores
 zeros without blocks (compression) keeps no room this way.
@@ -16,19 +16,19 @@ from contextlib import suppress
 
 from duramen.ports import Disk
 from duramen.storage.files.atomic import remove_file
-from duramen.storage.files.disk_full import NoRoomError, writing
+from duramen.storage.files.disk_full import NoRoomError, retriable_write
 
-RESERVE = "duramen-reserve"
+BALLAST = "duramen-reserve"
 
 
-def spend(disk: Disk, directory: str, size: int) -> bool:
+def release_ballast(disk: Disk, directory: str, size: int) -> bool:
     """At a start that found no room: let the directory's reserve go; whether there was one. OSError."""
-    reserve = Reserve(disk, directory, size)
-    reserve.find()
-    return reserve.give_up()
+    ballast = Ballast(disk, directory, size)
+    ballast.find()
+    return ballast.release()
 
 
-class Reserve:
+class Ballast:
     """Of one directory, `size` bytes; 0: none is kept. Loop thread only, but for `make`.
 
     lacking: there should be one and is none.
@@ -39,7 +39,7 @@ class Reserve:
         self.lacking = size > 0
         self._disk = disk
         self._directory = directory
-        self._path = posixpath.join(directory, RESERVE)
+        self._path = posixpath.join(directory, BALLAST)
         self._making = False
 
     def find(self) -> None:
@@ -57,7 +57,7 @@ class Reserve:
         else:
             remove_file(self._disk, self._path)
 
-    def give_up(self) -> bool:
+    def release(self) -> bool:
         """Let its room go; whether there was any to let go. A disk that cannot remove it fails with the next write."""
         if self.lacking or not self.size:
             return False
@@ -67,7 +67,7 @@ class Reserve:
         except OSError:
             return False
 
-    def take(self) -> bool:
+    def take_making(self) -> bool:
         """Whether it is to be made now: then `make` off the loop, and `made` on it."""
         if not self.lacking or self._making:
             return False
@@ -83,7 +83,7 @@ class Reserve:
         if not self.fits():
             raise NoRoomError(errno.ENOSPC, f"less than {self.size} bytes are free", self._directory)
         try:
-            with writing():
+            with retriable_write():
                 file = self._disk.open(self._path, create=True, write=True)
                 try:
                     self._disk.preallocate(file, self.size)

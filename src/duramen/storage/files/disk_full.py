@@ -1,7 +1,6 @@
-"""A disk without room: telling a write that found none, after which all is known, from a disk that fails.
+"""Disk-full errors (ENOSPC, EDQUOT): retriable, unlike an I/O error, which fences the directory.
 
-A file that could not be opened because the process has too many open is told the same way: nothing was done, and the
-same can be done later.
+Where too many files are open (EMFILE, ENFILE) it is the same: nothing was done, and the same can be done later.
 """
 
 from __future__ import annotations
@@ -27,26 +26,26 @@ class NoRoomError(OSError):
     """
 
 
-def to_keep(error: E) -> E:
+def without_traceback(error: E) -> E:
     """The error without the frames in which it was raised: files that they name would stay open."""
     return type(error)(error.errno, error.strerror, error.filename)
 
 
-def is_no_room(error: BaseException | None) -> bool:
-    """Whether a disk that is full is behind it."""
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether a full disk is its cause."""
     if error is None or isinstance(error, OSError):
         return error is not None and error.errno in OUT_OF_SPACE
-    return is_no_room(error.__cause__)
+    return is_disk_full(error.__cause__)
 
 
 def lacks_files(error: BaseException | None) -> bool:
-    """Whether too many open files are behind it."""
+    """Whether too many open files are its cause."""
     if error is None or isinstance(error, OSError):
         return error is not None and error.errno in OUT_OF_FILES
     return lacks_files(error.__cause__)
 
 
-def told(error: OSError) -> OSError:
+def as_disk_full(error: OSError) -> OSError:
     """The error of a write, as a NoRoomError where it is that."""
     if error.errno in OUT_OF_SPACE + OUT_OF_FILES and not isinstance(error, NoRoomError):
         return NoRoomError(error.errno, error.strerror, error.filename)
@@ -54,22 +53,22 @@ def told(error: OSError) -> OSError:
 
 
 @contextmanager
-def writing() -> Iterator[None]:
+def retriable_write() -> Iterator[None]:
     """Only what can be done again from its beginning goes in here. NoRoomError, OSError."""
     try:
         yield
     except OSError as error:
-        if told(error) is error:
+        if as_disk_full(error) is error:
             raise  # not from itself: it would not go away, nor would the files that its frames have open
-        raise told(error) from error
+        raise as_disk_full(error) from error
 
 
 @contextmanager
-def opening() -> Iterator[None]:
+def retriable_open() -> Iterator[None]:
     """What can be done again from its beginning, with syncs in it: only too many open files are told. NoRoomError."""
     try:
         yield
     except OSError as error:
-        if error.errno not in OUT_OF_FILES or told(error) is error:
+        if error.errno not in OUT_OF_FILES or as_disk_full(error) is error:
             raise
-        raise told(error) from error
+        raise as_disk_full(error) from error

@@ -23,12 +23,12 @@ MEASURED_SECONDS = 0.005
 """Over how long that is measured, again and again until there are threads."""
 
 
-def one_by_one(work: Sequence[Callable[[], T]]) -> list[T]:
+def run_serial(work: Sequence[Callable[[], T]]) -> list[T]:
     """Run all of it in order, on this thread; the results in the order of the work."""
     return [each() for each in work]
 
 
-def side_by_side(work: Sequence[Callable[[], T]]) -> list[T]:
+def run_parallel(work: Sequence[Callable[[], T]]) -> list[T]:
     """Run all of it, on this thread and, where that waits, on some more; the results in the order of the work.
 
     After an error nothing more is begun, but what is under way ends before this returns. The first error in that order

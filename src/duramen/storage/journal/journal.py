@@ -22,7 +22,7 @@ from typing import Protocol
 from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError, check
 from duramen.model import TopicPartition
 from duramen.ports import Buffer, Disk
-from duramen.storage.files.disk_full import opening
+from duramen.storage.files.disk_full import retriable_open
 from duramen.storage.files.sync_history import FileSync, Synced, to_sync
 from duramen.storage.journal.format import (
     ENTRY_MAGIC,
@@ -133,7 +133,7 @@ class _OpenExtent:
         self.next_offset = next_offset
 
 
-class Group:
+class JournalGroup:
     """One group commit: built on the loop, run on the sync thread, completed on the loop."""
 
     __slots__ = (
@@ -211,12 +211,12 @@ class Group:
             if sync is not None:
                 sync.run()
             try:
-                with opening():
+                with retriable_open():
                     self._disk.sync_directory(directory)
             except FileNotFoundError:
                 # The topic was deleted meanwhile, and its directory renamed, which a power cut may still take back.
                 if log is not None:
-                    with suppress(FileNotFoundError), opening():
+                    with suppress(FileNotFoundError), retriable_open():
                         self._disk.sync_directory(log.path)
         file = self.part.file
         buffers: Sequence[Buffer] = self.buffers
@@ -252,9 +252,9 @@ class Journal(PartRing):
         self.seed = maker.seed
         self._disk = disk
         self._marked_lsn = next_lsn - 1
-        self._queue: deque[Group] = deque()
-        self._open: Group | None = None
-        self._inflight: Group | None = None
+        self._queue: deque[JournalGroup] = deque()
+        self._open: JournalGroup | None = None
+        self._inflight: JournalGroup | None = None
         self._marking: dict[JournaledLog, int] = {}
         self._before_next: list[tuple[FileSync | None, str, JournaledLog | None]] = []
         self.on_truncate: Callable[[JournaledLog, int, int, int], None] = lambda log, offset, base, position: None
@@ -374,7 +374,7 @@ class Journal(PartRing):
         self.next_lsn = lsn + 1
         return lsn
 
-    def _open_group(self, need: int, *, droppable: bool) -> Group:
+    def _open_group(self, need: int, *, droppable: bool) -> JournalGroup:
         """A group with room for `need` bytes of entries: in the current part, else in the next one."""
         if self._open is not None:
             self._close_open()
@@ -383,7 +383,7 @@ class Journal(PartRing):
             self._ensure_next_part(droppable=droppable)
             part = self._next_part()
         check(part.position + MARK_SIZE + need <= part.limit, "an entry is smaller than a journal part")
-        self._open = Group(self._disk, part, part.position, self.next_lsn)
+        self._open = JournalGroup(self._disk, part, part.position, self.next_lsn)
         return self._open
 
     def _close_open(self) -> None:
@@ -414,7 +414,7 @@ class Journal(PartRing):
         """Whether a group was taken and neither completed nor failed."""
         return self._inflight is not None
 
-    def take_group(self) -> Group | None:
+    def take_group(self) -> JournalGroup | None:
         """What is queued for one part as a group to run; None when nothing is, when one is in flight, or when fenced.
 
         The logs must have been flushed before (LogDirectory.take_group does both). NoRoomError: it stays queued.
@@ -433,7 +433,7 @@ class Journal(PartRing):
         """Whether recovery would find a page-cache log's records: no change of its durability waits for a group."""
         return log not in self._marking
 
-    def take_idle_mark(self) -> Group | None:
+    def take_idle_mark(self) -> JournalGroup | None:
         """A group of nothing but a mark, once per idle spell and checkpoint: it tells damage to the
         last group from a torn tail, and lets recycled parts be used."""
         if self._inflight is not None or self.failed is not None or self.has_pending:
@@ -450,7 +450,7 @@ class Journal(PartRing):
                     self.growth_error = error
                     return None
             part = self._next_part()
-        group = Group(self._disk, part, part.position, self.next_lsn)
+        group = JournalGroup(self._disk, part, part.position, self.next_lsn)
         part.position += aligned(MARK_SIZE)
         return self._launch(group)
 
@@ -463,7 +463,7 @@ class Journal(PartRing):
         if (None, directory, None) not in self._before_next:
             self._before_next.append((None, directory, None))
 
-    def _launch(self, group: Group) -> Group:
+    def _launch(self, group: JournalGroup) -> JournalGroup:
         group.seal(self.seed, self.durable_lsn, self.checkpoint_lsn)
         part = group.part
         if part.before is not None and group.last_lsn >= group.first_lsn:
@@ -475,7 +475,7 @@ class Journal(PartRing):
         self._inflight = group
         return group
 
-    def complete(self, group: Group) -> list[JournaledLog]:
+    def complete(self, group: JournalGroup) -> list[JournaledLog]:
         """The group has run: advance the durable LSN and the durable end of its logs; returns those it counts for.
 
         Not while a change of a log's durability waits for a later group: what came before that is synced, but only the
@@ -496,7 +496,7 @@ class Journal(PartRing):
                 del self._marking[log]
         return [log for log in group.ends if log not in self._marking]
 
-    def fail(self, group: Group | None, error: BaseException) -> None:
+    def fail(self, group: JournalGroup | None, error: BaseException) -> None:
         """The disk failed: fence the directory until a restart has recovered it. A failed sync is never retried."""
         first = self.failed is None
         if first:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from duramen.errors import ErrorCode, KafkaError, StorageError, check
-from duramen.storage.files.disk_full import is_no_room
+from duramen.storage.files.disk_full import is_disk_full
 from duramen.storage.journal.parts import MIN_PART_BYTES, Part, PartMaker
 
 
@@ -114,7 +114,7 @@ class PartRing:
         try:
             return self.maker.make(self._growth_size)
         except OSError as error:
-            if not (is_no_room(error) and self.make_way()):
+            if not (is_disk_full(error) and self.make_way()):
                 raise
             return self.maker.make(self.limits.first_part)
 
@@ -136,7 +136,7 @@ class PartRing:
         self._activate(self._free.popleft(), before)
         return self._current
 
-    def take_growth(self) -> Growth | None:
+    def take_growth(self) -> JournalGrowth | None:
         """A job that makes the next part off the loop, when one will be needed soon; else None."""
         current = self._current
         if (
@@ -149,16 +149,16 @@ class PartRing:
         ):
             return None
         self._growing = True
-        return Growth(self.maker, self._growth_size, self.maker.reserve())
+        return JournalGrowth(self.maker, self._growth_size, self.maker.reserve())
 
-    def complete_growth(self, job: Growth) -> None:
+    def complete_growth(self, job: JournalGrowth) -> None:
         """The new part may be used."""
         self._growing = False
         self.growth_error = None
         if job.part is not None:
             self._free.append(job.part)
 
-    def fail_growth(self, job: Growth, error: BaseException) -> None:
+    def fail_growth(self, job: JournalGrowth, error: BaseException) -> None:
         """No new part (the disk is full): what is there is recycled; nothing acknowledged depends on it."""
         self._growing = False
         self.growth_error = error
@@ -206,7 +206,7 @@ class PartRing:
             part.file.close()
 
 
-class Growth:
+class JournalGrowth:
     """Makes one part; `run` on any thread, then Journal.complete_growth or fail_growth."""
 
     __slots__ = ("_maker", "_number", "_size", "part")

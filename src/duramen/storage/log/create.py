@@ -10,7 +10,7 @@ from duramen.errors import StorageError
 from duramen.model import LogKey, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
 from duramen.storage.files.atomic import replace_file
-from duramen.storage.files.disk_full import NoRoomError, opening, writing
+from duramen.storage.files.disk_full import NoRoomError, retriable_open, retriable_write
 from duramen.storage.journal.journal import LogJournal
 from duramen.storage.log.config import LogConfig
 from duramen.storage.log.log import Log
@@ -100,17 +100,17 @@ class CreateLogsJob:
         """
         try:
             if self._follows:
-                with opening():
+                with retriable_open():
                     self._disk.sync_directory(self._directory)
-            with writing():
+            with retriable_write():
                 for new in self.new:
                     self._drop(self._path(new.tp))
                     self._make(*new)
-            with opening():
+            with retriable_open():
                 self._disk.sync_directory(self._directory)
         except NoRoomError:
             self._half_made.update(self._path(new.tp) for new in self.new)
-            with opening():
+            with retriable_open():
                 self._remove()
             raise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 UNBOUNDED = 1 << 62
-NEVER = 1 << 62
+NEVER_EXPIRES = 1 << 62
 """Expires at a time that no clock is set to: whoever has the lease ends it."""
 
 

@@ -29,8 +29,8 @@ from duramen.storage.read.read_plan import LogRead
 from duramen.storage.read.timestamp_lookup import (
     TimeLookup,
     Timestamped,
-    look_through,
     max_timestamp_lookup,
+    search_by_timestamp,
     timestamp_lookup,
 )
 from duramen.storage.read.verified_window import Recall, VerifiedWindow
@@ -285,7 +285,7 @@ class Log:
             try:
                 file.pwritev(queue, start)
             except OSError as error:
-                raise disk_full.told(error) from error
+                raise disk_full.as_disk_full(error) from error
             self._queue = []
             segment.flushed = segment.size
             if segment.size - start >= SUMMED_BYTES:
@@ -730,7 +730,7 @@ class Log:
 
         Reads and decodes one batch, waiting for the disk if need be. CorruptLogError, KafkaError, OSError.
         """
-        return look_through(partial(self.time_lookup, timestamp, end))
+        return search_by_timestamp(partial(self.time_lookup, timestamp, end))
 
     def max_timestamp_lookup(self, end: int) -> TimeLookup:
         """The job behind `max_timestamp_offset`."""

@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Callable
 
 from duramen.storage.files.atomic import replace_file
-from duramen.storage.files.disk_full import opening
+from duramen.storage.files.disk_full import retriable_open
 from duramen.storage.log.log import Log
 from duramen.storage.segment.segment import file_name
 
@@ -39,7 +39,7 @@ class ProducerSnapshotJob:
         self._log.writers[self] = None  # first: what cuts the files looks for this behind the count of cuts
         if self._truncations != self._log.truncations:
             return
-        with opening():
+        with retriable_open():
             for suffix, data in self._files:
                 replace_file(self._log.disk, self._path(suffix), data, durable_name=False)
             self._log.disk.sync_directory(self._log.path)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from duramen.ports import Disk
-from duramen.storage.files.disk_full import opening, writing
+from duramen.storage.files.disk_full import retriable_open, retriable_write
 from duramen.storage.log.log import Log
 from duramen.storage.segment.segment import SUFFIXES, Segment, latest_ms
 
@@ -115,7 +115,7 @@ class RenameSegmentsJob:
                 path = segment.path_of(suffix, self.log.path)
                 target = path + DELETED_SUFFIX
                 try:
-                    with writing():
+                    with retriable_write():
                         self.disk.rename(path, target)
                 except FileNotFoundError:
                     continue
@@ -149,13 +149,13 @@ class MoveLogJob:
     def rename(self) -> None:
         """Once: the old name may be another topic's by then. NoRoomError: it can be done again. OSError."""
         if not self.moved:
-            with writing(), suppress(FileNotFoundError):  # of a log whose directory was gone
+            with retriable_write(), suppress(FileNotFoundError):  # of a log whose directory was gone
                 self.disk.rename(self.source, self.target)
             self.moved = True
 
     def run(self) -> None:
         """Rename, and make that durable. NoRoomError: it can be run again. OSError."""
-        with opening():
+        with retriable_open():
             self.rename()
             self.disk.sync_directory(self.directory)
 
@@ -169,7 +169,7 @@ class MoveLogJob:
 
 
 @dataclass(slots=True)
-class Removal:
+class PendingRemoval:
     """Files or directories to remove from `due_ms` on, once the journal's entry `lsn` is durable."""
 
     due_ms: int
@@ -179,18 +179,18 @@ class Removal:
 
 
 @dataclass(slots=True)
-class RemoveFiles:
+class RemoveFilesJob:
     """Removes what was renamed a while ago."""
 
     disk: Disk
-    removal: Removal
+    removal: PendingRemoval
     failed: Callable[[BaseException], None]
 
     def run(self) -> None:
         """Remove every path; one that is gone is no error. Can be run again."""
         for path in self.removal.paths:
             try:
-                with writing():
+                with retriable_write():
                     self.disk.remove(path)
             except FileNotFoundError:
                 continue

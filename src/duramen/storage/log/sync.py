@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from duramen.ports import Disk, File
 from duramen.storage.files.atomic import replace_file
-from duramen.storage.files.disk_full import lacks_files, opening, to_keep, writing
+from duramen.storage.files.disk_full import lacks_files, retriable_open, retriable_write, without_traceback
 from duramen.storage.files.sync_history import FileSync
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS
 from duramen.storage.segment.seal import SEALING, grow, sync_sides
@@ -75,10 +75,10 @@ def write(disk: Disk, sidecars: Sidecars, *, sync: bool, still_there: Callable[[
     """Write the collected bytes, but not the epochs; `still_there` is asked before each file. NoRoomError, OSError."""
     for path, position, data, whole in sidecars.writes:
         still_there()
-        with writing():
+        with retriable_write():
             file = disk.open(path, create=True, write=True)
         try:
-            with writing():
+            with retriable_write():
                 if whole:
                     file.truncate(0)
                 if data:
@@ -166,10 +166,10 @@ class SyncJob:
             if failed is not None:
                 raise type(failed)(failed.errno, "an earlier sync of the log failed", self.path)
             try:
-                with opening():
+                with retriable_open():
                     self._run()
             except OSError as error:
-                self.chain.failed = to_keep(error)
+                self.chain.failed = without_traceback(error)
                 if lacks_files(error):
                     self._store()
                 raise
@@ -184,7 +184,7 @@ class SyncJob:
             for _, sync, _ in self.segments:
                 sync.run()
         except OSError as error:
-            self.chain.failed = to_keep(error)
+            self.chain.failed = without_traceback(error)
             raise
         self.stored = True
 

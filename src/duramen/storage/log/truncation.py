@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class RecoveryPoints(Protocol):
     """What a truncation needs of the directory's checkpoints: they may not say that more is synced than there is."""
 
-    def cut(self, key: LogKey, offset: int, segment_base: int, position: int) -> None: ...
+    def truncated(self, key: LogKey, offset: int, segment_base: int, position: int) -> None: ...
 
 
 class Truncations:
@@ -40,7 +40,7 @@ class Truncations:
     def journaled(self, log: JournaledLog, offset: int, segment_base: int, position: int) -> None:
         """The entry of a truncation was queued."""
         key = (log.topic_id, log.tp.partition)
-        self._points.cut(key, offset, segment_base, position)
+        self._points.truncated(key, offset, segment_base, position)
         self._waiting.append((self._journal.last_lsn, key))
 
     def nobody_writes(self) -> None:

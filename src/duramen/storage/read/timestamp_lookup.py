@@ -242,7 +242,7 @@ def _target(segment: Segment, hint: int) -> LookupTarget:
     )  # fmt: skip
 
 
-def look_through(look_up: Callable[[int], TimeLookup]) -> Timestamped | None:
+def search_by_timestamp(look_up: Callable[[int], TimeLookup]) -> Timestamped | None:
     """What a look-up finds, or those that go on with it, on this thread. look_up: makes one, by its `start`."""
     job = look_up(-1)
     while (found := job.run()) is None and job.rest >= 0:

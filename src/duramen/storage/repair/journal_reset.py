@@ -34,7 +34,7 @@ from duramen.storage.checkpoint.kafka_files import (
     encode_offsets,
     read_checkpoint,
 )
-from duramen.storage.checkpoint.loss_record import write_down
+from duramen.storage.checkpoint.loss_record import record_loss
 from duramen.storage.checkpoint.manifest import listed_segments, missing_segments
 from duramen.storage.checkpoint.metadata_snapshot import find_snapshots, read_snapshot
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
@@ -126,7 +126,7 @@ def _snapshot_ends(disk: Disk, path: str) -> Iterator[tuple[LogKey, int]]:
 def finish(disk: Disk, path: str, forgone: Forgone, entropy: Entropy) -> list[dict[str, Any]]:
     """Everything behind the note of what is acknowledged; again after a crash at any point is fine. OSError."""
     lines = list(forgone.lines)
-    write_down(disk, path, lines)
+    record_loss(disk, path, lines)
     if not disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)) or read_checkpoint(disk, path) is None:
         settle(disk, path, 0, entropy, forgo=True)
     lock = disk.lock(posixpath.join(path, LOCK))
@@ -158,7 +158,7 @@ def _move_ends(disk: Disk, path: str, ends: dict[LogKey, int]) -> list[dict[str,
             "last_offset": end - 1,
             "what": "acknowledged; the segments do not have it, the journal that was put aside may",
         }
-        write_down(disk, path, [told])
+        record_loss(disk, path, [told])
         lines.append(told)
         missing = partial(missing_segments, listed=listed.get(point.tp, NOTHING_EXPECTED), point=point)
         repair = survey(disk, path, str(point.tp), end, point, start=point.start_offset, missing=missing)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from duramen.model import LogKey
 from duramen.ports import Disk
-from duramen.storage.checkpoint.loss_record import LOST
+from duramen.storage.checkpoint.loss_record import LOST_FOLDER
 from duramen.storage.files.bad_sectors import read_whole
 from duramen.storage.journal.format import ENTRY_START, HEADER_BLOCK, EntryKind, decode_entry, decode_extent
 from duramen.storage.journal.reader import JournalContents
@@ -81,7 +81,7 @@ def read_part(disk: Disk, path: str) -> bytes:
 
 def put_aside(disk: Disk, directory: str, loss: JournalLoss) -> list[str]:
     """Copy the parts to `duramen-lost/journal`, synced; returns the copies. Again after a crash is fine. OSError."""
-    lost = posixpath.join(directory, LOST)
+    lost = posixpath.join(directory, LOST_FOLDER)
     folder = posixpath.join(lost, "journal")
     disk.make_directories(folder)
     copies = []

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.loss_record import LOSSES
+from duramen.storage.checkpoint.loss_record import LOSS_RECORD
 from duramen.storage.files.bad_sectors import read
 
 Gaps = dict[str, set[tuple[int, int]]]
@@ -72,7 +72,7 @@ class _Readable:
     def open(self, path: str, *, create: bool = False, write: bool = False) -> File:
         file = self._disk.open(path, create=create, write=write)
         name = posixpath.basename(path)
-        return cast(File, _ReadableFile(file, self._gaps)) if ".log" in name or name == LOSSES else file
+        return cast(File, _ReadableFile(file, self._gaps)) if ".log" in name or name == LOSS_RECORD else file
 
 
 class _ReadableFile:

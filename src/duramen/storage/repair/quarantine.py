@@ -5,14 +5,14 @@ from __future__ import annotations
 import posixpath
 
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.loss_record import LOST
+from duramen.storage.checkpoint.loss_record import LOST_FOLDER
 
 _COPY_BYTES = 1 << 20
 
 
 def side_path(directory: str, partition: str, name: str) -> str:
     """Where a file of this name goes, out of a partition of a data directory."""
-    return posixpath.join(directory, LOST, partition, name)
+    return posixpath.join(directory, LOST_FOLDER, partition, name)
 
 
 def free_path(disk: Disk, path: str) -> str:

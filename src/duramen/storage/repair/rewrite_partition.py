@@ -17,7 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 from duramen.ports import Disk, File
-from duramen.storage.checkpoint.loss_record import LOST, is_listed, whose_loss, write_down
+from duramen.storage.checkpoint.loss_record import LOST_FOLDER, is_loss_recorded, loss_owner, record_loss
 from duramen.storage.files.atomic import remove_file, replace_file
 from duramen.storage.repair.interrupted_replacement import UnfinishedSwap, place
 from duramen.storage.repair.quarantine import move_aside
@@ -173,7 +173,7 @@ class Repair:
         left: bytes of the segment behind that; where the checkpoint has not followed yet, the list tells of them.
         """
         dropped = [action for action in segment.actions if action.kind == DROPPED]
-        lost = posixpath.join(self.directory, LOST)
+        lost = posixpath.join(self.directory, LOST_FOLDER)
         folder = posixpath.join(lost, self.name)
         self.disk.make_directories(folder)
         for action in dropped:
@@ -186,10 +186,10 @@ class Repair:
                 self.disk.rename(action.side_file + ".tmp", action.side_file)
         self.disk.sync_directory(folder)
         self.disk.sync_directory(lost)
-        listed = partial(is_listed, self.disk, self.directory, self.name)
+        listed = partial(is_loss_recorded, self.disk, self.directory, self.name)
         new = [each for each in dropped if each.side_file or not listed(each.first_offset, each.last_offset)]
-        whose = whose_loss(self.disk, self.directory, self.name)
-        write_down(self.disk, self.directory, [{**whose, **action._asdict(), "left": left} for action in new])
+        whose = loss_owner(self.disk, self.directory, self.name)
+        record_loss(self.disk, self.directory, [{**whose, **action._asdict(), "left": left} for action in new])
         self.disk.sync_directory(self.directory)
 
     def _reached(self, segment: SegmentRepair) -> int:

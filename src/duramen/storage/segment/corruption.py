@@ -12,7 +12,7 @@ from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
 from duramen.ports import Disk, File
 from duramen.storage.files.atomic import read_file
-from duramen.storage.files.disk_full import is_no_room, lacks_files
+from duramen.storage.files.disk_full import is_disk_full, lacks_files
 from duramen.storage.segment.index import decode_offset_index
 from duramen.storage.segment.partition_metadata import parse_partition_name
 from duramen.storage.segment.scan import crc_of, header_at, scan
@@ -25,16 +25,16 @@ MOST_WALKED = 8 << 20
 """Bytes that are walked from damage, or the end of a larger batch with it, to the next one that an index names."""
 
 
-def way_out(failure: BaseException) -> str:
+def disk_advice(failure: BaseException) -> str:
     """What to do about what a directory lacks, or about a disk that fails."""
     if lacks_files(failure):
         return "let the process have more files open (ulimit -n), or lower duramen.open.files.max"
-    return "free space on its volume" if is_no_room(failure) else "mend its disk"
+    return "free space on its volume" if is_disk_full(failure) else "mend its disk"
 
 
 def remedy_of(failure: BaseException) -> str:
     """What to do about the error that fenced a directory."""
-    return f"{way_out(failure)}, then restart the node"
+    return f"{disk_advice(failure)}, then restart the node"
 
 
 class Damage(NamedTuple):
@@ -79,7 +79,7 @@ def damage_of(error: CorruptLogError) -> Damage:
     return Damage(error.path, error.start, error.end, error.offset, error.last_offset, error.reason)
 
 
-def unreadable(error: OSError, path: str, start: int, end: int, base_offset: int) -> OSError | CorruptLogError:
+def as_corruption(error: OSError, path: str, start: int, end: int, base_offset: int) -> OSError | CorruptLogError:
     """What it means that reading bytes start..end of a segment failed: they are damaged (EIO), or that error itself."""
     if error.errno != errno.EIO:
         return error

@@ -20,7 +20,7 @@ from typing import Final, cast
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.files.atomic import read_file, remove_file
-from duramen.storage.files.disk_full import writing
+from duramen.storage.files.disk_full import retriable_write
 from duramen.storage.segment.scan import scan
 from duramen.storage.segment.seal import CheckedFile, sound_seal
 from duramen.storage.segment.segment import INDEX, LOG, SEAL, SUFFIXES, TIME_INDEX, TXN_INDEX, file_name, parse_name
@@ -69,7 +69,7 @@ def _rename(disk: Disk, path: str, base: int, suffixes: Iterable[str], before: s
     for suffix in suffixes:
         source = posixpath.join(path, file_name(base, suffix + before))
         if disk.exists(source):
-            with writing():
+            with retriable_write():
                 disk.rename(source, posixpath.join(path, file_name(base, suffix + after)))
 
 

@@ -15,8 +15,8 @@ from typing import Protocol
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.files.atomic import read_file, replace_file
-from duramen.storage.files.disk_full import opening
-from duramen.storage.segment.corruption import unreadable
+from duramen.storage.files.disk_full import retriable_open
+from duramen.storage.segment.corruption import as_corruption
 from duramen.storage.segment.scan import CHUNK_BYTES, scan
 from duramen.wire.batch import HEADER_SIZE
 from duramen.wire.checksum import crc32c
@@ -49,7 +49,7 @@ def compute_seal(file: File, length: int, base_offset: int, last_offset: int) ->
                 timestamp, youngest = header.max_timestamp, reached
     except OSError as error:
         end = min(length, passage.reached + _READ_BYTES)
-        raise unreadable(error, file.path, passage.reached, end, reached + 1) from error
+        raise as_corruption(error, file.path, passage.reached, end, reached + 1) from error
     checksums = passage.checksums
     # It may end early: Kafka's compaction removes the last batches of a segment, too.
     if reached > last_offset or len(checksums) != -(-length // BLOCK_BYTES):
@@ -297,7 +297,7 @@ class SealJob:
         """
         self._log.writers[self] = None  # first: what cuts the files looks for this behind the count of cuts
         if not self.overtaken:
-            with opening():
+            with retriable_open():
                 self.result = self._seal()
 
     def _seal(self) -> Seal:

@@ -13,7 +13,7 @@ from typing import Final, cast
 from duramen.errors import CorruptLogError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.files.atomic import read_file
-from duramen.storage.files.disk_full import writing
+from duramen.storage.files.disk_full import retriable_write
 from duramen.storage.files.open_files import OpenFiles
 from duramen.storage.files.sync_history import SyncHistory
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, OffsetIndex, StoredOffsetIndex, TimeIndex
@@ -162,7 +162,7 @@ class Segment:
         """The `.log` file, opened at first use and kept. create: its name is to be synced. NoRoomError, OSError."""
         file = self._file
         if file is None:
-            with writing():
+            with retriable_write():
                 file = self._file = self.disk.open(self.path, create=create, write=True)
             if self.files_open is not None:
                 self.files_open.opened(self, LOG)

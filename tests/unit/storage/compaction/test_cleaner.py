@@ -127,7 +127,7 @@ class Bench:
             job.complete()
 
     def take(self) -> CompactionPass | None:
-        return self.directory.cleaner.take(self.settings, self.now)
+        return self.directory.cleaner.begin_pass(self.settings, self.now)
 
     def begin(self, steps: int, *more: Pair) -> CompactionPass:
         """A pass over three segments, each with another value of one key (and with `more`), so many steps later."""
@@ -145,7 +145,7 @@ class Bench:
             self.step(cleaning)
 
     def step(self, cleaning: CompactionPass) -> None:
-        job = cleaning.take(self.now)
+        job = cleaning.next_job(self.now)
         if job is None:
             self.commit()
             return
@@ -460,7 +460,7 @@ def test_a_damaged_log_is_left_alone_and_named(bench: Bench) -> None:
     bench.directory.cleaner.on_uncleanable = lambda log, error: told.append(f"{log.tp} {error}")
     cleaning = bench.take()
     assert cleaning is not None
-    job = cleaning.take(bench.now)
+    job = cleaning.next_job(bench.now)
     assert job is not None
     with pytest.raises(Exception, match="differ from the seal") as raised:
         job()
@@ -512,7 +512,7 @@ def test_a_log_that_is_deleted_meanwhile_needs_no_goodbye(bench: Bench, steps: i
         bench.directory.journal.complete(group)
     bench.housekeep()
     while not cleaning.over:
-        job = cleaning.take(bench.now)
+        job = cleaning.next_job(bench.now)
         if job is not None:
             job()
     bench.housekeep()

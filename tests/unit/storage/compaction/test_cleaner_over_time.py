@@ -64,7 +64,7 @@ def test_short_copies_do_not_write_what_passes_share_twice(bench: Bench) -> None
     steady_ms = 0
     while not cleaning.over:
         steady_ms += 1
-        job = cleaning.take(bench.now, steady_ms)
+        job = cleaning.next_job(bench.now, steady_ms)
         bench.commit() if job is None else job()
     renames = [call.path for call in bench.disk.record if call.operation == "rename"]
     assert any(path.endswith(".log.swap") for path in renames)

@@ -11,7 +11,7 @@ import pytest
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import Call, CrashDisk
 from duramen.sim.world.entropy import SimEntropy
-from duramen.storage.directory.housekeeping import Job
+from duramen.storage.directory.housekeeping import HousekeepingJob
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.journal.journal import JournaledLog
 from duramen.storage.log.config import PlainLogConfig
@@ -68,7 +68,7 @@ def sync(log: Log) -> None:
     log.complete_sync(job)
 
 
-def run_all(jobs: list[Job]) -> None:
+def run_all(jobs: list[HousekeepingJob]) -> None:
     for job in jobs:
         job.run()
         job.complete()

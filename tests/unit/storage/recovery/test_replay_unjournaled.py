@@ -140,7 +140,7 @@ def test_entries_from_before_the_checkpoint_count_no_more() -> None:
     assert not directory.journal.knows(log)
     directory.flush()
     directory._checkpointer.begin()
-    while (job := directory._checkpointer.take()) is not None:
+    while (job := directory._checkpointer.take_job()) is not None:
         job.run()
         directory.complete_checkpoint(job)
     assert unjournaled(disk)

@@ -16,7 +16,7 @@ from duramen.sim.world.disk import CrashDisk, CrashFile
 from duramen.storage.checkpoint.kafka_files import read_checkpoint
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files import parallel
-from duramen.storage.files.parallel import THREADS, one_by_one, side_by_side
+from duramen.storage.files.parallel import THREADS, run_parallel, run_serial
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header
@@ -295,7 +295,7 @@ def test_a_log_that_is_offline_is_not_made_anew_and_can_be_deleted() -> None:
 # ---- side by side ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", [one_by_one, side_by_side])
+@pytest.mark.parametrize("run", [run_serial, run_parallel])
 @pytest.mark.parametrize("count", [0, 1, 15, 100])
 def test_results_come_in_the_order_of_the_work(run: object, count: int) -> None:
     assert run([lambda n=n: n * n for n in range(count)]) == [n * n for n in range(count)]  # type: ignore[operator]
@@ -303,14 +303,14 @@ def test_results_come_in_the_order_of_the_work(run: object, count: int) -> None:
 
 def test_work_that_waits_overlaps_and_the_first_error_is_raised() -> None:
     barrier = threading.Barrier(THREADS)
-    side_by_side([lambda: time.sleep(0.05), *[lambda: barrier.wait(10)] * (THREADS * 2)])  # type: ignore[list-item]
+    run_parallel([lambda: time.sleep(0.05), *[lambda: barrier.wait(10)] * (THREADS * 2)])  # type: ignore[list-item]
 
     def fail(number: int) -> None:
         time.sleep(0.01)
         raise OSError(number, "no")
 
     with pytest.raises(OSError, match="no") as caught:
-        side_by_side([lambda: time.sleep(0.05), *[lambda n=n: fail(n) for n in range(40)]])  # type: ignore[list-item]
+        run_parallel([lambda: time.sleep(0.05), *[lambda n=n: fail(n) for n in range(40)]])  # type: ignore[list-item]
     assert caught.value.errno == 0
 
 
@@ -331,7 +331,7 @@ def test_as_many_threads_as_the_work_waits(share: float, threads: int, monkeypat
             ran.add(threading.get_ident())
             arrived.wait(10)  # as many as there should be wait for one another
 
-    side_by_side([partial(piece, number) for number in range(16 + 2 * threads)])
+    run_parallel([partial(piece, number) for number in range(16 + 2 * threads)])
     assert len(ran) == threads
 
 
@@ -345,7 +345,7 @@ def test_nothing_runs_any_more_behind_an_interrupt() -> None:
         time.sleep(0.02)
 
     with pytest.raises(KeyboardInterrupt):
-        side_by_side([partial(piece, number) for number in range(500)])
+        run_parallel([partial(piece, number) for number in range(500)])
     count = len(began)
     assert count < 500
     time.sleep(0.1)

@@ -27,7 +27,7 @@ from duramen.cli.log.repair import survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.checkpoint.manifest import held_journal
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.journal.format import HEADER_BLOCK, MARK_SIZE
@@ -212,7 +212,7 @@ def test_a_start_without_the_journal_of_its_checkpoint_is_refused(starts: int, l
             start(disk)
         disk.end_process()
     assert "missing" in forgone(disk)
-    (lost,) = losses(disk, "/data")
+    (lost,) = read_losses(disk, "/data")
     assert lost["partition"] == "(journal)"
     directory = start(disk)
     (log,) = directory.logs.values()

@@ -6,7 +6,7 @@ import pytest
 from tests.worlds.storage_workload import append, checkpoint, commit, fill, housekeep, one_log, read_all, small, start
 
 from duramen.cli.log.repair import apply, survey_directory
-from duramen.storage.checkpoint.loss_record import losses, unreadable_losses, write_down
+from duramen.storage.checkpoint.loss_record import read_losses, record_loss, unreadable_losses
 from duramen.storage.repair.rewrite_partition import DROPPED
 
 
@@ -191,7 +191,7 @@ def test_the_only_segment_that_a_checkpoint_knew_is_missed_when_others_came_sinc
         directory.close(clean=stops_cleanly)
         disk.end_process()
     apply(disk, survey_directory(disk, "/data"))
-    told = {n for loss in losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
+    told = {n for loss in read_losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
     (log,) = start(disk).logs.values()
     assert {0, 1, 2} <= told
     assert told | set(read_all(log)) == set(range(log.end_offset))
@@ -234,7 +234,7 @@ def test_a_line_is_added_behind_a_list_whose_last_line_end_is_damaged(flipped: b
     disk, directory, _ = one_log()
     directory.close(clean=True)
     lines = [{"partition": name, "kind": DROPPED, "first_offset": 1, "last_offset": 2} for name in ("a-0", "b-0")]
-    write_down(disk, "/data", lines[:1])
+    record_loss(disk, "/data", lines[:1])
     path = "/data/duramen-lost/losses"
     if flipped:
         disk.damage(path, len(disk.contents()[path]) - 1, 1)
@@ -243,6 +243,6 @@ def test_a_line_is_added_behind_a_list_whose_last_line_end_is_damaged(flipped: b
         file.truncate(len(disk.contents()[path]) - 1)
         file.close()
     for _ in range(2):
-        write_down(disk, "/data", lines[1:])
-        assert losses(disk, "/data") == lines[flipped:]
+        record_loss(disk, "/data", lines[1:])
+        assert read_losses(disk, "/data") == lines[flipped:]
         assert unreadable_losses(disk, "/data") == flipped

@@ -15,7 +15,7 @@ from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import Call, CrashDisk, NodeDied
 from duramen.storage.checkpoint.expected_segments import ExpectedSegments
 from duramen.storage.checkpoint.kafka_files import encode_offsets, read_checkpoint
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
@@ -152,7 +152,7 @@ def test_a_seal_without_its_segment_is_a_segment_that_is_gone(number: int, list_
     if not clean:
         settle(disk, "/data", NOW, Entropy())
     apply(disk, survey_directory(disk, "/data"))
-    assert [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")][:1] == [lost]
+    assert [(loss["first_offset"], loss["last_offset"]) for loss in read_losses(disk, "/data")][:1] == [lost]
     assert survey_directory(disk, "/data").actions == []
     assert missed(disk) == []
     bench.open()
@@ -274,7 +274,7 @@ def test_damage_below_a_truncation_takes_nothing_that_was_synced_behind_it() -> 
     disk.end_process()
     settle(disk, "/data", NOW, Entropy())
     apply(disk, survey_directory(disk, "/data"))
-    (lost,) = losses(disk, "/data")
+    (lost,) = read_losses(disk, "/data")
     assert bases[1] <= lost["first_offset"] <= lost["last_offset"] < bases[2]
     (log,) = start(disk).logs.values()
     assert (log.start_offset, log.end_offset) == (0, 55)
@@ -303,7 +303,7 @@ def test_a_segment_inside_of_a_sealed_one_is_put_aside_and_nothing_is_cut(empty:
         if not clean:
             settle(disk, "/data", NOW, Entropy())
     apply(disk, found)
-    assert losses(disk, "/data") == []
+    assert read_losses(disk, "/data") == []
     assert [each for name, each in disk.contents().items() if "duramen-lost" in name] == [b"" if empty else content]
     assert missed(disk) == []
     bench.open()

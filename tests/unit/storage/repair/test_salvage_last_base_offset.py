@@ -12,7 +12,7 @@ from duramen.cli.log.inspection import verify_directory
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.errors import CorruptLogError
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.checkpoint.loss_record import losses
+from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.repair.journal_reset import settle
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import HEADER_SIZE, parse_header
@@ -65,7 +65,9 @@ def test_behind_a_kill_the_log_does_not_go_on_there(count: int, durability: str,
         disk.end_process()
     settle(disk, "/data", 0, SeededEntropy())
     apply(disk, survey_directory(disk, "/data"))
-    assert [(loss["first_offset"], loss["last_offset"]) for loss in losses(disk, "/data")] == [(count - 1, count - 1)]
+    assert [(loss["first_offset"], loss["last_offset"]) for loss in read_losses(disk, "/data")] == [
+        (count - 1, count - 1)
+    ]
     begun = start(disk)
     (log,) = begun.logs.values()
     assert (log.end_offset, sorted(read_all(log))) == (count, list(range(count - 1)))
