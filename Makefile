@@ -48,6 +48,10 @@ check: $(VENV)/dev.stamp ## format, lint, types, import contracts, tidy test
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -p no:randomly -p no:cacheprovider tests/test_tidy.py
 
+.PHONY: house
+house: $(VENV)/dev.stamp ## what is looked at: the largest modules, classes, functions; circles; names; words of our own
+	@$(BIN)/python -m tests.house
+
 .PHONY: format
 format: $(VENV)/dev.stamp ## rewrite the sources in the one format
 	$(BIN)/ruff format $(SOURCES)

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -88,6 +89,25 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TMPDIR"] = tempfile.tempdir = place
     # A JVM that lives for seconds spends most of them in its optimising compiler.
     os.environ.setdefault("JAVA_TOOL_OPTIONS", f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={place}")
+
+
+def _folder(nodeid: str) -> str:
+    """`tests/unit/<package>` for unit tests, `tests/<kind>` for others."""
+    parts = nodeid.partition("::")[0].split("/")
+    return "/".join(parts[: 3 if nodeid.startswith(UNITS) else 2])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The seconds of each folder, of all processes together."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[_folder(report.nodeid)] += report.duration
+    if len(seconds) > 1:
+        terminalreporter.section("seconds of each folder")
+        for folder, spent in seconds.most_common():
+            terminalreporter.write_line(f"{spent:8.1f}  {folder}")
 
 
 @pytest.fixture(scope="module")
