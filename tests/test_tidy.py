@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.house import circles, import_graph, modules_named
 from tests.tidy_exceptions import (
     CIRCLES,
     DECLARING_BASES,
@@ -72,6 +73,32 @@ LOOKS_INSIDE = (LIBRARY + "sim/mutations/", LIBRARY + "sim/check/coverage")
 
 # What tests of any package may import: the simulated world implements the ports, and programs are started by a module.
 FOR_EVERY_TEST = ("duramen.sim.world", "duramen.__main__")
+
+# A node, from the server down, reaches files, sockets, threads, time and randomness through the ports alone.
+NODE = tuple(LIBRARY + part for part in ("server/", "partition/", "storage/", "machines/", "wire/", "config/"))
+WORLD = {"asyncio", "concurrent", "fcntl", "http", "mmap", "multiprocessing", "os", "random", "secrets", "select"}
+WORLD |= {"selectors", "shutil", "signal", "socket", "subprocess", "tempfile", "threading", "time"}
+WORLD_ALLOWED = {
+    LIBRARY + name
+    for name in (
+        # the ports of the operating system
+        "server/net/loop.py",
+        "server/net/os_ports.py",
+        "storage/files/entropy.py",
+        "storage/files/os_disk.py",
+        # threads that one call begins and ends; locks, where a job of the executor meets the loop
+        "storage/files/parallel.py",
+        "storage/files/sync_history.py",
+        "storage/log/sync.py",
+        # gives other threads a turn between two reads
+        "storage/read/read_plan.py",
+        # the process and its metrics
+        "server/main.py",
+        "server/metrics/exposition.py",
+        "server/metrics/process_sampler.py",
+        "server/metrics/scrape.py",
+    )
+}
 
 BANNED_IMPORTS = {
     "pickle": "a declared format: wire/ or json",
@@ -198,6 +225,18 @@ def imported(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name.split(".")[0] for alias in node.names]
     return [node.module.split(".")[0]] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+
+
+def test_the_world_is_reached_through_the_ports() -> None:
+    found = {name for name in python_files(*NODE) for node in ast.walk(tree(name)) if WORLD & set(imported(node))}
+    report(sorted(found - WORLD_ALLOWED), "ask a port (ports.py): the simulator has no other world")
+    report(sorted(WORLD_ALLOWED - found), "take these out of WORLD_ALLOWED, they use the ports")
+
+
+def test_nothing_awaits() -> None:
+    awaits = ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith
+    found = [name for name in python_files("src/") if any(isinstance(node, awaits) for node in ast.walk(tree(name)))]
+    report(found, "a node is callbacks on one loop, which the simulator runs in the order of a seed")
 
 
 def makes_code(node: ast.AST, name: str) -> str | None:
@@ -364,54 +403,6 @@ def module_of(name: str) -> str:
     return name.removeprefix("src/").removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
-def modules_named(node: ast.AST, known: Container[str]) -> Iterator[str]:
-    """The modules among `known` that an import statement names; of `from a import b` it is `a.b`, if that is one."""
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names if alias.name in known)
-    elif isinstance(node, ast.ImportFrom) and node.module:
-        for alias in node.names:
-            full = f"{node.module}.{alias.name}"
-            if full in known or node.module in known:
-                yield full if full in known else node.module
-
-
-def import_graph() -> dict[str, set[str]]:
-    """Module → what it imports of the library, under TYPE_CHECKING and inside functions, too."""
-    files = {module_of(name): name for name in python_files(LIBRARY)}
-    return {
-        module: {named for node in ast.walk(tree(name)) for named in modules_named(node, files)} - {module}
-        for module, name in files.items()
-    }
-
-
-def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Strongly connected components of more than one module (Tarjan)."""
-    number: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    path: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(module: str) -> None:
-        number[module] = lowest[module] = len(number)
-        path.append(module)
-        for other in graph[module]:
-            if other not in number:
-                visit(other)
-                lowest[module] = min(lowest[module], lowest[other])
-            elif other in path:
-                lowest[module] = min(lowest[module], number[other])
-        if lowest[module] == number[module]:
-            at = path.index(module)
-            if len(path) > at + 1:
-                found.append(sorted(path[at:]))
-            del path[at:]
-
-    for module in graph:
-        if module not in number:
-            visit(module)
-    return found
-
-
 def compare(found: Iterable[str], allowed: Iterable[str], rule: str) -> None:
     """What is found has to be in the list of exceptions, and every exception has to be found."""
     report(sorted(set(found) - set(allowed)), rule)
@@ -424,7 +415,7 @@ def test_circles_are_seen() -> None:
 
 
 def test_modules_form_no_circle() -> None:
-    found = circles(import_graph())
+    found = circles(import_graph({module_of(name): tree(name) for name in python_files(LIBRARY)}))
     counted = Counter(circle[0].split(".")[1] for circle in found for _ in circle)
     shown = "\n  ".join(" ".join(circle) for circle in found)
     for package in sorted(counted.keys() | CIRCLES.keys()):

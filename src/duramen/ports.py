@@ -1,8 +1,8 @@
 """The five ports through which Duramen touches the world: Disk, Clock, Network, Executor and Entropy.
 
-Everything below `cli` reaches files, time, sockets, threads and randomness only through these (ENGINE.md §5), so that
-the simulator can run the production server from one seed. Production implementations: `storage/files/os_disk.py` and
-`server/net/os_ports.py`; simulated ones: `sim/`. Nothing here imports a module that does I/O.
+A node, from `server` down, reaches files, time, sockets, threads and randomness only through these, so that the
+simulator can run the production server from one seed. Production implementations: `storage/files/os_disk.py` and
+`server/net/os_ports.py`; simulated ones: `sim/world/`. Nothing here imports a module that does I/O.
 
 Threads: unless said otherwise a port's methods are called on the loop thread. `File` and `Disk` methods may also be
 called from work handed to the Executor, never for the same file offset range at once.
