@@ -12,8 +12,7 @@ from typing import NamedTuple
 from duramen.model import METADATA_TOPIC
 from duramen.storage.log.log import Log
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
-from duramen.storage.segment.segment import MAX_RELATIVE, Segment, latest_ms
-from duramen.wire.batch import HEADER_SIZE, parse_header
+from duramen.storage.segment.segment import MAX_RELATIVE, Segment
 
 
 class Cleanable(NamedTuple):
@@ -87,7 +86,7 @@ def cleanable(log: Log, first_dirty: int, bound: int, now_ms: int, *, as_if_seal
             break
         if not as_if_sealed and (not segment.sealed or segment.synced < segment.size):
             break
-        if dirty and lag_ms > 0 and latest_ms(segment) > now_ms - lag_ms:
+        if dirty and lag_ms > 0 and segment.latest_ms > now_ms - lag_ms:
             break
         segments.append(segment)
     if not segments or segments[-1].next_offset <= first_dirty:
@@ -101,20 +100,7 @@ def _is_overdue(log: Log, first_dirty: int, now_ms: int) -> bool:
     if oldest <= 0:
         return False
     dirty = [segment for segment in log.segments[:-1] if segment.next_offset > first_dirty]
-    return any(0 <= _first_timestamp(segment, now_ms) < oldest for segment in dirty)
-
-
-def _first_timestamp(segment: Segment, now_ms: int) -> int:
-    """Greatest timestamp (ms) of the segment's first batch; -1 of a segment without one. OSError.
-
-    A batch that has none is as old as the last write to the file, but never from the future.
-    """
-    if segment.first_timestamp < 0 and segment.size >= HEADER_SIZE:
-        segment.first_timestamp = parse_header(segment.open_file().pread(HEADER_SIZE, 0)).max_timestamp
-        segment.release_files()
-        if segment.first_timestamp < 0:
-            segment.first_timestamp = min(now_ms, segment.disk.modified_ms(segment.path))
-    return segment.first_timestamp
+    return any(0 <= segment.first_batch_ms(now_ms) < oldest for segment in dirty)
 
 
 def groups(segments: Sequence[Segment], max_bytes: int, max_index_bytes: int) -> list[list[Segment]]:

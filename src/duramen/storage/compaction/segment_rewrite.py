@@ -18,7 +18,7 @@ from duramen.storage.files.atomic import read_file
 from duramen.storage.read.timestamp_lookup import DECODED_BYTES
 from duramen.storage.segment.corruption import as_corruption
 from duramen.storage.segment.seal import compute_seal, read_sides
-from duramen.storage.segment.segment import INDEX, SEAL, TIME_INDEX, TXN_INDEX, Segment, latest_ms
+from duramen.storage.segment.segment import INDEX, SEAL, TIME_INDEX, TXN_INDEX, Segment
 from duramen.wire.batch import HEADER_SIZE, BatchHeader, check_crc, parse_header, read_marker
 from duramen.wire.batch_filter import LATEST_HORIZON, Span, delete_horizon, empty_batch, filtered_batch, spans
 from duramen.wire.compression import decompress
@@ -260,7 +260,7 @@ class SegmentCopy:
                     file.sync()
                     unsynced = 0
                 yield written
-            latest = max(map(latest_ms, self._group))
+            latest = max(segment.latest_ms for segment in self._group)
             if target.max_timestamp < 0 <= latest:  # as old as what it is made of: a start asks the file
                 file.backdate(latest)
             file.sync()

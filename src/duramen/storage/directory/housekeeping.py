@@ -28,7 +28,6 @@ from duramen.storage.log.retention import (
     RemoveFilesJob,
     RenameSegmentsJob,
     active_expired,
-    clock_set,
     removable_before,
 )
 from duramen.storage.segment.corruption import Findings, damage_of
@@ -273,7 +272,8 @@ class Housekeeping:
             removal.due_ms += by_ms
         for log in logs.values():
             log.producers.clock_set(by_ms)
-            clock_set(log, now_ms, by_ms)
+            for segment in log.segments:
+                segment.clock_set(now_ms, by_ms)
 
     def _retain(self, log: Log, now_ms: int) -> list[HousekeepingJob]:
         """Journal a new log start where segments may go: when it is durable, and what they say of producers."""

@@ -39,7 +39,7 @@ from duramen.storage.segment.leader_epochs import EpochCache
 from duramen.storage.segment.producer_state import AbortedTransaction, ProducerStates
 from duramen.storage.segment.scan import NO_END, Limit, scan
 from duramen.storage.segment.seal import SealJob
-from duramen.storage.segment.segment import INDEX, MAX_RELATIVE, SUFFIXES, TIME_INDEX, TXN_INDEX, Segment, latest_ms
+from duramen.storage.segment.segment import INDEX, MAX_RELATIVE, SUFFIXES, TIME_INDEX, TXN_INDEX, Segment
 from duramen.storage.segment.write_checksums import SUMMED_BYTES, WrittenSums
 from duramen.wire.batch import BatchHeader, read_marker
 from duramen.wire.checksum import crc32c
@@ -346,7 +346,7 @@ class Log:
         """
         first = self.segments.index(old[0])
         self.segments[first : first + len(old)] = [new]
-        new.stored_ms = max(map(latest_ms, old))
+        new.stored_ms = max(segment.latest_ms for segment in old)
         for segment in old:
             segment.replaced = True
             self._reader.dropped(segment)

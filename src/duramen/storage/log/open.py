@@ -15,7 +15,7 @@ from duramen.storage.files.atomic import read_file, replace_file
 from duramen.storage.journal.journal import LogJournal
 from duramen.storage.log.config import LogConfig
 from duramen.storage.log.log import Log
-from duramen.storage.log.open_segment import SegmentLoader, Walk, check_gap, closed_indexes_fit
+from duramen.storage.log.open_segment import SegmentLoader, Walk, check_gap
 from duramen.storage.log.snapshot_files import OURS, OURS_OR_KAFKAS
 from duramen.storage.log.sync import FlushQueue
 from duramen.storage.read.verified_window import VerifiedWindow
@@ -114,10 +114,11 @@ class LogLoader:
             for segment, later in zip(log.segments, bases[1:], strict=False):
                 segment.next_offset = later
                 believed = clean and known is None  # by Kafka, or by a release whose checkpoint is gone
-                if not ((clean or later <= recovery_point) and closed_indexes_fit(segment, believed=believed)):
+                loader = self._loader(segment)
+                if not ((clean or later <= recovery_point) and loader.closed_indexes_fit(believed=believed)):
                     # Of Kafka's logs nobody knows whether they ever had what is not there.
                     needed_from = start_offset if known is not None or not clean else later
-                    self._loader(segment).load_rolled(None if clean else known, clean=clean, needed_from=needed_from)
+                    loader.load_rolled(None if clean else known, clean=clean, needed_from=needed_from)
                 else:
                     # No list has what is behind the checkpoint, or of a log that was left offline or repaired, or
                     # whose checkpoint is lost, or the list itself: there what is missing is missing, however sound the

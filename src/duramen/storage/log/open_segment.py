@@ -20,7 +20,6 @@ from duramen.storage.segment.segment import (
     MAX_RELATIVE,
     TIME_INDEX,
     Segment,
-    bounds_from_seal,
     checked_file,
     sealed_sides,
 )
@@ -59,6 +58,44 @@ class SegmentLoader:
         self._segment = segment
         self._interval = interval
         self._walk = walk
+
+    def closed_indexes_fit(self, *, believed: bool) -> bool:
+        """Whether the index files can be those of the segment, by their sizes and last entries; takes over the bounds.
+
+        Without a seal only where they are `believed`: nothing else syncs them, and the bytes that a power cut leaves of
+        them may say that every record is ages old, which retention would act upon.
+        """
+        segment, disk = self._segment, self._segment.disk
+        if not disk.exists(segment.path_of(INDEX)) or not disk.exists(segment.path_of(TIME_INDEX)):
+            return False
+        if segment.take_bounds_from_seal():
+            return True
+        if not believed:
+            return False
+        index, times = disk.open(segment.path_of(INDEX)), disk.open(segment.path_of(TIME_INDEX))
+        try:
+            index_size, time_size = index.size(), times.size()
+            if index_size % OFFSET_ENTRY_SIZE or time_size % TIME_ENTRY_SIZE or (segment.size and not time_size):
+                return False
+            relative_end = segment.next_offset - segment.base_offset
+            if index_size:
+                last = index.pread(OFFSET_ENTRY_SIZE, index_size - OFFSET_ENTRY_SIZE)
+                offset, position = int.from_bytes(last[:4], "big"), int.from_bytes(last[4:], "big")
+                if not 0 < position < segment.size or not 0 <= offset < relative_end:
+                    return False
+            if time_size:
+                last = times.pread(TIME_ENTRY_SIZE, time_size - TIME_ENTRY_SIZE)
+                offset = int.from_bytes(last[8:], "big", signed=True)
+                if not 0 <= offset < relative_end or (time_size > TIME_ENTRY_SIZE and not any(last)):
+                    return False
+                segment.max_timestamp = int.from_bytes(last[:8], "big", signed=True)
+                segment.max_timestamp_offset = segment.base_offset + offset
+        finally:
+            index.close()
+            times.close()
+        segment.index_entries = index_size // OFFSET_ENTRY_SIZE
+        segment.time_entries = time_size // TIME_ENTRY_SIZE
+        return True
 
     def load_rolled(self, known: LogPoint | None, *, clean: bool, needed_from: int) -> None:
         """A rolled segment whose side files cannot be believed as they are: they are made again from where they can.
@@ -107,7 +144,7 @@ class SegmentLoader:
                 raise CorruptLogError(segment.path, segment.size, known.position, what, known.recovery_point)
         if clean and known is not None and known.state is not None and _is_as_known(segment, known):
             segment.next_offset = known.recovery_point
-            _sleep(segment, known.state)
+            segment.sleep(known.state)
         elif clean and known is None and self._load_indexes():
             pass  # Kafka's, who syncs them
         elif not self._resume(known, limit):
@@ -141,7 +178,7 @@ class SegmentLoader:
         except (OSError, DuramenError):
             segment.size, segment.next_offset = size, end
             segment.index = segment.times = None
-            _sleep(segment, state)
+            segment.sleep(state)
             raise
 
     def rebuild(self, limit: Limit) -> None:
@@ -301,45 +338,6 @@ def check_gap(segment: Segment, end: int, following: int, *, needed_from: int) -
             raise CorruptLogError(segment.path, segment.size, segment.size, what, gap[0])
 
 
-def closed_indexes_fit(segment: Segment, *, believed: bool) -> bool:
-    """Whether the index files can be those of the segment, by their sizes and last entries; takes over the bounds.
-
-    Without a seal only where they are `believed`: nothing else syncs them, and the bytes that a power cut leaves of
-    them may say that every record is ages old, which retention would act upon.
-    """
-    disk = segment.disk
-    if not disk.exists(segment.path_of(INDEX)) or not disk.exists(segment.path_of(TIME_INDEX)):
-        return False
-    if bounds_from_seal(segment):
-        return True
-    if not believed:
-        return False
-    index, times = disk.open(segment.path_of(INDEX)), disk.open(segment.path_of(TIME_INDEX))
-    try:
-        index_size, time_size = index.size(), times.size()
-        if index_size % OFFSET_ENTRY_SIZE or time_size % TIME_ENTRY_SIZE or (segment.size and not time_size):
-            return False
-        relative_end = segment.next_offset - segment.base_offset
-        if index_size:
-            last = index.pread(OFFSET_ENTRY_SIZE, index_size - OFFSET_ENTRY_SIZE)
-            offset, position = int.from_bytes(last[:4], "big"), int.from_bytes(last[4:], "big")
-            if not 0 < position < segment.size or not 0 <= offset < relative_end:
-                return False
-        if time_size:
-            last = times.pread(TIME_ENTRY_SIZE, time_size - TIME_ENTRY_SIZE)
-            offset = int.from_bytes(last[8:], "big", signed=True)
-            if not 0 <= offset < relative_end or (time_size > TIME_ENTRY_SIZE and not any(last)):
-                return False
-            segment.max_timestamp = int.from_bytes(last[:8], "big", signed=True)
-            segment.max_timestamp_offset = segment.base_offset + offset
-    finally:
-        index.close()
-        times.close()
-    segment.index_entries = index_size // OFFSET_ENTRY_SIZE
-    segment.time_entries = time_size // TIME_ENTRY_SIZE
-    return True
-
-
 def _check_length(segment: Segment) -> None:
     """CorruptLogError when the segment's seal speaks of another length; one that cannot be read says nothing."""
     try:
@@ -392,13 +390,6 @@ def _size(disk: Disk, path: str) -> int:
         return file.size()
     finally:
         file.close()
-
-
-def _sleep(segment: Segment, state: ActiveState) -> None:
-    segment.dormant = state
-    segment.index_entries, segment.time_entries = state.index_entries, state.time_entries
-    segment.first_timestamp = state.first_timestamp
-    segment.max_timestamp, segment.max_timestamp_offset = state.max_timestamp, state.max_timestamp_offset
 
 
 def _read_indexes(segment: Segment, state: ActiveState) -> bool:

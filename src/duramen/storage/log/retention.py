@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from duramen.ports import Disk
 from duramen.storage.files.disk_full import retriable_open, retriable_write
 from duramen.storage.log.log import Log
-from duramen.storage.segment.segment import SUFFIXES, Segment, latest_ms
+from duramen.storage.segment.segment import SUFFIXES, Segment
 
 DELETED_SUFFIX = ".deleted"
 
@@ -72,17 +72,8 @@ def active_expired(log: Log, now_ms: int, high_watermark: int) -> bool:
 
 def _expired(segment: Segment, now_ms: int, retention_ms: int) -> bool:
     """By the greatest timestamp of its records, or where they have none by when the last one was stored."""
-    latest = latest_ms(segment)
+    latest = segment.latest_ms
     return latest >= 0 and 0 <= retention_ms < now_ms - latest
-
-
-def clock_set(log: Log, now_ms: int, by_ms: int) -> None:
-    """The wall clock was set ahead, or back (negative), to `now_ms`: records without timestamps get no older by it."""
-    for segment in log.segments:
-        if segment.max_timestamp < 0:
-            segment.first_timestamp = min(segment.first_timestamp, now_ms)
-        if by_ms < 0 or 0 <= segment.stored_ms <= now_ms - by_ms:  # else it was written when the clock was right
-            segment.stored_ms = min(segment.stored_ms + max(0, by_ms), now_ms)
 
 
 def _limits(log: Log) -> tuple[int, int]:

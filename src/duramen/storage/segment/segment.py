@@ -22,7 +22,7 @@ from duramen.storage.segment.recovery_point import ActiveState
 from duramen.storage.segment.scan import header_at
 from duramen.storage.segment.seal import SEALING, CheckedFile, read_growing
 from duramen.storage.segment.write_checksums import WrittenSums
-from duramen.wire.batch import BatchHeader
+from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import Seal, Sides, decode_seal
 
@@ -64,11 +64,6 @@ def parse_base(name: str) -> int | None:
     """Base offset when this is the name of a `.log` file, else None."""
     parsed = parse_name(name)
     return parsed[0] if parsed is not None and parsed[1] == LOG else None
-
-
-def latest_ms(segment: Segment) -> int:
-    """Greatest timestamp of its records, or where none has one when the last was stored; -1 unknown."""
-    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.stored_ms
 
 
 class Segment:
@@ -251,6 +246,47 @@ class Segment:
         self.dormant = None
         self.written_sums = None
 
+    @property
+    def latest_ms(self) -> int:
+        """Greatest timestamp of its records, or where none has one when the last was stored; -1 unknown."""
+        return self.max_timestamp if self.max_timestamp >= 0 else self.stored_ms
+
+    def first_batch_ms(self, now_ms: int) -> int:
+        """Greatest timestamp of the first batch; -1 of a segment without one. OSError.
+
+        A batch that has none is as old as the last write to the file, but never from the future.
+        """
+        if self.first_timestamp < 0 and self.size >= HEADER_SIZE:
+            self.first_timestamp = parse_header(self.open_file().pread(HEADER_SIZE, 0)).max_timestamp
+            self.release_files()
+            if self.first_timestamp < 0:
+                self.first_timestamp = min(now_ms, self.disk.modified_ms(self.path))
+        return self.first_timestamp
+
+    def clock_set(self, now_ms: int, by_ms: int) -> None:
+        """The wall clock was set ahead, or back (negative), to `now_ms`: records without timestamps get no older."""
+        if self.max_timestamp < 0:
+            self.first_timestamp = min(self.first_timestamp, now_ms)
+        if by_ms < 0 or 0 <= self.stored_ms <= now_ms - by_ms:  # else it was written when the clock was right
+            self.stored_ms = min(self.stored_ms + max(0, by_ms), now_ms)
+
+    def sleep(self, state: ActiveState) -> None:
+        """The active one stays as a checkpoint describes it until it is to grow; its indexes are not loaded."""
+        self.dormant = state
+        self.index_entries, self.time_entries = state.index_entries, state.time_entries
+        self.first_timestamp = state.first_timestamp
+        self.max_timestamp, self.max_timestamp_offset = state.max_timestamp, state.max_timestamp_offset
+
+    def take_bounds_from_seal(self) -> bool:
+        """Take over bounds and index sizes from the seal; False when it is missing, old or damaged. OSError."""
+        sides = sealed_sides(self)
+        if sides is None or self.seal is None or not sides.time_bytes:
+            return False
+        self.max_timestamp, self.max_timestamp_offset = self.seal.max_timestamp, self.seal.max_timestamp_offset
+        self.index_entries = sides.index_bytes // OFFSET_ENTRY_SIZE
+        self.time_entries = sides.time_bytes // TIME_ENTRY_SIZE
+        return True
+
     # ---- aborted transactions --------------------------------------------------------------------------------
 
     def add_aborted(self, entry: AbortedTransaction) -> None:
@@ -392,17 +428,6 @@ def sealed_sides(segment: Segment) -> Sides | None:
     except StorageError:
         return None
     return None if seal is None else seal.sides
-
-
-def bounds_from_seal(segment: Segment) -> bool:
-    """Take over bounds and index sizes from the seal; False when it is missing, old or damaged. OSError."""
-    sides = sealed_sides(segment)
-    if sides is None or segment.seal is None or not sides.time_bytes:
-        return False
-    segment.max_timestamp, segment.max_timestamp_offset = segment.seal.max_timestamp, segment.seal.max_timestamp_offset
-    segment.index_entries = sides.index_bytes // OFFSET_ENTRY_SIZE
-    segment.time_entries = sides.time_bytes // TIME_ENTRY_SIZE
-    return True
 
 
 def dormant_sums(segment: Segment) -> tuple[int, int, int, int] | None:

@@ -16,9 +16,8 @@ from duramen.storage.checkpoint.kafka_files import decode_offsets
 from duramen.storage.compaction import segment_rewrite as cleaning
 from duramen.storage.directory.housekeeping import SealSegmentJob
 from duramen.storage.log.log import Log
-from duramen.storage.log.retention import clock_set, removable_before
+from duramen.storage.log.retention import removable_before
 from duramen.storage.read.read_plan import Pending
-from duramen.storage.segment.segment import latest_ms
 from duramen.wire.batch import ABORT, DELETE_HORIZON, build_batch, build_marker, parse_header
 from duramen.wire.batch_filter import delete_horizon
 
@@ -242,7 +241,8 @@ def test_nor_does_it_wait_for_years_when_the_clock_was_set_back(bench: Bench, re
         bench.open()
         bench.housekeep()
     else:
-        clock_set(bench.log, bench.now, -100 * HOUR)
+        for segment in bench.log.segments:
+            segment.clock_set(bench.now, -100 * HOUR)
     assert bench.take() is None
     bench.now += HOUR + 1
     bench.clean()
@@ -277,7 +277,7 @@ def test_and_also_where_the_node_was_started_again_since(bench: Bench, timestamp
     bench.directory.close(clean=False)
     bench.disk.end_process()
     bench.open()
-    assert latest_ms(bench.log.segments[0]) == (written if timestamp < 0 else timestamp)
+    assert bench.log.segments[0].latest_ms == (written if timestamp < 0 else timestamp)
 
 
 class Two(Bench):

@@ -6,6 +6,7 @@ import gc
 import os
 import tracemalloc
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,9 +22,12 @@ from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import create_log
 from duramen.storage.log.log import Log
 from duramen.storage.log.open import open_log
+from duramen.storage.log.open_segment import SegmentLoader, Walk
 from duramen.storage.read.read_plan import Pending
 from duramen.storage.read.verified_window import VerifiedWindow
-from duramen.wire.batch import build_batch
+from duramen.storage.segment.scan import NO_LIMIT
+from duramen.storage.segment.segment import Segment
+from duramen.wire.batch import build_batch, parse_header
 
 
 def test_a_new_directory_is_kafkas(bench: Bench) -> None:
@@ -428,3 +432,33 @@ def test_what_waits_for_a_sync_is_counted_behind_an_empty_segment_too(bench: Ben
     assert bench.log.unsynced_bytes == waiting
     bench.sync()
     assert bench.log.unsynced_bytes == 0
+
+
+def accounted(segment: Segment) -> tuple[object, ...]:
+    """What a segment knows of the batches that it was told of."""
+    index, times = segment.index, segment.times
+    assert index is not None
+    assert times is not None
+    bounds = segment.size, segment.next_offset, segment.unindexed
+    stamps = segment.first_timestamp, segment.max_timestamp, segment.max_timestamp_offset
+    return bounds, stamps, index.encode(0), times.encode(0)
+
+
+def test_all_ways_to_account_for_batches_agree(tmp_path: Path) -> None:
+    """`Log.append` and the rebuild of indexes have the code of `Segment.note` inline, for they are hot."""
+    random = Random(3)
+    bench = Bench(tmp_path, index_interval_bytes=400)
+    noted = Segment(bench.disk, str(tmp_path), 0)
+    noted.activate()
+    for _ in range(200):
+        stamp = random.randrange(1000, 1_000_000)
+        new = [(None, bytes(random.randrange(1, 300)), [], stamp - random.randrange(500)) for _ in range(3)]
+        batch = build_batch(new, base_offset=bench.log.end_offset)
+        bench.append_raw(batch)
+        noted.note(parse_header(memoryview(batch)), noted.size, 400)
+    bench.log.flush()
+    appended = accounted(bench.log.active)
+    assert accounted(noted) == appended
+    SegmentLoader(bench.log.active, 400, Walk()).rebuild(NO_LIMIT)
+    assert accounted(bench.log.active) == appended
+    bench.close()

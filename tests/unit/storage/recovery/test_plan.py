@@ -6,7 +6,7 @@ from duramen.model import TopicPartition
 from duramen.storage.journal.format import EntryKind, Extent
 from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalEntry
-from duramen.storage.recovery.plan import RecoveryPlan, make_plans
+from duramen.storage.recovery.plan import PlannedWrite, RecoveryPlan, make_plans
 from duramen.storage.recovery.replay import fold_epochs
 from duramen.storage.segment.recovery_point import LogPoint
 
@@ -154,3 +154,15 @@ def test_epochs_that_a_newer_recovery_point_covers_cut_nothing_off() -> None:
     assert script.plan(point(5, 500)).epochs == [(4, 5), (5, 5), (7, 9)]
     script = Script().add(EntryKind.EPOCH, 2, epoch=3).add(EntryKind.TRUNCATE, 4).add(EntryKind.EPOCH, 4, epoch=4)
     assert script.plan(point(9, 900)).epochs == [(-1, 4), (4, 4)]
+
+
+def test_plans_read_entries_by_position_as_their_fields_say() -> None:
+    """There may be very many, so the reader makes them, and plans take them apart, without a name."""
+    place = "topic_id partition epoch offset segment_base position"
+    assert " ".join(JournalEntry._fields) == f"lsn kind {place} part data_position size next_offset extent stable"
+    fields = 1, EntryKind.BATCH, *KEY, 4, 50, 30, 600, 7, 8000, 90, 51, None, False
+    plan = make_plans([JournalEntry(*fields)], {})[KEY]
+    write = PlannedWrite(position=600, length=90, offset=50, part=7, data_position=8000, extent=False, crc=None)
+    assert plan.writes == {30: [write]}
+    assert plan.epochs == [(4, 50)]
+    assert (plan.trusted, plan.end) == (Point(50, 30, 600), Point(51, 30, 690))
