@@ -20,7 +20,7 @@ from duramen.server.broker import Broker
 from duramen.server.metrics.process_sampler import Pulse
 from duramen.server.net.event_log import EventLog
 from duramen.server.net.os_ports import real_world
-from duramen.storage import IN_THE_WAY
+from duramen.storage import DIRECTORY_IN_PLACE
 from duramen.version import VERSION
 
 GC_THRESHOLDS = (50_000, 5, 80)
@@ -152,7 +152,7 @@ def explain(error: BaseException, config: BrokerConfig) -> str:
                 "that cannot be read, `duramen log repair` goes on without it"
             )
         if error.errno == errno.EISDIR:
-            return f"{error.filename} {IN_THE_WAY}, if it is a partition's; else move it away"
+            return f"{error.filename} {DIRECTORY_IN_PLACE}, if it is a partition's; else move it away"
         if error.errno == errno.ENOSPC:
             return f"the disk of {', '.join(config.strings('log.dirs'))} is full. Free some space and start again"
     return str(error)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from duramen.storage.read.timestamp_lookup import Timestamped as Timestamped
     from duramen.storage.read.timestamp_lookup import search_by_timestamp as search_by_timestamp
     from duramen.storage.read.verified_window import Recall as Recall
-    from duramen.storage.recovery.open_partition import IN_THE_WAY as IN_THE_WAY
+    from duramen.storage.recovery.open_partition import DIRECTORY_IN_PLACE as DIRECTORY_IN_PLACE
     from duramen.storage.repair.journal_reset import JOURNAL as JOURNAL
     from duramen.storage.repair.rewrite_partition import DROPPED as DROPPED
     from duramen.storage.segment.corruption import Damage as Damage
@@ -135,7 +135,7 @@ _PLACES: Final = {
         "search_by_timestamp",
     ),
     "read.verified_window": ("Recall",),
-    "recovery.open_partition": ("IN_THE_WAY",),
+    "recovery.open_partition": ("DIRECTORY_IN_PLACE",),
     "repair.journal_reset": ("JOURNAL",),
     "repair.rewrite_partition": ("DROPPED",),
     "segment.corruption": (

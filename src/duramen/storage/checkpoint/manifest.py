@@ -1,4 +1,4 @@
-"""What Kafka's small text files say, once more and with a checksum: a flipped bit in one of them is not believed.
+"""Checksummed copy of what Kafka's small text files say: a damaged one is written again from it at a start.
 
 `duramen-checkpoint` repeats of each partition the topic id, the leader epochs and, when there are several, the segments
 (`checkpoint/expected_segments.py`): in one file with what it says of the logs, so that at any moment all of it counts

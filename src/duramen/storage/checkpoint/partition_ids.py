@@ -1,4 +1,4 @@
-"""Whose the partition directories of a log directory are: by their own metadata files, else by who else knows."""
+"""Resolves each partition directory's topic id: `partition.metadata`, else checkpoint, manifest or journal."""
 
 from __future__ import annotations
 

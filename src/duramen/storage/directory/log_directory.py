@@ -40,7 +40,7 @@ from duramen.storage.log.open import open_log
 from duramen.storage.log.sync import FlushQueue
 from duramen.storage.log.truncation import Truncations
 from duramen.storage.read.verified_window import VerifiedWindow
-from duramen.storage.recovery.open_partition import PartitionOpening, left_absent
+from duramen.storage.recovery.open_partition import PartitionOpening, missing_log_offline
 from duramen.storage.recovery.replay import RecoveryReport
 from duramen.storage.recovery.startup import Startup, drop_leftover_directories, prepare
 from duramen.storage.segment.corruption import Damage, Findings
@@ -90,7 +90,7 @@ class DirectorySettings(NamedTuple):
         )
 
 
-def hot_window(disk: Disk, settings: DirectorySettings) -> VerifiedWindow:
+def make_verified_window(disk: Disk, settings: DirectorySettings) -> VerifiedWindow:
     """A window of the size that the settings ask for."""
     size = settings.hot_window_bytes
     files = settings.open_files
@@ -115,7 +115,7 @@ class LogDirectory:
         self.path = path
         self.settings = settings
         self.entropy = entropy
-        self.hot = hot_window(disk, settings) if hot is None else hot
+        self.hot = make_verified_window(disk, settings) if hot is None else hot
         self.cluster_id = ""
         self.directory_id = ""
         self.clean_start = True
@@ -251,7 +251,7 @@ class LogDirectory:
                 continue
             self.logs[key_of(log)] = log
         for key, absent in state.absent.items():
-            self.offline[key] = left_absent(self.path, key[0], absent)
+            self.offline[key] = missing_log_offline(self.path, key[0], absent)
 
     def _mark_of(self, log: Log) -> int:
         return self.high_watermark(log)

@@ -1,4 +1,4 @@
-"""Runs many small pieces of blocking work side by side, as far as they wait: syncs do, reads of cached files do not."""
+"""Runs many small pieces of blocking work in parallel, as far as they wait: syncs do, reads of cached files do not."""
 
 from __future__ import annotations
 

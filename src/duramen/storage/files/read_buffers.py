@@ -14,7 +14,7 @@ READ_AHEAD_BYTES = 16 * 1024
 PREFETCH_BYTES = 4 << 20
 """How much of what follows is on its way while a client takes what was read, where that may stay in memory."""
 COLD_BYTES = 1 << 20
-"""Most bytes one read takes from outside the hot window, its first batch aside."""
+"""Most bytes one read takes from outside the verified window, its first batch aside."""
 SPAN_BYTES = 64 * 1024
 """From this size on, bytes are sent from where they lie; smaller ones are copied together with what surrounds them."""
 BUFFER_BYTES = COLD_BYTES + READ_AHEAD_BYTES + 2 * (BLOCK_BYTES + DIRECT_BYTES)

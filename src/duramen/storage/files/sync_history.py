@@ -1,4 +1,4 @@
-"""Syncs of one file by several jobs: one after the other, and none behind one that failed.
+"""Syncs of one file by several jobs: one after the other, and none after one that failed.
 
 A group commit and a checkpoint may sync the same segment on two threads. The kernel tells of lost pages once: whoever
 syncs the file after that is told that all is well, and would take for durable what is on no disk.

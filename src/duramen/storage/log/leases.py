@@ -1,4 +1,4 @@
-"""Who is still reading what: claims that keep segments from being deleted or replaced, bounded in time and bytes."""
+"""Leases on a log: claims that keep segments from being deleted or replaced, bounded in time and bytes."""
 
 from __future__ import annotations
 

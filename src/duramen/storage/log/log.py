@@ -708,7 +708,7 @@ class Log:
         return self._reader.read(self.segments, offset, max_bytes, min(end, self.end_offset), at_least_one=at_least_one)
 
     def read_ahead(self, offset: int, size: int) -> Recall | None:
-        """See Reader.ahead."""
+        """See LogReader.ahead."""
         return self._reader.ahead(self.segments, offset, size)
 
     def take_notices(self) -> tuple[CorruptLogError, ...]:

@@ -1,4 +1,4 @@
-"""Keeps what is known of producers on stable storage before the batches it could be read from go with retention.
+"""Syncs a producer snapshot before retention takes the batches that its state could be read from.
 
 The side files of a roll are not synced: a power cut may take them, and they are then made again from the batches. What
 retention or DeleteRecords removes can no longer be read, and a producer that is forgotten has its retry stored twice.

@@ -1,4 +1,4 @@
-"""The outline of a log: its segments, which of them are sealed, and batch boundaries about every so many bytes.
+"""The layout of a log: its segments, which of them are sealed, and batch boundaries about every so many bytes.
 
 For readers that divide a log by bytes, or read sealed segments straight from their files. What is in memory is taken on
 the loop; boundaries come from the index files and are held against the batch headers they lead to, in a job.

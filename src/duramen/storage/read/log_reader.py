@@ -308,7 +308,7 @@ class LogReader:
         self, segment: Segment, start: int | None, offset: int, room: int, bound: int, first: bool, active: bool,
         recent: bool,
     ) -> ReadPiece:  # fmt: skip
-        """Bytes outside the hot window: verified here if they are few and in memory, else a Pending."""
+        """Bytes outside the verified window: verified here if they are few and in memory, else a Pending."""
         file = segment.open_file()
         if not active:
             self._opened_closed(segment)

@@ -1,10 +1,10 @@
 """Finding stored batches and handing them out: as spans of hot files, as verified bytes, or as work for the cold pool.
 
-A read starts with the batch that contains its offset and ends with a whole batch. Bytes in the hot window (written or
-verified by this process lately) leave as a `FileSpan` for sendfile. Other bytes are read only if they are in memory,
+A read starts with the batch that contains its offset and ends with a whole batch. Bytes in the verified window (written
+or verified by this process lately) leave as a `FileSpan` for sendfile. Other bytes are read only if they are in memory,
 and checked against the segment's seal, or batch by batch against their CRCs; when they are not in memory the read
 becomes a `Pending`, which does the same on the cold pool. Damage is a CorruptLogError with its place, never a gap; the
-whole batches in front of it are handed out first. A read that begins behind it is not kept from there by it.
+whole batches before it are handed out first. A read that begins after it is not kept from there by it.
 """
 
 from __future__ import annotations

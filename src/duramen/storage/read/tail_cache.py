@@ -1,4 +1,4 @@
-"""What was written last to each log, in memory as well: who follows a log's end is served without asking the file.
+"""Cache of the last small writes to each log: a client that follows a log's end is served without asking the file.
 
 All logs of a process together, oldest out first. A read finds here all that it may see, or nothing. A log that nobody
 follows keeps nothing here (`LogReader.wrote`).

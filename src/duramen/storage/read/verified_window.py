@@ -1,4 +1,4 @@
-"""The hot window: bytes of segment files that this process wrote or verified lately, and may send as they lie.
+"""The verified window: bytes of segment files that this process wrote or verified lately, and may send as they lie.
 
 That they are sound is known; that they are still in memory is not, so who sends them asks first. What the machine took
 out of memory comes back from the disk, which may have changed it: such blocks are hot again when they have been held
@@ -22,7 +22,7 @@ from duramen.wire.batch import HEADER_SIZE, BatchHeader, parse_header
 from duramen.wire.seal import BLOCK_BYTES, Seal
 
 GRAIN_BYTES = 1 << 20
-"""Piece of a file by which the hot window remembers and forgets."""
+"""Piece of a file by which the verified window remembers and forgets."""
 GRAIN_BLOCKS = GRAIN_BYTES // BLOCK_BYTES
 """Of a seal: by these the window knows what the machine took out of memory, since each has its sum."""
 RECENT_BYTES = 64 << 20

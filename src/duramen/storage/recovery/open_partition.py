@@ -1,4 +1,4 @@
-"""Opens what a start found: each partition's recovery and log, many side by side; a damaged one is left offline alone.
+"""Opens the partitions that a start found, in parallel: recovery, then the log. A damaged one is left offline alone.
 
 What is left offline stays on disk as it is, but for what the journal had of it: that is written to its place before the
 journal goes. Every later start finds the same damage, until `duramen log repair` has put it aside.
@@ -22,10 +22,10 @@ from duramen.storage.recovery.startup import MissingLog, PartitionStartup, home_
 from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.segment import log_name
 
-IN_THE_WAY = "is a directory where a file belongs: `duramen log repair` moves it to duramen-lost"
+DIRECTORY_IN_PLACE = "is a directory where a file belongs: `duramen log repair` moves it to duramen-lost"
 
 
-def left_absent(path: str, topic_id: TopicId, known: MissingLog) -> Offline:
+def missing_log_offline(path: str, topic_id: TopicId, known: MissingLog) -> Offline:
     """A log whose directory is gone: made anew, its next records would get offsets that others had."""
     point, segments = known
     home = home_of(path, point.tp)
@@ -89,7 +89,7 @@ class PartitionOpening:
                 raise
             why: Exception = error  # a sector that cannot be read any more
             if error.errno == errno.EISDIR:
-                why = StorageError(f"{error.filename} {IN_THE_WAY}")
+                why = StorageError(f"{error.filename} {DIRECTORY_IN_PLACE}")
             self._leave(why, end, expected)
         return self
 

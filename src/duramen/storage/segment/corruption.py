@@ -1,4 +1,4 @@
-"""What was found damaged: a range of bytes of a file, the offsets in it, and the list of it that a directory keeps."""
+"""Corruption that was found: a range of bytes of a file, the offsets in it, and the list that a directory keeps."""
 
 from __future__ import annotations
 
