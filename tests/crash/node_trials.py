@@ -21,7 +21,7 @@ from duramen.embedded import Record, open_log
 from duramen.embedded import log as embedded_log
 from duramen.embedded import world as embedded_world
 from duramen.errors import DuramenError
-from duramen.partition.metadata.offline import offline
+from duramen.partition.metadata.directory_checks import offline
 from duramen.ports import FileSpan
 from duramen.server.net.os_ports import SocketTransport, Turns
 from duramen.storage.read.tail_cache import LARGEST_BYTES

@@ -12,7 +12,7 @@ from tests.crash.broker_lives import Life, live
 from tests.crash.lives_sweep import DIRECTORIES, Lives
 from tests.crash.test_lives import without_syncs_of_names
 
-from duramen.partition.metadata.offline import Absence
+from duramen.partition.metadata.directory_checks import Absence
 from duramen.partition.store.delete_partitions import Deleting
 
 LIVES = 60

@@ -43,7 +43,7 @@ from duramen.machines.metadata.commands import (
 from duramen.machines.metadata.image import TopicImage
 from duramen.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
 from duramen.partition.metadata.controller import Controller, silent
-from duramen.partition.metadata.offline import offline
+from duramen.partition.metadata.directory_checks import offline
 from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.replica.offset_lookup import delete_records, lookup
 from duramen.partition.replica.partition import READ_COMMITTED, Partition

@@ -18,7 +18,7 @@ from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionIm
 from duramen.model import UNREADABLE_TOPICS, TopicId, TopicPartition, topic_id_from_text
 from duramen.partition.host.load_turns import Turns
 from duramen.partition.metadata.controller import METADATA_PARTITION, Controller
-from duramen.partition.metadata.offline import check_apart
+from duramen.partition.metadata.directory_checks import check_apart
 from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.replica.partition import Partition
 from duramen.partition.store.settings import cleaner_settings, directory_settings

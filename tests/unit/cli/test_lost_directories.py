@@ -12,7 +12,7 @@ from tests.worlds.storage_workload import FIRST, SECOND, commit, housekeep, read
 
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import survey_directory
-from duramen.partition.metadata.offline import check_apart
+from duramen.partition.metadata.directory_checks import check_apart
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.directory.log_directory import LogDirectory

@@ -24,8 +24,8 @@ from duramen.model import (
     TopicPartition,
 )
 from duramen.partition.host.host import Host
+from duramen.partition.metadata.directory_checks import check_metadata
 from duramen.partition.metadata.metadata_repair import LostMetadata
-from duramen.partition.metadata.offline import check_metadata
 from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.metadata.snapshots import Report, Snapshots
 from duramen.partition.store.store import Store

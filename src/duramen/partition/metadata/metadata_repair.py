@@ -28,7 +28,7 @@ from duramen.model import (
     topic_id_text,
 )
 from duramen.partition.host.replay import ReadableLog, Replay
-from duramen.partition.metadata.offline import Absence
+from duramen.partition.metadata.directory_checks import Absence
 from duramen.ports import Disk
 from duramen.storage import (
     DROPPED,

@@ -15,9 +15,9 @@ from duramen.machines.contract import LogRecord
 from duramen.machines.metadata.following import Follower
 from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.model import LogKey, TopicId, TopicPartition, topic_id_text
-from duramen.partition.metadata.offline import Absence, OfflineDeletions, delete_offline, offline
+from duramen.partition.metadata.directory_checks import Absence, OfflineDeletions, delete_offline, offline
+from duramen.partition.metadata.partition_creation import Unmade
 from duramen.partition.metadata.snapshots import Report
-from duramen.partition.metadata.unmade import Unmade
 from duramen.partition.store.create_partitions import Wanted, create_partitions
 from duramen.partition.store.store import Store
 from duramen.ports import World

@@ -15,7 +15,7 @@ from typing import Any
 from duramen.config import TopicConfig
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError, check
 from duramen.model import TopicId, TopicPartition
-from duramen.partition.metadata.offline import offline
+from duramen.partition.metadata.directory_checks import offline
 from duramen.partition.replica.partition import MAX_QUEUED_BEHIND_REWRITE, Partition
 from duramen.partition.replica.retry_gate import Refusals, Unserved
 from duramen.partition.store.commit_cycle import GroupCommits
