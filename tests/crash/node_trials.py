@@ -21,7 +21,6 @@ from duramen.embedded import Record, open_log
 from duramen.embedded import log as embedded_log
 from duramen.embedded import world as embedded_world
 from duramen.errors import DuramenError
-from duramen.partition.metadata.directory_checks import offline
 from duramen.ports import FileSpan
 from duramen.server.net.os_ports import SocketTransport, Turns
 from duramen.storage.read.tail_cache import LARGEST_BYTES
@@ -128,7 +127,7 @@ def _reads_go_on(run: NodeRun, fault: Fault | None) -> None:
     for name, lives in run.promise.topics.items():
         topic = broker.image.topic(name)
         life = lives[-1]
-        if topic is None or offline(broker.store.directories, topic.id, 0) is not None:
+        if topic is None or broker.store.offline_log(topic.id, 0) is not None:
             continue
         if life.stored and life.id == topic.id and not run.line.closed:
             found = _read_patiently(run, name, fault)

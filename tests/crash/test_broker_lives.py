@@ -12,8 +12,9 @@ from tests.crash.broker_lives import Life, live
 from tests.crash.lives_sweep import DIRECTORIES, Lives
 from tests.crash.test_lives import without_syncs_of_names
 
-from duramen.partition.metadata.directory_checks import Absence
-from duramen.partition.store.delete_partitions import Deleting
+from duramen.partition.metadata.directory_checks import ClosedDirectories
+from duramen.partition.store.delete_partitions import PartitionDeletions
+from duramen.partition.store.hosted_partitions import HostedPartitions
 
 LIVES = 60
 """In `make test`; `make crash-lives DIRECTORIES=1` has 4,000."""
@@ -38,8 +39,8 @@ def deletions_tried_once() -> Iterator[None]:
     little else than full journals, one in some thirty finds it.
     """
     with (
-        patch.object(Deleting, "_retry", lambda deleting: None),
-        patch.object(Deleting, "is_settled", property(lambda deleting: deleting.is_over)),
+        patch.object(PartitionDeletions, "_retry", lambda deletions: None),
+        patch.object(HostedPartitions, "is_settled", lambda hosted, is_known: True),
         patch.object(Life, "steps", FULL_JOURNALS),
         patch.object(broker_lives, "GENERATIONS", 2),
     ):
@@ -47,7 +48,7 @@ def deletions_tried_once() -> Iterator[None]:
 
 
 def partitions_begin_anew() -> AbstractContextManager[object]:
-    return patch.object(Absence, "find", lambda absence, image, node_id: None)
+    return patch.object(ClosedDirectories, "find", lambda closed, image: None)
 
 
 PLANTED: dict[str, tuple[Callable[[], AbstractContextManager[object]], range, str]] = {

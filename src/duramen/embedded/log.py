@@ -43,7 +43,6 @@ from duramen.machines.metadata.commands import (
 from duramen.machines.metadata.image import TopicImage
 from duramen.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
 from duramen.partition.metadata.controller import Controller, silent
-from duramen.partition.metadata.directory_checks import offline
 from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.replica.offset_lookup import delete_records, lookup
 from duramen.partition.replica.partition import READ_COMMITTED, Partition
@@ -127,9 +126,9 @@ class EmbeddedLog:
                 self._controller.start()
                 if len(self._publisher.image.brokers) > 1:
                     raise StorageError(f"{path} belongs to a cluster of several nodes; use a client of that cluster")
-                if self._publisher.absent and self._publisher.absent.closed:
+                if self._publisher.closed_directories.are_missed:
                     raise StorageError(f"{path} is one of several log directories of its node; serve them together")
-                own = self._publisher.absent.directory_ids()
+                own = self._publisher.closed_directories.registered_ids()
             answer = self._call(
                 RegisterBroker(config.integer("node.id"), self._controller.new_uuid(), (), directories=own),
                 timeout=START_SECONDS,
@@ -539,7 +538,7 @@ class Topic:
 
     def _why_not(self, partition: int) -> DuramenError:
         """Why a partition is not served: deleted, damaged, or not made for want of room."""
-        left = offline(self._log._store.directories, self.topic_id, partition)
+        left = self._log._store.offline_log(self.topic_id, partition)
         if left is not None:
             return StorageError(f"partition {partition} of {self.name} is not served: {left.error}")
         if self._log._publisher.image.topic_by_id(self.topic_id) is not None:

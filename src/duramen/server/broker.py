@@ -185,7 +185,7 @@ class Broker:
             self.controller.new_uuid(),
             tuple(endpoints),
             self.config.string("broker.rack") or None,
-            self.publisher.absent.directory_ids(),
+            self.publisher.closed_directories.registered_ids(),
         )
 
     def _registered(self, answer: Any, on_ready: Callable[[], None]) -> None:
@@ -266,7 +266,7 @@ class Broker:
     def absent(self, topic: str, index: int) -> ErrorCode:
         """Why `partition` has nothing: KAFKA_STORAGE_ERROR when it is too damaged to be served."""
         known = self.image.topic(topic)
-        if known is None or not self.publisher.is_offline(known.id, index):
+        if known is None or not self.store.hosted.is_offline((known.id, index)):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.KAFKA_STORAGE_ERROR
 

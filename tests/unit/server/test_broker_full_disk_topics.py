@@ -74,7 +74,7 @@ def test_a_topic_that_waits_for_room_takes_nothing_with_it_when_it_is_deleted(
 
 def test_nothing_is_acknowledged_to_a_new_topic_that_may_be_deleted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """One with more partitions than are made at once."""
-    monkeypatch.setattr("duramen.partition.metadata.publisher.CREATED_AT_ONCE", 1)
+    monkeypatch.setattr("duramen.partition.metadata.partition_creation.CREATED_AT_ONCE", 1)
     disk = CrashDisk()
     server = InProcess(disk)
     line, admin = server.connect(), server.connect()

@@ -98,7 +98,7 @@ def test_a_stop_waits_for_what_is_still_to_be_deleted() -> None:
     server = InProcess()
     assert create(server.connect(), "big", MANY) == 0
     ask_to_delete(server, "big")
-    deletes = server.broker.store.deleting
+    deletes = server.broker.store.deletions
     while deletes.is_over:
         turn(server)
         if not server.clock.ready and deletes.is_over:
@@ -120,7 +120,7 @@ def test_a_store_is_not_idle_before_all_is_deleted(monkeypatch: pytest.MonkeyPat
     server = InProcess()
     assert create(server.connect(), "big", 2) == 0
     store = server.broker.store
-    store.deleting._left = 1
+    store.deletions._left = 1
     for partition in range(2):
         store.delete_partition(TopicPartition("big", partition))
     server.clock.ready, ready = [], server.clock.ready

@@ -9,7 +9,7 @@ from tests.worlds.broker_world import NOW, InProcess, after_power_cut
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
-from duramen.partition.metadata import controller, publisher
+from duramen.partition.metadata import controller, partition_creation
 from duramen.sim.world.disk import Call, CrashDisk
 from duramen.storage.journal.format import EntryKind
 from duramen.wire.messages import API
@@ -134,7 +134,7 @@ def test_a_topic_whose_partitions_cannot_be_made_is_no_success(monkeypatch: pyte
 
 
 def test_a_directory_in_the_way_of_one_partition_refuses_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publisher, "CREATED_AT_ONCE", 2)
+    monkeypatch.setattr(partition_creation, "CREATED_AT_ONCE", 2)
     server = InProcess()
     server.disk.make_directories("/data/x-0")
     line = server.connect()
@@ -180,7 +180,7 @@ def test_a_partition_that_could_not_be_made_is_not_made_elsewhere_before_a_resta
 
 
 def test_however_many_partitions_a_failed_disk_refuses_the_node_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publisher, "CREATED_AT_ONCE", 1)
+    monkeypatch.setattr(partition_creation, "CREATED_AT_ONCE", 1)
     disk = CrashDisk()
     server = InProcess(disk, log_dirs="/data,/more")
     line = server.connect()
@@ -195,5 +195,5 @@ def test_however_many_partitions_a_failed_disk_refuses_the_node_goes_on(monkeypa
     assert metadata(line, "many").error_code == KAFKA_STORAGE_ERROR
 
 
-def _refuse(new: Any) -> Any:
+def _refuse(new: Any, being_deleted: Any) -> Any:
     raise StorageError("not here")

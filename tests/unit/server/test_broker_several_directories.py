@@ -91,7 +91,7 @@ def test_what_one_directory_refuses_is_not_lost_in_the_others(monkeypatch: pytes
     server = InProcess(log_dirs="/a,/b,/c")
     directory = server.broker.store.directories[1]
 
-    def refuse(new: Any) -> Any:
+    def refuse(new: Any, being_deleted: Any) -> Any:
         raise StorageError("not here")
 
     monkeypatch.setattr(directory, "take_creation", refuse)

@@ -61,9 +61,9 @@ class Controller:
         self._report = report
         self.machine = MetadataMachine(publisher.config)
         self.host: Host
-        self.lost = LostMetadata(store, publisher.absent, publisher.readopted)
+        self.lost = LostMetadata(store, publisher.closed_directories, publisher.readopted)
         publisher.on_reconfigured.append(self._reconfigured)
-        publisher.withdraw = self._withdraw
+        publisher.withdraw_by(self._withdraw)
 
     # ---- start -----------------------------------------------------------------------------------------------
 

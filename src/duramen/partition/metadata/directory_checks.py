@@ -1,70 +1,19 @@
-"""Partitions of this node that are not served: too damaged, or in a log directory that is not open."""
+"""What a start checks of all log directories together: that each partition is in one, and which are not open."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from duramen.errors import DuramenError, KafkaError, StorageError
+from duramen.errors import StorageError
 from duramen.machines.metadata.image import LOST_DIRECTORY, MetadataImage, TopicImage
-from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicId, topic_id_from_text, topic_id_text
-from duramen.partition.store.delete_partitions import RETRY_SECONDS
-from duramen.ports import Clock
-from duramen.storage import LogDirectory, Offline
-
-if TYPE_CHECKING:
-    from duramen.partition.store.store import Store
+from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, LogKey, TopicId, topic_id_from_text, topic_id_text
+from duramen.partition.store.hosted_partitions import HostedPartitions, OfflineCause
+from duramen.storage import LogDirectory
 
 UNKNOWN_HOME = (
     "its log is in no directory of log.dirs, and what the metadata log knew of it is lost: name the directory that has "
     "it, too, or delete the topic"
 )
-
-
-def offline(directories: Iterable[LogDirectory], topic_id: TopicId, partition: int) -> Offline | None:
-    """Why a partition that is on disk here is not served; None when that is not so."""
-    for directory in directories:
-        left = directory.offline.get((topic_id, partition))
-        if left is not None:
-            return left
-    return None
-
-
-def delete_offline(directories: Iterable[LogDirectory], unwanted: Callable[[TopicId], bool]) -> None:
-    """Delete those whose topic is not wanted any more; commit afterwards."""
-    for directory in directories:
-        for key in [key for key in directory.offline if unwanted(key[0])]:
-            directory.delete_offline(key)
-
-
-class OfflineDeletions:
-    """Deletes what is offline of topics that are gone; again where there is no room for that. Loop thread only."""
-
-    def __init__(self, store: Store, clock: Clock, report: Callable[..., None]) -> None:
-        self._store = store
-        self._clock = clock
-        self._report = report
-        self._refused: set[TopicId] = set()
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing is left: what speaks of a deletion must stay until then."""
-        return not self._refused
-
-    def delete(self, name: str, topic_id: TopicId) -> None:
-        """All partitions of the topic. What fails for another reason the next start does."""
-        try:
-            delete_offline(self._store.directories, lambda other: other == topic_id)
-            self._store.commit_soon()
-        except (OSError, DuramenError) as error:
-            if topic_id not in self._refused:
-                self._report("partition-not-deleted", topic=name, error=error)
-            if isinstance(error, KafkaError):  # the disk or the journal has no room, and nothing was done
-                self._refused.add(topic_id)
-                self._clock.call_later(RETRY_SECONDS, partial(self.delete, name, topic_id))
-                return
-        self._refused.discard(topic_id)
 
 
 def check_apart(directories: Iterable[LogDirectory]) -> None:
@@ -114,74 +63,65 @@ def check_metadata(directories: Iterable[LogDirectory]) -> None:
             )
 
 
-class Absence:
-    """Partitions whose log may be in a directory that is not open or that failed: none is made in their place.
+class ClosedDirectories:
+    """Log directories that this node had and that are not open, and the partitions whose logs may be in them.
 
-    So are those of which the image says that nobody knows their directory, and others that are left out.
-
-    closed: ids of directories that this node had and that are not open. directories: the open ones, a living list.
+    Such a partition is offline: none is made in its place. So is one of which the image says that its directory is
+    unknown, and others that are left out. directories: the open ones, a living list.
     """
 
-    def __init__(self, directories: list[LogDirectory]) -> None:
+    def __init__(self, directories: list[LogDirectory], hosted: HostedPartitions, node_id: int) -> None:
         self._directories = directories
-        self._keys: dict[tuple[TopicId, int], str | None] = {}
-        """And why, where it is not for a directory that is `closed`."""
-        self.closed: tuple[TopicId, ...] = ()
+        self._hosted = hosted
+        self._node_id = node_id
+        self.ids: tuple[TopicId, ...] = ()
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._keys
+    @property
+    def are_missed(self) -> bool:
+        """Whether there are any, and partitions without a log."""
+        return bool(self.ids) and self._hosted.without_log() > 0
 
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def find(self, image: MetadataImage, node_id: int) -> None:
+    def find(self, image: MetadataImage) -> None:
         """At start: while a directory of this node is not open, what is missing is no partition to be made."""
-        registered = image.brokers.get(node_id)
+        registered = image.brokers.get(self._node_id)
         present = self._open()
-        self.closed = tuple(each for each in (registered.directories if registered else ()) if each not in present)
+        self.ids = tuple(each for each in (registered.directories if registered else ()) if each not in present)
         for topic in image.topics.values():
-            self.look_for(topic, node_id)
+            self.mark_missing(topic)
 
-    def look_for(self, topic: TopicImage, node_id: int) -> None:
-        """Of one topic, behind `find`."""
+    def mark_missing(self, topic: TopicImage) -> None:
+        """Of one topic, after `find`."""
         for index, partition in enumerate(topic.partitions):
-            if node_id in partition.replicas and not self._is_here((topic.id, index)):
+            if self._node_id in partition.replicas and not self._is_here((topic.id, index)):
                 if LOST_DIRECTORY in partition.directories:
-                    self.add(topic.id, index, UNKNOWN_HOME)
-                elif self.closed:
-                    self.add(topic.id, index)
+                    self._mark(topic.id, index, UNKNOWN_HOME)
+                elif self.ids:
+                    ids = ", ".join(map(topic_id_text, self.ids))
+                    why = f"its log directory is not open: log.dirs lacks the one with directory.id {ids}"
+                    self._mark(topic.id, index, why)
 
-    def leave_out(self, topic: TopicImage, node_id: int, why: str) -> None:
+    def leave_out(self, topic: TopicImage, why: str) -> None:
         """None of the topic's partitions that have no log here is made."""
         for index, partition in enumerate(topic.partitions):
-            if node_id in partition.replicas and not self._is_here((topic.id, index)):
-                self.add(topic.id, index, why)
+            if self._node_id in partition.replicas and not self._is_here((topic.id, index)):
+                self._mark(topic.id, index, why)
 
-    def _is_here(self, key: tuple[TopicId, int]) -> bool:
+    def _is_here(self, key: LogKey) -> bool:
         return any(key in directory.logs or key in directory.offline for directory in self._directories)
 
-    def add(self, topic_id: TopicId, index: int, why: str | None = None) -> None:
-        self._keys[topic_id, index] = why
+    def _mark(self, topic_id: TopicId, index: int, why: str) -> None:
+        if self._hosted.get((topic_id, index)) is None or self._hosted.is_offline((topic_id, index)):
+            self._hosted.mark_offline((topic_id, index), OfflineCause.LOG_MISSING, why)
 
-    def remove(self, topic_id: TopicId, index: int) -> None:
-        self._keys.pop((topic_id, index), None)
-
-    def forget(self, topic_id: TopicId) -> None:
-        """The topic is gone."""
-        self._keys = {key: why for key, why in self._keys.items() if key[0] != topic_id}
-
-    def directory_ids(self) -> tuple[TopicId, ...]:
+    def registered_ids(self) -> tuple[TopicId, ...]:
         """What this node registers: the open directories, and the others while logs are missing."""
-        return self._open() + (self.closed if self._keys else ())
+        return self._open() + (self.ids if self._hosted.without_log() else ())
 
     def check(self, topic_id: TopicId, index: int) -> None:
-        """StorageError for such a partition."""
-        if (topic_id, index) in self._keys:
-            why = self._keys[topic_id, index]
-            if why is not None:
-                raise StorageError(why)
-            ids = ", ".join(map(topic_id_text, self.closed))
-            raise StorageError(f"its log directory is not open: log.dirs lacks the one with directory.id {ids}")
+        """StorageError for a partition that is offline and has no damaged log, of which a start says more."""
+        known = self._hosted.get((topic_id, index))
+        if known is not None and known.cause not in (None, OfflineCause.LOG_DAMAGED):
+            raise StorageError(known.reason or "")
 
     def _open(self) -> tuple[TopicId, ...]:
         return tuple(topic_id_from_text(directory.directory_id) for directory in self._directories)

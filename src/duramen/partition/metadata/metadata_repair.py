@@ -28,7 +28,7 @@ from duramen.model import (
     topic_id_text,
 )
 from duramen.partition.host.replay import ReadableLog, Replay
-from duramen.partition.metadata.directory_checks import Absence
+from duramen.partition.metadata.directory_checks import ClosedDirectories
 from duramen.ports import Disk
 from duramen.storage import (
     DROPPED,
@@ -102,9 +102,9 @@ class LostMetadata:
     regained: gets the topics that are about to be known again.
     """
 
-    def __init__(self, store: Store, absent: Absence, regained: set[TopicId]) -> None:
+    def __init__(self, store: Store, closed_directories: ClosedDirectories, regained: set[TopicId]) -> None:
         self._store = store
-        self._absent = absent
+        self._closed_directories = closed_directories
         self.found = False
         """Whether there is such a loss."""
         self.regained = regained
@@ -241,7 +241,7 @@ class LostMetadata:
         if other is None or other.id == lost.topic_id:
             return "if another topic of this name is told, too, move the directories of one out of log.dirs"
         why = f"it has no log here, and another topic of this name has, with id {topic_id_text(lost.topic_id)}"
-        self._absent.leave_out(other, node_id, why)
+        self._closed_directories.leave_out(other, why)
         return (
             f"the metadata log has another topic of this name, with id {topic_id_text(other.id)}: if nothing of that "
             f"one is wanted, `duramen topic delete {lost.name}` and a restart give this one the name; else move the "

@@ -64,7 +64,7 @@ def _create(
     store: Store, directory: LogDirectory, new: list[NewLog], configs: Mapping[LogKey, TopicConfig], done: Created
 ) -> None:
     try:
-        job = directory.take_creation(new)
+        job = directory.take_creation(new, store.deletions.refused_paths())
     except (OSError, StorageError) as error:
         _refuse(store, new, error, done)
         return

@@ -13,17 +13,17 @@ from functools import partial
 from typing import Any
 
 from duramen.config import TopicConfig
-from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError, check
+from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError, StorageError, check
 from duramen.model import TopicId, TopicPartition
-from duramen.partition.metadata.directory_checks import offline
 from duramen.partition.replica.partition import MAX_QUEUED_BEHIND_REWRITE, Partition
-from duramen.partition.replica.retry_gate import Refusals, Unserved
+from duramen.partition.replica.retry_gate import Refusals
 from duramen.partition.store.commit_cycle import GroupCommits
 from duramen.partition.store.compaction import Compaction
-from duramen.partition.store.delete_partitions import Deleting
+from duramen.partition.store.delete_partitions import PartitionDeletions
 from duramen.partition.store.disk_full import Room
 from duramen.partition.store.durability_change import Hardening
 from duramen.partition.store.flush_policy import Flushing
+from duramen.partition.store.hosted_partitions import HostedPartitions, OfflineCause
 from duramen.partition.store.maintenance import Maintenance
 from duramen.partition.store.sync_waiters import Synced, WhenSynced
 from duramen.ports import World
@@ -33,6 +33,7 @@ from duramen.storage import (
     Log,
     LogDirectory,
     NoRoomError,
+    Offline,
     damage_of,
     is_disk_full,
     release_ballast,
@@ -74,12 +75,14 @@ class Store:
         self.maintenance = Maintenance(self, world.clock)
         self.compaction = Compaction(self, world.clock)
         self.flushing = Flushing(self, world.clock)
-        self.deleting = Deleting(self, world.clock)
+        self.hosted = HostedPartitions(world.clock.monotonic)
+        self.deletions = PartitionDeletions(
+            self.directories, self.hosted, world.clock, self.delete_log, self.commit_soon
+        )
         self._jobs = 0
         self._on_idle: Callable[[], None] | None = None
         self._synced = Synced()
         self.room = Room(self, world.clock)
-        self.unserved = Unserved(world.clock.monotonic)
         self.statistics = CommitStatistics()
         self.congested = False
         """A journal is nearly full: whoever feeds this store should pause until `on_relief`."""
@@ -143,20 +146,44 @@ class Store:
         if present is not None:
             check(present.topic_id == topic_id, f"{tp} is open under another topic id")
             return present
-        left = offline(self.directories, topic_id, tp.partition)
+        key = topic_id, tp.partition
+        left = self.offline_log(*key)
         if left is not None:
             raise left.error
-        found = self.find_log(topic_id, tp.partition)
-        if found is None:
-            writable = [d for d in self.directories if d.journal.failed is None]
-            if not writable:
-                raise StorageError(f"no log directory takes writes; {tp} cannot be created")
-            directory = min(writable, key=lambda d: len(d.logs))
-            log = directory.create_log(tp, topic_id, config)
-        else:
-            directory, log = found
-            log.configure(config)
+        self.hosted.mark_opening(key)
+        try:
+            directory, log = self._open_log(*key, config) or self._create_log(tp, topic_id, config)
+        except (OSError, DuramenError) as error:
+            self.hosted.mark_offline(key, OfflineCause.NOT_OPENED, str(error))
+            raise
         return self.adopt(directory, log, config)
+
+    def _open_log(self, topic_id: TopicId, partition: int, config: TopicConfig) -> tuple[LogDirectory, Log] | None:
+        found = self.find_log(topic_id, partition)
+        if found is not None:
+            found[1].configure(config)
+        return found
+
+    def _create_log(self, tp: TopicPartition, topic_id: TopicId, config: TopicConfig) -> tuple[LogDirectory, Log]:
+        writable = [d for d in self.directories if d.journal.failed is None]
+        if not writable:
+            raise StorageError(f"no log directory takes writes; {tp} cannot be created")
+        directory = min(writable, key=lambda d: len(d.logs))
+        return directory, directory.create_log(tp, topic_id, config)
+
+    def offline_log(self, topic_id: TopicId, partition: int) -> Offline | None:
+        """The log of a partition that is in a directory here, or should be, and cannot be opened."""
+        for directory in self.directories:
+            left = directory.offline.get((topic_id, partition))
+            if left is not None:
+                return left
+        return None
+
+    def mark_offline_logs(self) -> None:
+        """At start: the partitions of those logs are offline."""
+        for directory in self.directories:
+            for key, left in directory.offline.items():
+                self.hosted.mark_offline(key, OfflineCause.LOG_DAMAGED, str(left.error))
 
     def adopt(self, directory: LogDirectory, log: Log, config: TopicConfig) -> Partition:
         """The partition on a log that is in one of the directories."""
@@ -165,8 +192,10 @@ class Store:
         partition = Partition(log, config, self._node_id, self.submit, self._touch, refusals)
         partition.most_queued = self.most_queued
         self.partitions[tp] = partition
-        self.unserved.made(topic_id, tp.partition, partition.refusals)
-        self._by_log[(topic_id, tp.partition)] = partition
+        key = topic_id, tp.partition
+        self.hosted.retry_gates.made(topic_id, tp.partition, partition.refusals)
+        self.hosted.mark_online(key)
+        self._by_log[key] = partition
         self._homes[tp] = directory
         self.commit_soon()
         return partition
@@ -195,16 +224,18 @@ class Store:
             home.findings.add(damage_of(error))
 
     def delete_partition(self, tp: TopicPartition) -> None:
-        """Forget the partition and delete its log (see Deleting); whoever waits is told that it is gone."""
+        """Forget the partition and delete its log (see PartitionDeletions); whoever waits is told that it is gone."""
         partition = self.partitions.pop(tp, None)
         if partition is None:
             return
-        self._by_log.pop((partition.topic_id, tp.partition), None)
+        key = partition.topic_id, tp.partition
+        self._by_log.pop(key, None)
         self._touched.pop(partition, None)
         directory = self._homes.pop(tp)
         partition.closed = True
         partition.fail(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} was deleted"))
-        self.deleting.add(directory, partition.log)
+        self.hosted.mark_deleting(key)
+        self.deletions.delete_soon(directory, partition.log)
 
     def delete_log(self, directory: LogDirectory, log: Log) -> None:
         """Delete a log's files: renamed away now, removed by the housekeeping lane later."""
@@ -334,7 +365,7 @@ class Store:
     def _check_idle(self) -> None:
         if self._on_idle is None or self._jobs or self._group_commits.put_off or self._commit_scheduled:
             return
-        if not self.deleting.is_over:
+        if not self.deletions.is_over:
             return  # each is committed afterwards
         if any(d.journal.has_pending and d.journal.failed is None for d in self.directories):
             self.commit_soon()

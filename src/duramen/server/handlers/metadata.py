@@ -178,7 +178,7 @@ def _refused(name: str | None, topic_id: bytes, code: ErrorCode) -> Any:
 
 
 def _error_here(request: Request, topic: TopicImage, index: int, partition: PartitionImage) -> ErrorCode:
-    if request.broker.publisher.is_offline(topic.id, index):
+    if request.broker.store.hosted.is_offline((topic.id, index)):
         return ErrorCode.KAFKA_STORAGE_ERROR
     return ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
 

@@ -361,5 +361,5 @@ def _not_served(request: Request, name: str, data: Any) -> KafkaError:
     error = KafkaError(broker.absent(name, data.index), f"{name}-{data.index} is not served here")
     topic = broker.image.topic(name)
     if topic is not None and 0 <= data.index < len(topic.partitions) and data.records is not None:
-        broker.store.unserved.remember(topic.id, data.index, data.records, error)
+        broker.store.hosted.retry_gates.remember(topic.id, data.index, data.records, error)
     return error

@@ -162,7 +162,7 @@ class BrokerCollector(Collector):
             "Partitions that are not served: too damaged; without a directory, those that no open one has.",
             labels=["directory"],
         )
-        offline.add_metric([""], len(self._broker.publisher.absent))
+        offline.add_metric([""], self._broker.store.hosted.without_log())
         for directory in self._broker.store.directories:
             offline.add_metric([directory.path], len(directory.offline))
             fill.add_metric([directory.path], directory.journal.fill)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 from typing import NamedTuple
 
@@ -103,9 +103,8 @@ class LogDirectory:
     """See the module. `open` is the constructor.
 
     path, directory_id, cluster_id; clean_start: the last stop was clean; recovery: what the start did.
-    logs: by topic id and partition. offline: those that are too damaged to be served. undeleted: paths of logs that are
-    to be deleted when there is room for that. findings: damage that was met since. high_watermark: asked before
-    anything is deleted and for Kafka's checkpoint.
+    logs: by topic id and partition. offline: those that are too damaged to be served. findings: damage that was met
+    since. high_watermark: asked before anything is deleted and for Kafka's checkpoint.
     """
 
     def __init__(
@@ -121,7 +120,6 @@ class LogDirectory:
         self.clean_start = True
         self.recovery = RecoveryReport()
         self.findings = Findings()
-        self.undeleted: set[str] = set()
         self.logs: dict[LogKey, Log] = {}
         self.offline: dict[LogKey, Offline] = {}
         self.high_watermark: Callable[[Log], int] = lambda log: log.durable_end
@@ -222,7 +220,7 @@ class LogDirectory:
             settings.producer_id_expiration_ms,
         )  # fmt: skip
         self._registry = LogRegistry(
-            self.disk, self.path, self.entropy, self.logs, self.offline, self.undeleted,
+            self.disk, self.path, self.entropy, self.logs, self.offline,
             journal=journal, queue=self._queue, hot=self.hot, checkpointer=self._checkpointer, cleaner=self.cleaner,
             housekeeping=self._housekeeping, findings=self.findings, default_config=settings.default_config,
         )  # fmt: skip
@@ -271,13 +269,15 @@ class LogDirectory:
             raise StorageError(f"{posixpath.join(self.path, str(tp))} cannot be created: {error}") from error
         return self.complete_creation(job)[0]
 
-    def take_creation(self, new: list[NewLog]) -> CreateLogsJob:
+    def take_creation(self, new: list[NewLog], being_deleted: Container[str] = ()) -> CreateLogsJob:
         """The job that makes new, empty logs whose names are durable; one whose path exists is refused. One at a time.
+
+        being_deleted: paths of logs that are to be deleted as soon as there is room.
 
         OSError, StorageError: none can be made here.
         """
         self._check_usable()
-        return self._registry.take_creation(new)
+        return self._registry.take_creation(new, being_deleted)
 
     def complete_creation(self, job: CreateLogsJob) -> list[Log]:
         """The job has run: creation is journaled before anything that is appended to the logs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import posixpath
+from collections.abc import Container
 
 from duramen.errors import KafkaError, StorageError
 from duramen.model import LogKey
@@ -26,10 +27,7 @@ from duramen.storage.segment.corruption import Findings
 
 
 class LogRegistry:
-    """The logs of one directory by topic id and partition; those in `offline` are not served. Loop thread only.
-
-    undeleted: paths of logs that are to be deleted when there is room for that.
-    """
+    """The logs of one directory by topic id and partition; those in `offline` are not served. Loop thread only."""
 
     def __init__(
         self,
@@ -38,7 +36,6 @@ class LogRegistry:
         entropy: Entropy,
         logs: dict[LogKey, Log],
         offline: dict[LogKey, Offline],
-        undeleted: set[str],
         *,
         journal: Journal,
         queue: FlushQueue[Log],
@@ -54,7 +51,6 @@ class LogRegistry:
         self._entropy = entropy
         self._logs = logs
         self._offline = offline
-        self._undeleted = undeleted
         self._half_made: set[str] = set()
         self._journal = journal
         self._queue = queue
@@ -65,8 +61,10 @@ class LogRegistry:
         self._findings = findings
         self._default_config = default_config
 
-    def take_creation(self, new: list[NewLog]) -> CreateLogsJob:
+    def take_creation(self, new: list[NewLog], being_deleted: Container[str] = ()) -> CreateLogsJob:
         """The job that makes new, empty logs whose names are durable; one whose path exists is refused. One at a time.
+
+        being_deleted: paths of logs that are to be deleted as soon as there is room.
 
         OSError, StorageError: none can be made here.
         """
@@ -74,7 +72,7 @@ class LogRegistry:
         moving = {move.source: move.moved for move in self._housekeeping.moving}
         for each in new:
             path = posixpath.join(self._path, str(each.tp))
-            if path in self._undeleted or not moving.get(path, True):
+            if path in being_deleted or not moving.get(path, True):
                 refused[each.key] = NoRoomError(errno.ENOSPC, "a deleted log has no room for another name", path)
             elif each.key in self._logs or each.key in self._offline or self._is_taken(path):
                 problem = (
