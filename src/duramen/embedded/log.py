@@ -301,7 +301,7 @@ class EmbeddedLog:
         """Decide a metadata command and wait until it is durable; errors are raised."""
         decided: Answer[Any] = Answer()
         # Deletions lead to room on a full disk, and the others are a start and a stop: the reserve is for all of them.
-        self._turn.take(lambda: self._store.room.submit(self._controller.host, command, decided.give))
+        self._turn.take(lambda: self._store.disk_full.submit(self._controller.host, command, decided.give))
         answer = decided.wait(timeout)
         if isinstance(answer, DuramenError):
             raise answer
@@ -490,7 +490,7 @@ class Topic:
         def begin() -> int:
             store, tp = self._log._store, TopicPartition(self.name, partition)
             found = self._partition(partition)
-            with store.room.making(store.home(tp)):
+            with store.disk_full.making(store.home(tp)):
                 start = delete_records(found, before)
                 store.when_synced(tp, synced.give)
             return start

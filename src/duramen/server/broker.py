@@ -112,7 +112,7 @@ class Broker:
         self.store.compaction.configure(cleaner_settings(config))
         self.store.statistics.observers.append(self.metrics.sync.observe)
         self.store.on_failure = self._directory_failed
-        self.store.room.on_change = self._directory_full
+        self.store.disk_full.on_change = self._directory_full
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), world.entropy)
         self.segments = SegmentAccess(world, config)
         self.large_work = LargeWork(self.clock, world.executor)

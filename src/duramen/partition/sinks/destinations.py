@@ -122,5 +122,5 @@ class LocalTargets:
             done(None)
             return
         if durable:
-            self._store.flushing.sync(partition)
+            self._store.flush_policy.sync(partition)
         self._clock.call_later(HARDEN_SECONDS, partial(self.settle, target, end, durable=durable, done=done))

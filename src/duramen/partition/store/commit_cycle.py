@@ -1,27 +1,33 @@
-"""Group commits off the loop, and again a little later where the process has too many files open."""
+"""Group commits off the loop, and the callbacks that wait until what was journaled is on stable storage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from duramen.partition.store.disk_full import RETRY_SECONDS
+from duramen.errors import ErrorCode, KafkaError
+from duramen.partition.store.disk_full import RETRY_SECONDS, DiskFull
+from duramen.partition.store.services import StoreServices
 from duramen.ports import Clock
 from duramen.storage import JournalGroup, LogDirectory, NoRoomError
 
-if TYPE_CHECKING:
-    from duramen.partition.store.store import Store
-
 Done = Callable[[LogDirectory, JournalGroup, BaseException | None], None]
+
+WhenSynced = Callable[[KafkaError | None], None]
+"""Called when it is, or with why it may not be."""
 
 
 class GroupCommits:
-    """Of one store. put_off: how many wait for their next try; a stop waits for them."""
+    """Of one store. A group is tried again a little later where the process has too many files open.
 
-    def __init__(self, store: Store, clock: Clock, done: Done) -> None:
+    put_off: how many wait for their next try; a stop waits for them.
+    """
+
+    def __init__(self, store: StoreServices, disk_full: DiskFull, clock: Clock, done: Done) -> None:
         self.put_off = 0
         self._store = store
+        self._disk_full = disk_full
         self._clock = clock
         self._done = done
 
@@ -41,8 +47,8 @@ class GroupCommits:
         self._store.submit(f"journal:{directory.path}", group.run, done)
 
     def _put_off(self, directory: LogDirectory, group: JournalGroup, started: float, error: NoRoomError) -> None:
-        """It may take long: who waits for the group is told so."""
-        self._store.room.found_none(directory, error)
+        """It may take long: those that wait for the group are answered that its outcome is unknown."""
+        self._disk_full.found_none(directory, error)
         if directory.journal.failed is None:
             self.put_off += 1
             self._clock.call_later(RETRY_SECONDS, partial(self._try_again, directory, group, started))
@@ -52,3 +58,35 @@ class GroupCommits:
         if directory.journal.failed is None:
             self._write(directory, group, started)
         self._store.commit_soon()
+
+
+class SyncWaiters:
+    """Callbacks of one store that wait for all that was journaled so far in a directory. Loop thread only."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[LogDirectory, int, WhenSynced]] = []
+
+    def wait_for(self, directory: LogDirectory, callback: WhenSynced) -> bool:
+        """Call back now, or later: whether it is later, so that a commit is wanted."""
+        journal = directory.journal
+        if journal.failed is not None:
+            callback(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} failed earlier"))
+        elif journal.refuses:
+            callback(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} has no room"))
+        elif journal.durable_lsn >= journal.last_lsn:
+            callback(None)
+        else:
+            self._waiting.append((directory, journal.last_lsn, callback))
+            return True
+        return False
+
+    def answer_synced(self, failed: LogDirectory | None = None, reason: KafkaError | None = None) -> None:
+        """Call back those whose entries are durable, and with the reason those of a directory that failed."""
+        waiting, self._waiting = self._waiting, []
+        for directory, target, callback in waiting:
+            if directory is failed:
+                callback(reason)
+            elif directory.journal.durable_lsn >= target:
+                callback(None)
+            else:
+                self._waiting.append((directory, target, callback))

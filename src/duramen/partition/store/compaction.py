@@ -8,13 +8,10 @@ request some of its time. `log.cleaner.io.max.bytes.per.second` puts pieces off 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
+from duramen.partition.store.services import StoreServices
 from duramen.ports import Clock, Timer
 from duramen.storage import CleanerSettings, CompactionJob, CompactionPass, LogDirectory, NoRoomError, as_disk_full
-
-if TYPE_CHECKING:
-    from duramen.partition.store.store import Store
 
 PAUSES = 3.0
 """Pause after a piece, in times of how long it took, while there are writes: compaction gets a quarter of the time."""
@@ -29,7 +26,7 @@ WAIT_SECONDS = 0.02
 class Compaction:
     """The passes of one store. Loop thread only. settings: take effect with the next pass, the rate at once."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: StoreServices, clock: Clock) -> None:
         self.settings = CleanerSettings()
         self._store = store
         self._clock = clock

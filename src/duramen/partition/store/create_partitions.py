@@ -50,7 +50,9 @@ def create_partitions(store: Store, wanted: list[Wanted], done: Created) -> None
 def _spread(store: Store, new: list[NewLog]) -> list[tuple[LogDirectory, list[NewLog]]]:
     """Which directory gets which: none while another has room and fewer logs. Those that take no writes get none."""
     writable = [directory for directory in store.directories if directory.journal.failed is None]
-    counts = [(store.room.lacking(each) is not None, len(each.logs), number) for number, each in enumerate(writable)]
+    counts = [
+        (store.disk_full.lacking(each) is not None, len(each.logs), number) for number, each in enumerate(writable)
+    ]
     shares: list[list[NewLog]] = [[] for _ in writable]
     heapify(counts)
     for log in new if counts else ():

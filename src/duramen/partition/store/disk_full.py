@@ -1,17 +1,15 @@
-"""Log directories that found no room: who waits is told, what was appended stays queued, maintenance tries again."""
+"""Log directories that are full: waiters are answered, what was appended stays queued, maintenance tries again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duramen.partition.host.host import Host, OnReply
+from duramen.partition.store.services import StoreServices
 from duramen.ports import Clock
 from duramen.storage import LogDirectory, NoRoomError, without_traceback
-
-if TYPE_CHECKING:
-    from duramen.partition.store.store import Store
 
 QUIET_SECONDS = 10.0
 """A small write may fit where the next large one does not: a disk is full until nothing lacked room for so long."""
@@ -19,10 +17,10 @@ RETRY_SECONDS = 0.1
 """Between two tries of a commit: it writes all that is queued, as far as there is room, and others commit meanwhile."""
 
 
-class Room:
+class DiskFull:
     """Of one store. on_change: called when a directory is found full, and with None when it is no longer."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: StoreServices, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._full: dict[LogDirectory, tuple[NoRoomError, float]] = {}
@@ -39,7 +37,7 @@ class Room:
         Where maintenance does not run, at a start and at the end, nobody would look for room: then the reserve goes,
         and without one the directory is failed instead; what was acknowledged is in the journal.
         """
-        if not self._store.maintenance.running or directory.journal.failed is not None:
+        if not self._store.is_maintained or directory.journal.failed is not None:
             if directory.journal.failed is None and directory.ballast.release():
                 self._store.commit_soon()
             else:
@@ -78,11 +76,11 @@ class Room:
 
     def is_worth_a_try(self, directory: LogDirectory) -> bool:
         """Whether a commit should write what the directory has queued: not at once again where it was full."""
-        if directory.journal.no_room is None or directory not in self._full or not self._store.maintenance.running:
+        if directory.journal.no_room is None or directory not in self._full or not self._store.is_maintained:
             return True
         return self._clock.monotonic() - self._full[directory][1] >= RETRY_SECONDS
 
-    def look(self, directory: LogDirectory) -> None:
+    def check_relief(self, directory: LogDirectory) -> None:
         """Now and then: tell it once when a directory that was full has room."""
         if directory not in self._full or directory.journal.no_room is not None:
             return

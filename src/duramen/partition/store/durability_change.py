@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duramen.config import TopicConfig
 from duramen.errors import DuramenError
 from duramen.partition.replica.partition import Partition
+from duramen.partition.store.disk_full import DiskFull
+from duramen.partition.store.services import StoreServices
 from duramen.ports import Clock
 from duramen.storage import LogDirectory, NoRoomError
-
-if TYPE_CHECKING:
-    from duramen.partition.store.store import Store
 
 ROUNDS = 3
 """Syncs off the loop by which a page-cache log catches up with its appends before it becomes stable."""
@@ -20,11 +19,12 @@ RETRY_SECONDS = 1.0
 """After which it is tried again where the disk was full."""
 
 
-class Hardening:
+class DurabilityChange:
     """The partitions of one store that are becoming stable."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: StoreServices, disk_full: DiskFull, clock: Clock) -> None:
         self._store = store
+        self._disk_full = disk_full
         self._clock = clock
         self._pending: dict[Partition, TopicConfig] = {}
         """What their topics say now."""
@@ -84,10 +84,10 @@ class Hardening:
 
     def _wait(self, partition: Partition, config: TopicConfig, home: LogDirectory, error: NoRoomError) -> None:
         self._pending[partition] = config
-        self._store.room.found_none(home, error)
+        self._disk_full.found_none(home, error)
         self._clock.call_later(RETRY_SECONDS, partial(self._again, partition))
 
     def _again(self, partition: Partition) -> None:
         config = self._pending.pop(partition)
-        if not partition.closed and self._store.maintenance.running:
+        if not partition.closed and self._store.is_maintained:
             self._configure(partition, config, ROUNDS)

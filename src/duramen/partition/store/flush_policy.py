@@ -1,29 +1,29 @@
 """Syncs of page-cache topics that `flush.messages` and `flush.ms` ask for: off the loop, one of a partition at a time.
 
-They bound what a power cut may take; nobody waits for them. Stable topics, which lose nothing, get none.
+They bound what a power cut may take; nothing waits for them. Stable topics, which lose nothing, get none.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duramen.partition.replica.partition import Partition
+from duramen.partition.store.disk_full import DiskFull
+from duramen.partition.store.services import StoreServices
 from duramen.ports import Clock, Timer
 from duramen.storage import NoRoomError
-
-if TYPE_CHECKING:
-    from duramen.partition.store.store import Store
 
 NEVER_MS = 1 << 41
 """Seventy years: a `flush.ms` of this or more (Kafka's default) asks for nothing."""
 
 
-class Flushing:
+class FlushPolicy:
     """The extra syncs of one store."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: StoreServices, disk_full: DiskFull, clock: Clock) -> None:
         self._store = store
+        self._disk_full = disk_full
         self._clock = clock
         self._timers: dict[Partition, Timer] = {}
         self._syncing: dict[Partition, None] = {}
@@ -53,7 +53,7 @@ class Flushing:
         try:
             job = partition.log.take_sync()
         except NoRoomError as error:
-            self._store.room.found_none(home, error)
+            self._disk_full.found_none(home, error)
             return
         except OSError as error:
             self._store.fail(home, error)
@@ -68,7 +68,7 @@ class Flushing:
                 return
             if isinstance(error, NoRoomError):
                 partition.log.give_back_sync(job)
-                self._store.room.found_none(home, error)
+                self._disk_full.found_none(home, error)
                 return
             if error is not None:
                 self._store.fail(home, error)

@@ -6,15 +6,15 @@ checkpointed at once, and while it is nearly full the store asks its writers to 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duramen.config import BrokerConfig
 from duramen.errors import StorageError
+from duramen.partition.store.compaction import Compaction
+from duramen.partition.store.disk_full import DiskFull
+from duramen.partition.store.services import StoreServices
 from duramen.ports import Clock, Timer
 from duramen.storage import JournalGrowth, LogDirectory, NoRoomError
-
-if TYPE_CHECKING:
-    from duramen.partition.store.store import Store
 
 MAINTENANCE_SECONDS = 1.0
 PROMPT_FILL = 0.5
@@ -31,8 +31,10 @@ the system would stop the writing thread itself."""
 class Maintenance:
     """The maintenance cycle of one store."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: StoreServices, disk_full: DiskFull, compaction: Compaction, clock: Clock) -> None:
         self._store = store
+        self._disk_full = disk_full
+        self._compaction = compaction
         self._clock = clock
         self._timer: Timer | None = None
         self._stopped = False
@@ -44,7 +46,7 @@ class Maintenance:
         is so from the beginning.
         """
         self._timer = self._clock.call_later(MAINTENANCE_SECONDS, self._maintain)
-        self._store.compaction.start()
+        self._compaction.start()
         for directory in self._store.directories:
             self._keep_reserve(directory)
 
@@ -67,7 +69,7 @@ class Maintenance:
                 self._checkpoint(directory)
                 self._house_keep(directory)
                 self._keep_reserve(directory)
-                self._store.room.look(directory)
+                self._disk_full.check_relief(directory)
             self._scrub(directory)
         self._store.commit()
         self._look_at_congestion()
@@ -77,7 +79,7 @@ class Maintenance:
         try:
             checkpoint = directory.take_checkpoint()
         except NoRoomError as error:
-            self._store.room.found_none(directory, error)
+            self._disk_full.found_none(directory, error)
             return
         except (OSError, StorageError) as error:
             self._store.fail(directory, error)
@@ -91,7 +93,7 @@ class Maintenance:
             if error is not None:
                 directory.fail_checkpoint(checkpoint, error)
                 if isinstance(error, NoRoomError):
-                    self._store.room.found_none(directory, error)
+                    self._disk_full.found_none(directory, error)
                 else:
                     self._store.fail(directory, error)
                 return
@@ -131,7 +133,7 @@ class Maintenance:
         def done(_: Any, error: BaseException | None) -> None:
             ballast.made(error)
             if isinstance(error, NoRoomError):
-                self._store.room.is_lacking(directory, error)
+                self._disk_full.is_lacking(directory, error)
             elif error is not None:
                 self._store.fail(directory, error)
 
@@ -192,7 +194,7 @@ class _Growing:
 
     __slots__ = ("_directory", "_growth", "_store")
 
-    def __init__(self, store: Store, directory: LogDirectory, growth: JournalGrowth) -> None:
+    def __init__(self, store: StoreServices, directory: LogDirectory, growth: JournalGrowth) -> None:
         self._store = store
         self._directory = directory
         self._growth = growth

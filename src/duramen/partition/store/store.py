@@ -8,7 +8,6 @@ wait is in `store/maintenance.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,15 +16,15 @@ from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError,
 from duramen.model import TopicId, TopicPartition
 from duramen.partition.replica.partition import MAX_QUEUED_BEHIND_REWRITE, Partition
 from duramen.partition.replica.retry_gate import Refusals
-from duramen.partition.store.commit_cycle import GroupCommits
+from duramen.partition.store.commit_cycle import GroupCommits, SyncWaiters, WhenSynced
 from duramen.partition.store.compaction import Compaction
 from duramen.partition.store.delete_partitions import PartitionDeletions
-from duramen.partition.store.disk_full import Room
-from duramen.partition.store.durability_change import Hardening
-from duramen.partition.store.flush_policy import Flushing
+from duramen.partition.store.disk_full import DiskFull
+from duramen.partition.store.durability_change import DurabilityChange
+from duramen.partition.store.flush_policy import FlushPolicy
 from duramen.partition.store.hosted_partitions import HostedPartitions, OfflineCause
 from duramen.partition.store.maintenance import Maintenance
-from duramen.partition.store.sync_waiters import Synced, WhenSynced
+from duramen.partition.store.services import CommitStatistics
 from duramen.ports import World
 from duramen.storage import (
     DirectorySettings,
@@ -40,22 +39,6 @@ from duramen.storage import (
 )
 
 
-@dataclass(slots=True)
-class CommitStatistics:
-    """Counters of the commit cycle, for metrics. Times in seconds."""
-
-    groups: int = 0
-    failures: int = 0
-    observers: list[Callable[[float], None]] = field(default_factory=list)
-    checkpointed: Callable[[float, float], None] = lambda job, pause: None
-    """Told of each checkpoint job: how long it ran off the loop, and how long it held up the loop."""
-
-    def committed(self, seconds: float) -> None:
-        """A group took so long."""
-        for observe in self.observers:
-            observe(seconds)
-
-
 class Store:
     """Partitions by name and by topic id. Owned by the loop thread; call `commit_soon` after touching one."""
 
@@ -67,22 +50,22 @@ class Store:
         self._by_log: dict[tuple[TopicId, int], Partition] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._touched: dict[Partition, None] = {}
-        self._hardening = Hardening(self, world.clock)
-        self._group_commits = GroupCommits(self, world.clock, self._group_done)
+        self.disk_full = DiskFull(self, world.clock)
+        self._durability_change = DurabilityChange(self, self.disk_full, world.clock)
+        self._group_commits = GroupCommits(self, self.disk_full, world.clock, self._group_done)
         self._commit_scheduled = False
         self._failed: list[LogDirectory] = []
-        """Directories of whose failure everybody was told."""
-        self.maintenance = Maintenance(self, world.clock)
+        """Directories whose failure is reported."""
         self.compaction = Compaction(self, world.clock)
-        self.flushing = Flushing(self, world.clock)
+        self.maintenance = Maintenance(self, self.disk_full, self.compaction, world.clock)
+        self.flush_policy = FlushPolicy(self, self.disk_full, world.clock)
         self.hosted = HostedPartitions(world.clock.monotonic)
         self.deletions = PartitionDeletions(
             self.directories, self.hosted, world.clock, self.delete_log, self.commit_soon
         )
         self._jobs = 0
         self._on_idle: Callable[[], None] | None = None
-        self._synced = Synced()
-        self.room = Room(self, world.clock)
+        self._sync_waiters = SyncWaiters()
         self.statistics = CommitStatistics()
         self.congested = False
         """A journal is nearly full: whoever feeds this store should pause until `on_relief`."""
@@ -211,7 +194,7 @@ class Store:
         it has to be, too. Until that is done nothing is acknowledged in the old way, for whoever made the change may
         know of it already; a configuration that comes meanwhile is taken over afterwards.
         """
-        self._hardening.configure(partition, config)
+        self._durability_change.configure(partition, config)
 
     def home(self, tp: TopicPartition) -> LogDirectory:
         """The directory that holds this partition."""
@@ -239,7 +222,7 @@ class Store:
 
     def delete_log(self, directory: LogDirectory, log: Log) -> None:
         """Delete a log's files: renamed away now, removed by the housekeeping lane later."""
-        with self.room.making(directory):
+        with self.disk_full.making(directory):
             directory.delete_log(log)
         self.commit_soon()
 
@@ -263,16 +246,16 @@ class Store:
         for directory in self.directories:
             if (failure := directory.journal.failed) is not None:
                 if directory not in self._failed:
-                    self.fail(directory, failure)  # by a job, a creation or a deletion: nobody was told yet
+                    self.fail(directory, failure)  # by a job, a creation or a deletion: not reported yet
                 continue
-            if not self.room.is_worth_a_try(directory):
+            if not self.disk_full.is_worth_a_try(directory):
                 continue
             try:
                 directory.flush()
                 self._start_group(directory)
                 self.maintenance.written(directory)
             except NoRoomError as error:
-                self.room.found_none(directory, error)
+                self.disk_full.found_none(directory, error)
             except (OSError, StorageError) as error:
                 self.fail(directory, error)
         self._advance_page_cache()
@@ -285,9 +268,9 @@ class Store:
             journal = self._homes[partition.tp].journal
             if partition.is_stable or journal.failed is not None:
                 continue
-            if journal.knows(partition.log) and not partition.log.dirty and partition not in self._hardening:
+            if journal.knows(partition.log) and not partition.log.dirty and partition not in self._durability_change:
                 partition.durable(partition.log.end_offset)
-                self.flushing.appended(partition)
+                self.flush_policy.appended(partition)
             else:
                 self._touched[partition] = None
 
@@ -305,7 +288,7 @@ class Store:
             partition = self._by_log.get((log.topic_id, log.tp.partition))
             if partition is not None and log.stable:
                 partition.durable(log.durable_end)
-        self._synced.answer()
+        self._sync_waiters.answer_synced()
         self.maintenance.make_room(directory)
         if directory.journal.has_pending or self._touched:
             # Appended while the group was being written, or waiting for it: no need to wait for the next event.
@@ -317,7 +300,7 @@ class Store:
 
     def when_directory_synced(self, directory: LogDirectory, callback: WhenSynced) -> None:
         """The same for a directory."""
-        if self._synced.when(directory, callback):
+        if self._sync_waiters.wait_for(directory, callback):
             self.commit_soon()
 
     def fail(self, directory: LogDirectory, error: BaseException) -> None:
@@ -336,7 +319,12 @@ class Store:
         for tp, partition in list(self.partitions.items()):
             if self._homes[tp] is directory:
                 partition.fail(reason)
-        self._synced.answer(directory, reason)
+        self._sync_waiters.answer_synced(directory, reason)
+
+    @property
+    def is_maintained(self) -> bool:
+        """Whether maintenance has begun and was not stopped."""
+        return self.maintenance.running
 
     # ---- work off the loop ---------------------------------------------------------------------------------
 
@@ -357,7 +345,7 @@ class Store:
         """Begin no more maintenance; `on_idle` once all that was appended is settled and no job is under way."""
         self.maintenance.stop()
         self.compaction.stop()
-        self.flushing.stop()
+        self.flush_policy.stop()
         self._on_idle = on_idle
         self.commit()
         self._check_idle()
@@ -377,7 +365,7 @@ class Store:
         """Close every directory; `clean` (only after `stop`) leaves it so that the next start replays nothing."""
         self.maintenance.stop()
         self.compaction.stop()
-        self.flushing.stop()
+        self.flush_policy.stop()
         for partition in self.partitions.values():
             partition.close()
         for directory in self.directories:

@@ -156,7 +156,7 @@ def _alter(request: Request, changes: list[ConfigChange], message: Any) -> None:
         answered(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
     broker = request.broker
-    broker.store.room.submit(broker.metadata, SetConfigs(tuple(changes), request.body.validate_only), answered)
+    broker.store.disk_full.submit(broker.metadata, SetConfigs(tuple(changes), request.body.validate_only), answered)
 
 
 def handle_list(request: Request) -> None:

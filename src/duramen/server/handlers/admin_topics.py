@@ -142,7 +142,7 @@ def handle_delete(request: Request) -> None:
             entries = [_deletion(TopicRef(r.name, r.topic_id), r.result.error, r.result.message) for r in results]
         _reply_deleted(request, denied + entries)
 
-    broker.store.room.submit(broker.metadata, DeleteTopics(tuple(allowed)), answered)
+    broker.store.disk_full.submit(broker.metadata, DeleteTopics(tuple(allowed)), answered)
 
 
 def _deletion(ref: TopicRef, code: ErrorCode, message: str | None) -> Any:

@@ -87,7 +87,7 @@ def _delete(request: Request, name: str, wanted: Any, entry: Any, call: _Call) -
     if "compact" in policy and "delete" not in policy:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{name} is compacted only (cleanup.policy)")
     store = request.broker.store
-    with store.room.making(store.home(partition.tp)):
+    with store.disk_full.making(store.home(partition.tp)):
         entry.low_watermark = delete_records(partition, wanted.offset)
         call.open += 1
         store.when_synced(partition.tp, _Synced(call, entry))

@@ -25,7 +25,7 @@ def handle(request: Request) -> None:
         return
     broker = request.broker
     directories = [
-        _directory(directory, broker.store.room.lacking(directory)) for directory in broker.store.directories
+        _directory(directory, broker.store.disk_full.lacking(directory)) for directory in broker.store.directories
     ]
     request.reply(DescribeDamageResponse.new(node_id=broker.node_id, directories=directories))
 

@@ -169,7 +169,7 @@ class BrokerCollector(Collector):
             laps.add_metric([directory.path], directory.journal.laps)
             refused.add_metric([directory.path], int(directory.journal.growth_error is not None))
             failed.add_metric([directory.path], int(directory.journal.failed is not None))
-            full.add_metric([directory.path], int(self._broker.store.room.lacking(directory) is not None))
+            full.add_metric([directory.path], int(self._broker.store.disk_full.lacking(directory) is not None))
         yield from (fill, laps, refused, failed, full, offline)
         yield from self._scrubbing()
         yield from self._compaction()
