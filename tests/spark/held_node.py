@@ -13,7 +13,7 @@ from fault_points import FaultPoints
 from tests.worlds.served_node import Served, finding_tests
 
 from duramen.cli.main import main
-from duramen.partition.sinks.commit_applier import Materialiser
+from duramen.partition.sinks.commit_applier import CommitApplier
 
 COMMITTED: Final = "node-committed"
 """The commit's record is committed; no record of the batch was moved."""
@@ -33,20 +33,20 @@ class HeldNode(Served):
 
 
 def _hold_at(points: FaultPoints) -> None:
-    start, moved = Materialiser.start, Materialiser.moved
+    start, moved = CommitApplier.start, CommitApplier.moved
 
-    def held_start(self: Materialiser, sink_id: str, commit: Any, staging: Any) -> None:
+    def held_start(self: CommitApplier, sink_id: str, commit: Any, staging: Any) -> None:
         if commit.shares and (sink_id, commit.batch_id) not in self._jobs:
             points.reach(COMMITTED)
         start(self, sink_id, commit, staging)
 
-    def held_moved(self: Materialiser, move: Any, sink_id: str) -> None:
+    def held_moved(self: CommitApplier, move: Any, sink_id: str) -> None:
         if move._job._unread:
             points.reach(PARTLY_MOVED)
         moved(self, move, sink_id)
 
-    Materialiser.start = held_start  # type: ignore[method-assign]
-    Materialiser.moved = held_moved  # type: ignore[method-assign]
+    CommitApplier.start = held_start  # type: ignore[method-assign]
+    CommitApplier.moved = held_moved  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

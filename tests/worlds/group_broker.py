@@ -14,7 +14,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata import MetadataImage, NewTopic, Result, TopicCreated, TopicImage
 from duramen.machines.metadata.image import PartitionImage
 from duramen.model import TopicPartition
-from duramen.partition.host.load_turns import Turns
+from duramen.partition.host.load_turns import LoadTurns
 from duramen.server.api.authorizer import Resource
 from duramen.server.api.request import Request
 from duramen.server.api.sliced_work import LargeWork
@@ -79,7 +79,7 @@ class Broker:
         self.refuse_creation = False
         self.denied: dict[Resource, set[str]] = {}
         self.events: list[str] = []
-        self.loads = Turns(self.clock)
+        self.loads = LoadTurns(self.clock)
         self.large_work = LargeWork(self.clock, Inline())
         self.coordinators = Coordinators(self)  # type: ignore[arg-type]
 

@@ -16,7 +16,7 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, Registered
 from duramen.machines.metadata.image import Endpoint, MetadataImage, PartitionImage
 from duramen.model import UNREADABLE_TOPICS, TopicId, TopicPartition, topic_id_from_text
-from duramen.partition.host.load_turns import Turns
+from duramen.partition.host.load_turns import LoadTurns
 from duramen.partition.metadata.controller import METADATA_PARTITION, Controller
 from duramen.partition.metadata.directory_checks import check_apart
 from duramen.partition.metadata.publisher import MetadataPublisher
@@ -168,7 +168,7 @@ class Broker:
         self.door.bind()
         self.controller.start()
         self.metadata = self.controller.host
-        self.loads = Turns(self.clock)
+        self.loads = LoadTurns(self.clock)
         """Of all coordinators: one slice a turn."""
         self.coordinators = Coordinators(self)
         self.sinks = Sinks(self)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError, check
 from duramen.machines.contract import NO_TICKET, LogRecord, Machine, Outcome, TimerFired
-from duramen.partition.host.load_turns import Turns
+from duramen.partition.host.load_turns import LoadTurns
 from duramen.partition.host.record_writer import HostedLog, RecordWriter
 from duramen.partition.host.replay import Replay
 from duramen.ports import Clock, Timer
@@ -165,13 +165,13 @@ class Host:
             pass
         self._finish_load()
 
-    def start_loading(self, done: Callable[[DuramenError | None], None], turns: Turns | None = None) -> None:
+    def start_loading(self, done: Callable[[DuramenError | None], None], turns: LoadTurns | None = None) -> None:
         """Like `load`, but in small slices with the loop free in between; `done(error)` at the end.
 
         turns: shared with other hosts that load, so that one slice of one of them is all that a turn of the loop has.
         """
         replay = self._begin_load()
-        turns = turns or Turns(self._clock)
+        turns = turns or LoadTurns(self._clock)
         work = partial(self._load_slice, replay, done)
         if replay.is_committed:
             turns.add(work)
@@ -184,7 +184,7 @@ class Host:
         self._began = True
         return Replay(self.partition, self.machine, start, on_gap)
 
-    def _committed_for_load(self, replay: Replay, turns: Turns, work: Callable[[], bool]) -> None:
+    def _committed_for_load(self, replay: Replay, turns: LoadTurns, work: Callable[[], bool]) -> None:
         if self._load_watch is not None and replay.is_committed:
             self.partition.unwatch(self._load_watch)
             self._load_watch = None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from duramen.ports import Clock
 
 
-class Turns:
+class LoadTurns:
     """A queue of works. Each is called once a turn until it says that it is over (True); then the next one is."""
 
     def __init__(self, clock: Clock) -> None:

@@ -25,7 +25,7 @@ from duramen.model import (
 )
 from duramen.partition.host.host import Host
 from duramen.partition.metadata.directory_checks import check_metadata
-from duramen.partition.metadata.metadata_repair import LostMetadata
+from duramen.partition.metadata.metadata_repair import MetadataRepair
 from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.metadata.snapshots import Report, Snapshots
 from duramen.partition.store.store import Store
@@ -61,7 +61,7 @@ class Controller:
         self._report = report
         self.machine = MetadataMachine(publisher.config)
         self.host: Host
-        self.lost = LostMetadata(store, publisher.closed_directories, publisher.readopted)
+        self.lost = MetadataRepair(store, publisher.closed_directories, publisher.readopted)
         publisher.on_reconfigured.append(self._reconfigured)
         publisher.withdraw_by(self._withdraw)
 

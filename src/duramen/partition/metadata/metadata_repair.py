@@ -96,7 +96,7 @@ def _all_removed(log: ReadableLog, machine: MetadataMachine) -> frozenset[TopicI
     return whole.removed
 
 
-class LostMetadata:
+class MetadataRepair:
     """Of one store. Without such a loss it only sees to it that no leader epoch is used twice.
 
     regained: gets the topics that are about to be known again.

@@ -18,7 +18,7 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
 
-class Found(NamedTuple):
+class OffsetAnswer(NamedTuple):
     """A position found by time: offset and leader epoch -1 when there is none."""
 
     offset: int
@@ -26,7 +26,7 @@ class Found(NamedTuple):
     leader_epoch: int
 
 
-def list_offset(partition: Partition, timestamp: int, isolation: int | None) -> Found:
+def list_offset(partition: Partition, timestamp: int, isolation: int | None) -> OffsetAnswer:
     """ListOffsets for one timestamp, special values included (-1 latest … -6, KIP-79, KIP-734, KIP-405).
 
     isolation None asks for a replica's view. (-1, -1, -1) when no record is that young.
@@ -34,12 +34,12 @@ def list_offset(partition: Partition, timestamp: int, isolation: int | None) -> 
     log = partition.log
     if is_lookup(timestamp):
         best = search_by_timestamp(partial(lookup, partition, timestamp, isolation))
-        return Found(-1, NO_TIMESTAMP, NO_EPOCH) if best is None else Found(*best)
+        return OffsetAnswer(-1, NO_TIMESTAMP, NO_EPOCH) if best is None else OffsetAnswer(*best)
     if timestamp == LATEST:
-        return Found(partition.bound(isolation or 0), NO_TIMESTAMP, partition.replication.epoch)
+        return OffsetAnswer(partition.bound(isolation or 0), NO_TIMESTAMP, partition.replication.epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return Found(log.start_offset, NO_TIMESTAMP, _epoch_at(partition, log.start_offset))
-    return Found(-1, NO_TIMESTAMP, NO_EPOCH)  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD: nothing is tiered
+        return OffsetAnswer(log.start_offset, NO_TIMESTAMP, _epoch_at(partition, log.start_offset))
+    return OffsetAnswer(-1, NO_TIMESTAMP, NO_EPOCH)  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD: nothing is tiered
 
 
 def is_at_end(partition: Partition, offset: int, isolation: int) -> bool:

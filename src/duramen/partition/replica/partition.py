@@ -31,7 +31,7 @@ from duramen.partition.replica.batch_rules import (
     needs_rewriting,
     rewrite,
 )
-from duramen.partition.replica.retry_gate import Refusals
+from duramen.partition.replica.retry_gate import RetryGate
 from duramen.ports import Part, Submit
 from duramen.storage import COPIED_BYTES, Log, Pending
 from duramen.wire.batch import TRANSACTIONAL, BatchHeader, check_produced, parse_header, place, stamp_append_time
@@ -88,14 +88,14 @@ class Partition:
         "config",
         "log",
         "most_queued",
-        "refusals",
         "replication",
+        "retry_gate",
         "topic_id",
         "tp",
     )
 
     def __init__(
-        self, log: Log, config: TopicConfig, node_id: int, submit: Submit, on_touched: OnTouched, refusals: Refusals
+        self, log: Log, config: TopicConfig, node_id: int, submit: Submit, on_touched: OnTouched, retry_gate: RetryGate
     ) -> None:
         self.tp: TopicPartition = log.tp
         self.topic_id = log.topic_id
@@ -108,7 +108,7 @@ class Partition:
         self._waiting: deque[tuple[int, int, Done, Appended]] | None = None  # an empty deque has 600 bytes
         self._watchers: dict[Callable[[], None], Callable[[KafkaError], None] | None] = {}
         self._queued: list[Callable[[], None]] = []
-        self.refusals = refusals
+        self.retry_gate = retry_gate
         self._rewriting = False
         self.most_queued = MAX_QUEUED_BEHIND_REWRITE
         self.closed = False
@@ -187,7 +187,7 @@ class Partition:
 
     def _refuse(self, view: memoryview, why: Exception, done: Done) -> None:
         error = why if isinstance(why, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {why}")
-        self.refusals.remember(view, error)
+        self.retry_gate.remember(view, error)
         done(error)
 
     def _admit(self, view: memoryview, acks: int, now_ms: int) -> BatchHeader:
@@ -207,8 +207,8 @@ class Partition:
         header = check_produced(view, config.max_message_bytes)
         if header.attributes & TRANSACTIONAL:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet; nothing was stored")
-        if self.refusals:
-            self.refusals.check(header)
+        if self.retry_gate:
+            self.retry_gate.check(header)
         return header
 
     def _append_checked(self, view: memoryview, header: BatchHeader, acks: int, now_ms: int, done: Done) -> None:

@@ -42,7 +42,7 @@ class _Refused(NamedTuple):
     """By the monotonic clock, in seconds."""
 
 
-class Refusals:
+class RetryGate:
     """Of one partition, whose log knows these producers; `monotonic` gives seconds. Loop thread only.
 
     A batch that is stored, or follows what is stored, is never held back.
@@ -77,7 +77,7 @@ class Refusals:
         if len(self._producers) > MAX_PRODUCERS:
             del self._producers[next(iter(self._producers))]
 
-    def take_over(self, others: Refusals) -> None:
+    def take_over(self, others: RetryGate) -> None:
         """What was refused before the partition was served."""
         self._producers = others._producers
 
@@ -121,28 +121,28 @@ class Refusals:
         return refused
 
 
-class Unserved:
+class RetryGates:
     """Refusals of partitions that the metadata log names and that are not there, most because they are being made."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._partitions: dict[tuple[TopicId, int], Refusals] = {}
+        self._partitions: dict[tuple[TopicId, int], RetryGate] = {}
 
     def remember(self, topic_id: TopicId, index: int, batch: memoryview, error: KafkaError) -> None:
         """A batch for the partition was refused with `error`."""
         key = topic_id, index
-        refusals = self._partitions.get(key)
-        if refusals is None:
+        retry_gate = self._partitions.get(key)
+        if retry_gate is None:
             if len(self._partitions) >= MAX_UNSERVED:
                 del self._partitions[next(iter(self._partitions))]
-            refusals = self._partitions[key] = Refusals(ProducerStates(), self._monotonic)
-        refusals.remember(batch, error)
+            retry_gate = self._partitions[key] = RetryGate(ProducerStates(), self._monotonic)
+        retry_gate.remember(batch, error)
 
-    def made(self, topic_id: TopicId, index: int, refusals: Refusals) -> None:
+    def made(self, topic_id: TopicId, index: int, retry_gate: RetryGate) -> None:
         """The partition is there, and goes on with what was remembered."""
         before = self._partitions.pop((topic_id, index), None)
         if before is not None:
-            refusals.take_over(before)
+            retry_gate.take_over(before)
 
 
 def _is_over(refused: _Refused, now: float) -> bool:

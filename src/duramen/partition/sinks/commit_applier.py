@@ -18,7 +18,7 @@ from duramen.machines.sink.commands import ShareDone
 from duramen.machines.sink.pieces import Target
 from duramen.machines.sink.state import Commit, Share
 from duramen.partition.replica.partition import Appended, Partition
-from duramen.partition.sinks.destinations import Standing, Targets
+from duramen.partition.sinks.destinations import Destinations, Standing
 from duramen.partition.sinks.staging import Chunk, ShareReader
 from duramen.ports import Clock, Submit
 
@@ -49,7 +49,7 @@ class MoveStatistics:
         self.dropped = 0
 
 
-class Materialiser:
+class CommitApplier:
     """Every committed batch that this node still has to move. Owned by the loop thread.
 
     submit: runs work off the loop (`Store.submit`). on_durable(key, shares): a batch is where it belongs for good.
@@ -60,7 +60,7 @@ class Materialiser:
         self,
         clock: Clock,
         submit: Submit,
-        targets: Targets,
+        targets: Destinations,
         congested: Callable[[], bool],
         on_durable: Callable[[BatchKey, tuple[ShareDone, ...]], None],
         report: Callable[..., None],
@@ -164,7 +164,7 @@ class Materialiser:
 class BatchJob:
     """One committed batch under way: how many of its shares can be read, and how many are durable."""
 
-    def __init__(self, owner: Materialiser, key: BatchKey, commit: Commit) -> None:
+    def __init__(self, owner: CommitApplier, key: BatchKey, commit: Commit) -> None:
         self._owner = owner
         self.key = key
         self.producer_id = commit.producer_id
@@ -207,7 +207,7 @@ class BatchJob:
 class Move:
     """One share on its way to its partition."""
 
-    def __init__(self, owner: Materialiser, job: BatchJob, number: int, share: Share, staging: Partition) -> None:
+    def __init__(self, owner: CommitApplier, job: BatchJob, number: int, share: Share, staging: Partition) -> None:
         self._owner = owner
         self._job = job
         self._number = number

@@ -1,7 +1,7 @@
 """Where the coordinator of a sink meets the partitions that its committed batches go to.
 
-`Targets` is all that it knows of them. Here it is the partitions of the same process; a leader elsewhere is reached by
-another implementation of the same three calls.
+`Destinations` is all that it knows of them. Here it is the partitions of the same process; a leader elsewhere is
+reached by another implementation of the same three calls.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Standing(NamedTuple):
     end: int
 
 
-class Targets(Protocol):
+class Destinations(Protocol):
     """Partitions that committed batches go to. Answers come on the loop, perhaps before the call returns."""
 
     def stand(self, share: Share, producer_id: int, answer: Callable[[Standing | KafkaError], None]) -> None:
@@ -51,7 +51,7 @@ class Targets(Protocol):
         """`done` when everything below `end` can be read; durable: and no power cut takes it back."""
 
 
-class LocalTargets:
+class LocalDestinations:
     """The partitions of this process."""
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from duramen.errors import check
 from duramen.model import LogKey, TopicId
-from duramen.partition.replica.retry_gate import Unserved
+from duramen.partition.replica.retry_gate import RetryGates
 
 
 class HostedState(Enum):
@@ -95,7 +95,7 @@ class HostedPartitions:
         self._not_online: dict[HostedState, dict[LogKey, None]] = {
             state: {} for state in HostedState if state is not HostedState.ONLINE
         }
-        self.retry_gates = Unserved(monotonic)
+        self.retry_gates = RetryGates(monotonic)
         """What was refused of partitions that are not online, most because they are being created."""
 
     # ---- questions -------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from duramen.config import TopicConfig
 from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError, StorageError, check
 from duramen.model import TopicId, TopicPartition
 from duramen.partition.replica.partition import MAX_QUEUED_BEHIND_REWRITE, Partition
-from duramen.partition.replica.retry_gate import Refusals
+from duramen.partition.replica.retry_gate import RetryGate
 from duramen.partition.store.commit_cycle import GroupCommits, SyncWaiters, WhenSynced
 from duramen.partition.store.compaction import Compaction
 from duramen.partition.store.delete_partitions import PartitionDeletions
@@ -171,12 +171,12 @@ class Store:
     def adopt(self, directory: LogDirectory, log: Log, config: TopicConfig) -> Partition:
         """The partition on a log that is in one of the directories."""
         tp, topic_id = log.tp, log.topic_id
-        refusals = Refusals(log.producers, self._world.clock.monotonic)
-        partition = Partition(log, config, self._node_id, self.submit, self._touch, refusals)
+        retry_gate = RetryGate(log.producers, self._world.clock.monotonic)
+        partition = Partition(log, config, self._node_id, self.submit, self._touch, retry_gate)
         partition.most_queued = self.most_queued
         self.partitions[tp] = partition
         key = topic_id, tp.partition
-        self.hosted.retry_gates.made(topic_id, tp.partition, partition.refusals)
+        self.hosted.retry_gates.made(topic_id, tp.partition, partition.retry_gate)
         self.hosted.mark_online(key)
         self._by_log[key] = partition
         self._homes[tp] = directory

@@ -22,8 +22,8 @@ from duramen.machines.sink.state import Commit
 from duramen.model import FIRST_SINK_PRODUCER_ID, SINK_STATE_TOPIC, STAGING_TOPIC, TopicId, TopicPartition
 from duramen.partition.host.host import Host
 from duramen.partition.replica.partition import Partition
-from duramen.partition.sinks.commit_applier import BatchKey, Materialiser
-from duramen.partition.sinks.destinations import LocalTargets
+from duramen.partition.sinks.commit_applier import BatchKey, CommitApplier
+from duramen.partition.sinks.destinations import LocalDestinations
 from duramen.partition.sinks.staging import Storing
 from duramen.server.coordinators.groups import MAX_BATCH_BYTES, partition_for
 from duramen.server.coordinators.staging_relocation import Relocation
@@ -97,10 +97,10 @@ class Sinks:
         self._creating: list[Callable[[ErrorCode], None]] = []
         self._closed = False
         self._reclaiming = False
-        self.materialiser = Materialiser(
+        self.materialiser = CommitApplier(
             broker.clock,
             broker.store.submit,
-            LocalTargets(broker.store, broker.clock, lambda: broker.image, broker.report),
+            LocalDestinations(broker.store, broker.clock, lambda: broker.image, broker.report),
             lambda: broker.store.congested,
             self._durable,
             broker.report,

@@ -19,7 +19,7 @@ from duramen.partition.replica.offset_lookup import (
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
-    Found,
+    OffsetAnswer,
     is_lookup,
     list_offset,
     lookup,
@@ -138,7 +138,7 @@ class _Lookups:
             if isinstance(result, BaseException):
                 self._failed(wanted, result)
             elif result is not None:
-                _fill(self._request, wanted.entry, Found(*result))
+                _fill(self._request, wanted.entry, OffsetAnswer(*result))
             elif job.rest >= 0:
                 self._waiting.append(wanted._replace(start=job.rest))
         begun.clear()
@@ -162,7 +162,7 @@ def _refuse(entry: Any, error: BaseException) -> None:
     entry.error_code = int(error.code if isinstance(error, DuramenError) else ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-def _fill(request: Request, entry: Any, found: Found) -> None:
+def _fill(request: Request, entry: Any, found: OffsetAnswer) -> None:
     entry.offset = found.offset
     entry.timestamp = found.timestamp
     if request.version >= 4:

@@ -197,7 +197,7 @@ class Sequences(Guard):
 class Refusals(Guard):
     """What is behind a batch that found no room is answered OUT_OF_ORDER_SEQUENCE_NUMBER, or taken as the first."""
 
-    owner = retry_gate.Refusals
+    owner = retry_gate.RetryGate
     method = "remember"
     caught_by = "ExactlyOnce"
     plan = Plan(faults=("full disk",), records=150, readers=0, members=0)

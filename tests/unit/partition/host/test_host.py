@@ -12,7 +12,7 @@ from tests.worlds.machine_fakes import FakeClock, FakePartition
 from duramen.errors import BugError, ClosedError, DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.machines.contract import LogRecord, Outcome, TimerFired, TransactionMarks
 from duramen.partition.host.host import Host
-from duramen.partition.host.load_turns import Turns
+from duramen.partition.host.load_turns import LoadTurns
 from duramen.partition.host.replay import STEP_RECORDS
 from duramen.wire.batch import build_batch
 
@@ -394,7 +394,7 @@ def test_loads_take_turns_in_small_slices(clock: FakeClock) -> None:
         partition.commit()
     turns: list[Callable[[], None]] = []
     clock.call_soon = turns.append  # type: ignore[assignment,method-assign]
-    order = Turns(clock)
+    order = LoadTurns(clock)
     machines = [Counter(), Counter()]
     done: list[Any] = []
     for machine, partition in zip(machines, partitions, strict=True):

@@ -13,7 +13,7 @@ from tests.worlds.partition_world import Bench, plain
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.replica.partition import MAX_QUEUED_BEHIND_REWRITE, Appended
-from duramen.partition.replica.retry_gate import MAX_PRODUCERS, REMEMBERED_S, Refusals
+from duramen.partition.replica.retry_gate import MAX_PRODUCERS, REMEMBERED_S, RetryGate
 from duramen.storage.segment.producer_state import ProducerStates
 from duramen.wire.batch import MAX_SEQUENCE, parse_header
 
@@ -121,30 +121,30 @@ def test_what_is_wrong_with_a_batch_itself_holds_nothing_up() -> None:
     has_room(bench, False)
     assert told(bench.produce(b"x" * 30)) == ErrorCode.INVALID_RECORD
     assert told(bench.produce(plain(b"without"))) == FULL
-    assert not bench.partition.refusals
+    assert not bench.partition.retry_gate
 
 
 def test_a_refusal_is_remembered_for_longer_than_its_answer_may_wait_for_an_earlier_one() -> None:
     """Answers go in order: behind one that comes only when the request times out, who sends hears of none."""
     now = 1.0
-    refusals = Refusals(ProducerStates(), lambda: now)
-    refusals.remember(memoryview(batch(0)), KafkaError(FULL, "no room"))
+    retry_gate = RetryGate(ProducerStates(), lambda: now)
+    retry_gate.remember(memoryview(batch(0)), KafkaError(FULL, "no room"))
     now += 30.0 + 1.0  # request.timeout.ms, and some more
     with pytest.raises(KafkaError) as raised:
-        refusals.check(parse_header(memoryview(batch(1))))
+        retry_gate.check(parse_header(memoryview(batch(1))))
     assert raised.value.code == FULL
 
 
 def test_what_is_remembered_is_bounded_and_goes() -> None:
     now = 1.0
-    refusals = Refusals(ProducerStates(), lambda: now)
+    retry_gate = RetryGate(ProducerStates(), lambda: now)
     error = KafkaError(FULL, "no room")
     for producer in range(MAX_PRODUCERS + 10):
-        refusals.remember(memoryview(batch(0, producer)), error)
-    assert len(refusals._producers) == MAX_PRODUCERS
+        retry_gate.remember(memoryview(batch(0, producer)), error)
+    assert len(retry_gate._producers) == MAX_PRODUCERS
     now += REMEMBERED_S
-    refusals.remember(memoryview(batch(0, 5)), error)
-    assert list(refusals._producers) == [5]
+    retry_gate.remember(memoryview(batch(0, 5)), error)
+    assert list(retry_gate._producers) == [5]
 
 
 @given(st.randoms(use_true_random=False))
