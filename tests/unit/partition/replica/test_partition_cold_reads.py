@@ -456,7 +456,7 @@ def test_what_was_checked_before_a_cut_is_not_hot_behind_it() -> None:
 
 def test_a_sealed_segment_is_not_walked_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = CrashDisk()
-    monkeypatch.setattr("test_cold_reads.VALUES", [b"%05d" % number * 40 for number in range(1500)])
+    monkeypatch.setitem(globals(), "VALUES", [b"%05d" % number * 40 for number in range(1500)])
     bench = sealed(disk)
     parsed = []
     monkeypatch.setattr(read_plan, "parse_header", lambda *given: parsed.append(given[1]) or parse_header(*given))
