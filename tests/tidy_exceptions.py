@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 CIRCLES: dict[str, int] = {
-    "partition": 11,
     "server": 49,
 }
 """Package → how many of its modules import each other in circles, type-only imports included."""
@@ -43,7 +42,6 @@ REPEATED_CLASSES: set[str] = {
     "Producer",
     "Progress",
     "Record",
-    "Refusals",
     "Result",
     "SealedSegment",
     "Segment",
@@ -57,7 +55,6 @@ REPEATED_CLASSES: set[str] = {
     "Told",
     "Topic",
     "TopicsDeleted",
-    "Turns",
     "_Call",
     "_Waiting",
 }
