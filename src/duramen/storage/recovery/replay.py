@@ -20,7 +20,7 @@ from duramen.storage.journal.reader import JournalPart
 from duramen.storage.recovery.plan import PlannedWrite, RecoveryPlan
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, encode_epochs, read_epochs
 from duramen.storage.segment.recovery_point import LogPoint
-from duramen.storage.segment.replacement import settle
+from duramen.storage.segment.replacement import finish_replacements
 from duramen.storage.segment.scan import scan
 from duramen.storage.segment.seal import SEALING, trim_growing
 from duramen.storage.segment.segment import (
@@ -68,7 +68,7 @@ class RecoveryReport:
         self.partitions_changed += part.partitions_changed
 
 
-class CutMarks:
+class TruncationMarks:
     """Empty files beside segments that are cut or removed, and for snapshots that are.
 
     A start that is killed behind that leaves the next one a file of the right length, or no file, and perhaps not on
@@ -129,7 +129,7 @@ class PartitionRecovery:
         self._report = RecoveryReport()
         self._changed = False
         self._dirty_names = False
-        self._cuts = CutMarks(disk, path, [])
+        self._cuts = TruncationMarks(disk, path, [])
         self._sound_below: int | None = None
         self.synced = plan.trusted.offset if plan.trusted is not None else None
         """All below was synced, by the plan; None: that is not known."""
@@ -152,13 +152,13 @@ class PartitionRecovery:
         """Do it and return where the log ends; see `damage`. CorruptLogError when that end cannot be told."""
         plan = self._plan
         try:
-            settle(self._disk, self._path, plan.merged)
+            finish_replacements(self._disk, self._path, plan.merged)
         except CorruptLogError as damage:
             self._note(damage)  # of compacted segments: what the journal has lies behind them
         names = self._disk.list_directory(self._path)
         bases = sorted(filter_bases(names))
         tails = dict(tail for tail in map(_parse_tail, names) if tail is not None)
-        self._cuts = CutMarks(self._disk, self._path, names)
+        self._cuts = TruncationMarks(self._disk, self._path, names)
         end = self._accept(bases, tails)
         for base in bases:
             if base > end.segment_base:

@@ -6,7 +6,8 @@
     4  the files of the replaced segments but the first are removed, synced
     5  `.swap` is renamed away, over the first one's files, `.log` last; synced before the next copy is begun
 
-A `.log.swap` is complete, so a start goes on from step 4 (`settle`). A `.log.cleaned` is not known to be, and goes.
+A `.log.swap` is complete, so a start goes on from step 4 (`finish_replacements`). A `.log.cleaned` is not known to be,
+and goes.
 Kafka's names; its brokers finish the same way.
 """
 
@@ -73,7 +74,7 @@ def _rename(disk: Disk, path: str, base: int, suffixes: Iterable[str], before: s
                 disk.rename(source, posixpath.join(path, file_name(base, suffix + after)))
 
 
-def settle(disk: Disk, path: str, merged: Iterable[tuple[int, int]] = ()) -> bool:
+def finish_replacements(disk: Disk, path: str, merged: Iterable[tuple[int, int]] = ()) -> bool:
     """Finish or undo what a crash interrupted, before a log's files are looked at; whether anything was there.
 
     merged: (first base, end offset) of groups, by the journal's SWAP entries. May itself be interrupted at any point
@@ -105,7 +106,7 @@ def settle(disk: Disk, path: str, merged: Iterable[tuple[int, int]] = ()) -> boo
 def strays(disk: Disk, path: str, merged: Iterable[tuple[int, int]] = (), *, clean: bool) -> list[str]:
     """Names of `.swap` files that no start puts in place: copies, or left by a swap that is damaged. OSError.
 
-    A clean stop leaves none at all; else they stay where `settle` finds that they are no compacted segment. merged: as
+    A clean stop leaves none at all; else they stay where `finish_replacements` finds no compacted segment. merged: as
     there.
     """
     names = disk.list_directory(path)
