@@ -305,7 +305,7 @@ def test_two_passes_that_end_together_write_down_what_is_cleaned_one_after_the_o
     assert two is not None
     noted = None
     while one.swaps == 0 or noted is None:
-        noted = one.take(bench.now)
+        noted = one.next_job(bench.now)
         bench.commit()
         if one.swaps == 0 and noted is not None:
             noted()
