@@ -78,7 +78,6 @@ UNNAMED_TESTS: set[str] = {
     "test_repair_ends",
     "test_repair_gaps",
     "test_repair_losses",
-    "test_stores_declared",
     "test_strays",
     "test_unreadable_files",
     "test_verify_and_repair",
