@@ -16,8 +16,6 @@ SPREAD_CLASSES: set[str] = {
 """Classes that stand in two files: the base, which has no other purpose."""
 
 GERUNDS: set[str] = {
-    "duramen.machines.metadata.following",
-    "duramen.pipelines.run.reading",
     "duramen.storage.repair.foretelling",
 }
 """Modules that are named by what is done."""

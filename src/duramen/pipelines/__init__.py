@@ -6,6 +6,6 @@ What users write stands here; `duramen spark` runs it.
 from duramen.pipelines.jvm.session import session
 from duramen.pipelines.model.declaration import Pipeline, Topic
 from duramen.pipelines.run.columns import latest_cause, where
-from duramen.pipelines.run.reading import changes, open_table
+from duramen.pipelines.run.table_reader import changes, open_table
 
 __all__ = ["Pipeline", "Topic", "changes", "latest_cause", "open_table", "session", "where"]

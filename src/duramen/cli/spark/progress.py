@@ -16,7 +16,7 @@ from duramen.pipelines.model.function_fingerprint import at_a_glance
 from duramen.pipelines.model.swap_chain import readings
 from duramen.pipelines.run.cluster import Node
 from duramen.pipelines.run.connector import DuramenConnector, chooses_topics, cuts_of
-from duramen.pipelines.run.reading import open_table
+from duramen.pipelines.run.table_reader import open_table
 
 
 @click.command(

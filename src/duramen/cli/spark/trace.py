@@ -20,7 +20,7 @@ from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.json_values import as_python
 from duramen.pipelines.model.offsets import Cause
 from duramen.pipelines.run.cluster import Node
-from duramen.pipelines.run.reading import open_table
+from duramen.pipelines.run.table_reader import open_table
 from duramen.pipelines.tables.changelog import cause_of
 from duramen.pipelines.tables.store import Commit, Store
 

@@ -27,7 +27,7 @@ from duramen.machines.metadata.commands import (
     TopicRef,
     UpdateFeatures,
 )
-from duramen.machines.metadata.following import Changes, Follower
+from duramen.machines.metadata.committed_image import Changes, Follower
 from duramen.machines.metadata.image import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,

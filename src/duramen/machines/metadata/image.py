@@ -1,7 +1,7 @@
 """The cluster's metadata as the log says it is now: topics, partitions, brokers, configurations, features.
 
 There are two of them: the machine decides by the one that has every applied record, everybody else reads the one that
-has only committed records (`following.py`). Partitions and brokers are immutable, so that copies share them.
+has only committed records (`committed_image.py`). Partitions and brokers are immutable, so that copies share them.
 """
 
 from __future__ import annotations

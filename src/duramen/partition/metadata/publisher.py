@@ -12,7 +12,7 @@ from typing import Any
 from duramen.config import BrokerConfig, TopicConfig
 from duramen.errors import DuramenError
 from duramen.machines.contract import LogRecord
-from duramen.machines.metadata.following import Follower
+from duramen.machines.metadata.committed_image import Follower
 from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.partition.metadata.directory_checks import ClosedDirectories

@@ -21,8 +21,8 @@ from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import Progress
 from duramen.pipelines.run.cluster import SECONDS_MAX, Node
 from duramen.pipelines.run.connector import DuramenConnector, cuts_of
-from duramen.pipelines.run.reading import open_table
 from duramen.pipelines.run.runner import Mark, Runner, Say, nowhere
+from duramen.pipelines.run.table_reader import open_table
 from duramen.pipelines.run.unpublished_swap import take_back
 from duramen.pipelines.tables.difference import Difference, compare
 from duramen.swaps import Cut, SwapConflictError, SwapLog
