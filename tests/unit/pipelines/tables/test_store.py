@@ -92,7 +92,7 @@ def test_a_batch_that_comes_again_is_told_of_only_when_it_is_on_the_disk(
     """The driver was killed between the commit and its sync: Spark would note the batch, and a power cut take it."""
     store = STORES[kind](tmp_path, TableShape(("k",)), PLAIN)
     put(store, 0)
-    module = f"duramen.pipelines.{'durable' if kind == 'parquet' else 'delta_store'}.sync"
+    module = f"duramen.pipelines.{'model.atomic_files' if kind == 'parquet' else 'tables.delta_store'}.sync"
     before = store.last()
 
     def killed(path: Path) -> None:
