@@ -31,7 +31,7 @@ from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.topics import KEEPS_OLD_RECORDS, create_topic
 from duramen.client import Cluster
 from duramen.model import TopicPartition
-from duramen.spark.codec.decode import Decoder, Wanted
+from duramen.spark.codec.decode import Decoder, RecordFilter
 from duramen.wire.batch import NewRecord, build_batch, stamp
 
 PARTITIONS = 4
@@ -97,7 +97,7 @@ def decoder_rate(size: int, megabytes: int, rounds: int) -> float:
     best = float("inf")
     for _ in range(rounds):
         began = time.process_time()
-        decoder = Decoder("flights", 3, Wanted(0, offset), SCHEMA)
+        decoder = Decoder("flights", 3, RecordFilter(0, offset), SCHEMA)
         found = sum(batch.num_rows for batch in decoder.decode(memoryview(log)))
         best = min(best, time.process_time() - began)
         assert found == offset

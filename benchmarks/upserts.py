@@ -35,7 +35,7 @@ from duramen import pipelines
 from duramen.client import Cluster
 from duramen.model import TopicPartition
 from duramen.pipelines.jvm.session import session
-from duramen.pipelines.model.progress import Progress
+from duramen.pipelines.model.progress import BatchProgress
 from duramen.pipelines.run.connector import DuramenConnector
 from duramen.pipelines.run.runner import Runner
 from duramen.wire.batch import NewRecord, build_batch
@@ -91,9 +91,9 @@ class Script:
     def __init__(self, feed: Feed, rows: int, upserts: int, rounds: int) -> None:
         self.feed, self.rows, self.upserts = feed, rows, upserts
         self.left = rounds
-        self.done: list[Progress] = []
+        self.done: list[BatchProgress] = []
 
-    def tell(self, progress: Progress) -> None:
+    def tell(self, progress: BatchProgress) -> None:
         expected = self.rows if not self.done else self.upserts
         assert progress.rows == expected, f"a batch took {progress.rows} records, not {expected}"
         self.done.append(progress)

@@ -22,7 +22,7 @@ from demo.writer import Writer
 from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables.delta_store import DeltaStore
-from duramen.pipelines.tables.store import Store
+from duramen.pipelines.tables.store import TableStore
 
 SOUND = '    landed = flights.where("arr_delay IS NOT NULL")\n'
 BUG = '    landed = flights.fillna(0, ["arr_delay"])  # a flight that never landed was on time\n'
@@ -95,7 +95,7 @@ class Tables:
         self.display.say(f"swapped in {seconds * 1000:.0f} ms; readers saw {len(seen)} states, the old and the new")
         return Told(self.batches, self.killed, report, seconds, seen, time.monotonic() - self._began)
 
-    def table(self, step: str, version: str | None = None) -> Store:
+    def table(self, step: str, version: str | None = None) -> TableStore:
         """A table as any reader opens it: the pointer first, then its current version."""
         folder = StepFolder(self.folder / "tables", step)
         place = folder.version(version or folder.current().version)
@@ -210,7 +210,7 @@ class Tables:
         return seconds
 
 
-def total(table: Store) -> int:
+def total(table: TableStore) -> int:
     """Flights that the table counts."""
     counts: list[int] = table.rows()["landed"].to_pylist()
     return sum(counts)
@@ -269,7 +269,7 @@ def prove(tables: Tables, told: Told, want: Expected, writer: Writer) -> list[Fi
     ]
 
 
-def sums(table: Store) -> dict[Day, list[int]]:
+def sums(table: TableStore) -> dict[Day, list[int]]:
     """A table of delays as [flights, minutes] by airline and day."""
     found: dict[Day, list[int]] = {}
     for row in table.rows().to_pylist():

@@ -15,7 +15,7 @@ from tests.worlds.served_node import DURAMEN, Served
 
 from duramen.client import LATEST, Cluster
 from duramen.model import TopicPartition as Place
-from duramen.swaps import Cut, GroupReader, SwapConflictError, SwapLog
+from duramen.swaps import CutOver, GroupReader, SwapConflictError, SwapLog
 
 SECONDS_MAX = 60.0
 Read = list[tuple[str, int, bytes | None]]
@@ -52,7 +52,7 @@ def swap(node: Served, *topics: str, partitions: Sequence[int] = (2, 2)) -> None
         for topic, count in zip(topics[-2:], partitions, strict=True):
             found = cluster.list_offsets({Place(topic, p): LATEST for p in range(count)})
             ends.append({place.partition: at.offset for place, at in found.items()})
-        log.publish(topics[0], [*log.cuts(topics[0]), Cut(topics[-2], ends[0], topics[-1], ends[1])])
+        log.publish(topics[0], [*log.cuts(topics[0]), CutOver(topics[-2], ends[0], topics[-1], ends[1])])
 
 
 def read(*readers: GroupReader, upto: int | None = None) -> Read:
@@ -143,7 +143,7 @@ def test_another_number_of_partitions_and_a_chain_of_somebody_else(node: Served)
     assert found[-1] == ("late.v2", 0, b"c0"), "a key may lie in another partition: all of the old topic comes first"
     assert sorted(found[:-1]) == [("late", 0, b"a0"), ("late", 0, b"a1"), ("late", 1, b"b0"), ("late", 1, b"b1")]
     with Cluster(node.bootstrap) as cluster, pytest.raises(SwapConflictError, match="another pipeline"):
-        SwapLog(cluster).publish("late", [Cut("late", {0: 1}, "elsewhere", {0: 0})])
+        SwapLog(cluster).publish("late", [CutOver("late", {0: 1}, "elsewhere", {0: 0})])
 
 
 def test_a_swap_between_joining_and_the_first_records(node: Served) -> None:

@@ -13,7 +13,7 @@ from tests.worlds.served_node import Served
 from duramen.client import CONTROLLER, Cluster, CoordinatorKey
 from duramen.model import TopicPartition
 from duramen.pipelines.model.offsets import Offsets
-from duramen.pipelines.run.cluster import Node
+from duramen.pipelines.run.cluster import PipelineNode
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
 
@@ -98,7 +98,7 @@ def test_whether_all_of_a_batch_can_be_read_is_told_behind_a_kill(tmp_path: Path
             pass
     node.kill()
     node.start()
-    asked = Node(node.bootstrap)
+    asked = PipelineNode(node.bootstrap)
     while asked.unread(SINK.key) is not None:
         time.sleep(0.05)
     assert asked.ends(TOPIC) == Offsets({(TOPIC, 0): MOVED // 2, (TOPIC, 1): MOVED // 2})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from tests.worlds.served_node import Served
 
-from duramen.pipelines.run.cluster import Node
+from duramen.pipelines.run.cluster import PipelineNode
 
 GIVEN = {"cleanup.policy": "compact", "retention.ms": "1234567890", "max.message.bytes": "2000000"}
 
@@ -14,7 +14,7 @@ def test_a_topic_like_another_has_its_settings_where_that_is_asked_for(served: S
     admin = AdminClient({"bootstrap.servers": served.bootstrap, "log_level": 0})
     for created in admin.create_topics([NewTopic("lagging", 3, 1, config=GIVEN)]).values():
         created.result(20)
-    asked = Node(served.bootstrap)
+    asked = PipelineNode(served.bootstrap)
     asked.create_like("lagging.v2", "lagging", settings=True)
     asked.create_like("lagging.plain", "lagging")
     for topic, expected in (("lagging.v2", GIVEN), ("lagging.plain", {})):

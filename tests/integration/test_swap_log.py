@@ -11,10 +11,10 @@ from tests.worlds.served_node import Served, only_duramen
 
 from duramen.client import LATEST, Cluster
 from duramen.model import TopicPartition
-from duramen.swaps import Cut, SwapConflictError, SwapLog
+from duramen.swaps import CutOver, SwapConflictError, SwapLog
 from duramen.swaps.swap_log import SWAPS_TOPIC
 
-CUTS = [Cut("late", {0: 5}, "late.v2", {0: 3}), Cut("late.v2", {0: 9}, "late", {0: 7})]
+CUTS = [CutOver("late", {0: 5}, "late.v2", {0: 3}), CutOver("late.v2", {0: 9}, "late", {0: 7})]
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_log_that_was_deleted_has_no_cuts(node: Served) -> None:
 
 def test_a_chain_may_be_longer_than_a_record_usually_is(node: Served) -> None:
     offsets = dict.fromkeys(range(10_000), 1 << 60)
-    cuts = [Cut(f"late.v{number}", offsets, f"late.v{number + 1}", offsets) for number in range(1, 6)]
+    cuts = [CutOver(f"late.v{number}", offsets, f"late.v{number + 1}", offsets) for number in range(1, 6)]
     with Cluster(node.bootstrap) as cluster:
         SwapLog(cluster).publish("late.v1", cuts)
         assert SwapLog(cluster).cuts("late.v1") == tuple(cuts)
@@ -110,7 +110,7 @@ def test_of_two_that_publish_at_the_same_moment_the_first_one_has_swapped(
     node: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both asked before either wrote. Whoever is second leaves the first one's chain as the last record."""
-    theirs = [Cut("late", {0: 6}, "late.theirs", {0: 2})]
+    theirs = [CutOver("late", {0: 6}, "late.theirs", {0: 2})]
     with Cluster(node.bootstrap) as one, Cluster(node.bootstrap) as other:
         first, second = SwapLog(one), SwapLog(other)
         prepare = second._prepare
@@ -132,7 +132,7 @@ def test_of_two_that_publish_at_the_same_moment_the_first_one_has_swapped(
 @only_duramen
 def test_who_came_second_and_was_killed_has_not_swapped(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its record is the last one, and it could not put that right any more: those who swapped were refused then."""
-    theirs = [Cut("late", {0: 6}, "late.theirs", {0: 2})]
+    theirs = [CutOver("late", {0: 6}, "late.theirs", {0: 2})]
     with Cluster(node.bootstrap) as one, Cluster(node.bootstrap) as other:
         first, second = SwapLog(one), SwapLog(other)
         first.publish("late", CUTS[:1])

@@ -26,7 +26,7 @@ from sink_lab import SOURCE, register
 from duramen.pipelines import Pipeline, Topic
 from duramen.pipelines.jvm.session import session
 from duramen.pipelines.model.offsets import Offsets
-from duramen.pipelines.run.cluster import Node
+from duramen.pipelines.run.cluster import PipelineNode
 from duramen.pipelines.run.connector import DuramenConnector
 from duramen.pipelines.run.runner import Runner
 
@@ -75,7 +75,7 @@ class PointsConnector(DuramenConnector):
         return spark.readStream.format(SOURCE).options(**options, **topic.options).load()
 
     def write(self, records: DataFrame, topic: str, sink: str, like: str, *, settings: bool) -> DataStreamWriter:
-        Node(self.bootstrap).create_like(topic, like)
+        PipelineNode(self.bootstrap).create_like(topic, like)
         options = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "sinkId": sink}
         return records.writeStream.format(SOURCE).options(**options)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.table_shape import TableShape
-from duramen.pipelines.tables.store import Store
+from duramen.pipelines.tables.store import TableStore
 
 SCHEMA = pa.schema([("tail", pa.string()), ("leg", pa.int32()), ("miles", pa.int64()), ("seen", pa.int64())])
 ROWS = pa.schema(
@@ -101,7 +101,7 @@ def by_key(rows: pa.Table, keys: tuple[str, ...]) -> dict[tuple[Any, ...], Row]:
     return found
 
 
-def replayed(store: Store) -> dict[tuple[Any, ...], Row]:
+def replayed(store: TableStore) -> dict[tuple[Any, ...], Row]:
     """The fold of the table's own changelog: what the table must be, by the duality of streams and tables."""
     found: dict[tuple[Any, ...], Row] = {}
     for rows in store.changes():

@@ -18,7 +18,7 @@ from duramen.machines.group import (
     LeaveGroup,
     Leaver,
     NewOffset,
-    Synced,
+    SyncedMember,
     SyncGroup,
 )
 from duramen.partition.host.host import Host
@@ -140,6 +140,6 @@ class Coordinator:
         return dict(self.machine.stored), self.machine.offsets.snapshot()
 
 
-def assignment(synced: Synced) -> bytes:
+def assignment(synced: SyncedMember) -> bytes:
     assert synced.error == ErrorCode.NONE
     return synced.assignment

@@ -56,7 +56,7 @@ The commands that talk to a node use --bootstrap or DURAMEN_BOOTSTRAP (else
 _NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
-class LazyGroup(click.Group):
+class ProgramGroup(click.Group):
     """A group whose commands are imported when they are called, so that help and completion stay fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -106,7 +106,7 @@ class LazyGroup(click.Group):
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
-@click.group(cls=LazyGroup, epilog=PROGRAM_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=ProgramGroup, epilog=PROGRAM_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="duramen", message="%(prog)s %(version)s")
 def program() -> None:
     """A durable distributed log that every Kafka client can use.

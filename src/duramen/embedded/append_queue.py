@@ -22,7 +22,7 @@ Done = Callable[[list[int] | Exception], None]
 """Gets the offsets in the order of the records, or the error; in a turn."""
 
 
-class Appending:
+class PendingAppend:
     """One append call until all its batches are durable. spread: positions in `rows` by partition.
 
     most_bytes: of a batch, by partition.
@@ -82,7 +82,7 @@ class _BatchDone:
 
     __slots__ = ("_call", "_positions")
 
-    def __init__(self, call: Appending, positions: list[int]) -> None:
+    def __init__(self, call: PendingAppend, positions: list[int]) -> None:
         self._call = call
         self._positions = positions
 

@@ -18,9 +18,9 @@ from logging import getLogger
 from typing import Any, TypeVar
 
 from duramen.config import load_broker_config
-from duramen.embedded.append_queue import BATCH_TARGET_BYTES, Appending, Done, batch_bytes
+from duramen.embedded.append_queue import BATCH_TARGET_BYTES, Done, PendingAppend, batch_bytes
 from duramen.embedded.records import Record, StoredRecord, check_record, partition_for
-from duramen.embedded.threads import Answer, begin_thread, unbroken_long, waiting_time
+from duramen.embedded.threads import ThreadResult, begin_thread, unbroken_long, waiting_time
 from duramen.embedded.world import Turn, local_world
 from duramen.errors import (
     ClosedError,
@@ -195,7 +195,7 @@ class EmbeddedLog:
 
     def _made_topic(self, name: str, partitions: int, configs: dict[str, str]) -> TopicImage:
         """The topic once all its partitions are there, whoever has it made."""
-        made: Answer[tuple[list[TopicCreated] | DuramenError, TopicImage | None]] = Answer()
+        made: ThreadResult[tuple[list[TopicCreated] | DuramenError, TopicImage | None]] = ThreadResult()
 
         def answer(created: list[TopicCreated] | DuramenError) -> None:
             made.give((created, self._publisher.image.topic(name)))
@@ -299,7 +299,7 @@ class EmbeddedLog:
 
     def _call(self, command: Any, timeout: float | None = None) -> Any:
         """Decide a metadata command and wait until it is durable; errors are raised."""
-        decided: Answer[Any] = Answer()
+        decided: ThreadResult[Any] = ThreadResult()
         # Deletions lead to room on a full disk, and the others are a start and a stop: the reserve is for all of them.
         self._turn.take(lambda: self._store.disk_full.submit(self._controller.host, command, decided.give))
         answer = decided.wait(timeout)
@@ -332,7 +332,7 @@ class Topic:
         """
         self._turn.check_may_wait()
         most = waiting_time(timeout)  # before anything is stored
-        stored: Answer[list[int] | Exception] = Answer()
+        stored: ThreadResult[list[int] | Exception] = ThreadResult()
         self._append(records, partition, stored.give)
         result = stored.wait(most)
         if isinstance(result, Exception):
@@ -354,7 +354,7 @@ class Topic:
         self._log._check()
         self._check_own()
         rows = [check_record(row) for row in records]
-        appending = Appending(rows, self._spread(rows, partition), self._turn.wall_ms(), done, self._most_bytes)
+        appending = PendingAppend(rows, self._spread(rows, partition), self._turn.wall_ms(), done, self._most_bytes)
 
         def begin_appending() -> None:
             self._log._check()
@@ -439,7 +439,7 @@ class Topic:
             return data, bound
 
     def _wait(self, partition: int, bound: int) -> None:
-        moved: Answer[None] = Answer()
+        moved: ThreadResult[None] = ThreadResult()
         ring = partial(moved.give, None)
 
         def begin() -> Partition:
@@ -485,7 +485,7 @@ class Topic:
         self._check_own()
         if before < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{before} is no offset before which there can be records")
-        synced: Answer[KafkaError | None] = Answer()
+        synced: ThreadResult[KafkaError | None] = ThreadResult()
 
         def begin() -> int:
             store, tp = self._log._store, TopicPartition(self.name, partition)

@@ -40,7 +40,7 @@ def waiting_time(seconds: float | None) -> float | None:
     return min(max(seconds, 0.0), TIMEOUT_MAX)
 
 
-class Answer(Generic[T]):
+class ThreadResult(Generic[T]):
     """One value from another thread; later ones are ignored. One thread gives at a time, one waits.
 
     Waiting is a single call of the interpreter, so that a signal leaves nothing locked behind; Future and Event are
@@ -133,7 +133,7 @@ class Errand(Generic[T]):
         self._work = work
         self._unwanted = unwanted
         self._left = False
-        self._done: Answer[tuple[T | None, BaseException | None]] = Answer()
+        self._done: ThreadResult[tuple[T | None, BaseException | None]] = ThreadResult()
 
     def run(self) -> None:
         result: T | None = None

@@ -4,8 +4,8 @@ A stream that is reprocessed writes a topic of its own; the swap publishes a *cu
 `GroupReader`, or a pipeline, finishes the old topic up to the cut and goes on in the new one. Needs no Spark.
 """
 
-from duramen.swaps.cut_overs import Cut, Position, positions
+from duramen.swaps.cut_overs import CutOver, Position, positions
 from duramen.swaps.group_reader import CutLostError, GroupReader
 from duramen.swaps.swap_log import SwapConflictError, SwapLog
 
-__all__ = ["Cut", "CutLostError", "GroupReader", "Position", "SwapConflictError", "SwapLog", "positions"]
+__all__ = ["CutLostError", "CutOver", "GroupReader", "Position", "SwapConflictError", "SwapLog", "positions"]

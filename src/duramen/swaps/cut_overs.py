@@ -26,7 +26,7 @@ PASSED_OVER: Final = -1
 _METADATA: Final = re.compile(r"duramen-generation=(-1|[0-9]{1,9}) began=([0-9]{1,9})")
 
 
-class Cut(NamedTuple):
+class CutOver(NamedTuple):
     """Readers of `old` read it up to `until`, offsets by partition, and go on in `new` from `start`.
 
     Both topics hold what the same input made, up to there. A partition that is not named has 0. new_id: of the topic
@@ -50,7 +50,7 @@ class Cut(NamedTuple):
         return {**told, "new_id": self.new_id} if self.new_id else told
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Cut:
+    def from_json(cls, found: Mapping[str, Any]) -> CutOver:
         """StorageError for anything that is no cut."""
         try:
             old, new, new_id = found["old"], found["new"], str(found.get("new_id", ""))
@@ -92,17 +92,17 @@ class Position(NamedTuple):
     offset: int | None
 
 
-def topics_of(topic: str, cuts: Sequence[Cut]) -> list[str]:
+def topics_of(topic: str, cuts: Sequence[CutOver]) -> list[str]:
     """The topic of each generation."""
     return [cut.old for cut in cuts] + [cuts[-1].new] if cuts else [topic]
 
 
-def is_read(cuts: Sequence[Cut], spot: Position, partition: int) -> bool:
+def is_read(cuts: Sequence[CutOver], spot: Position, partition: int) -> bool:
     """Whether the topic of this generation is read to its cut."""
     return spot.generation < len(cuts) and (spot.offset or 0) >= cuts[spot.generation].until.get(partition, 0)
 
 
-def last_commits(topic: str, cuts: Sequence[Cut], committed: Mapping[Where, Committed]) -> dict[int, Position]:
+def last_commits(topic: str, cuts: Sequence[CutOver], committed: Mapping[Where, Committed]) -> dict[int, Position]:
     """Of each partition the commit that counts."""
     found: dict[int, Position] = {}
     plain: dict[int, Position] = {}
@@ -118,7 +118,7 @@ def last_commits(topic: str, cuts: Sequence[Cut], committed: Mapping[Where, Comm
 
 
 def positions(
-    topic: str, cuts: Sequence[Cut], committed: Mapping[Where, Committed], partitions: Iterable[int]
+    topic: str, cuts: Sequence[CutOver], committed: Mapping[Where, Committed], partitions: Iterable[int]
 ) -> dict[int, Position]:
     """Where a group stands in each partition, by what it has committed in the topics of the chain.
 
@@ -140,7 +140,7 @@ def positions(
     return {partition: at[partition] for partition in sorted(at)}
 
 
-def beginning(topic: str, cuts: Sequence[Cut], committed: Mapping[Where, Committed]) -> int:
+def beginning(topic: str, cuts: Sequence[CutOver], committed: Mapping[Where, Committed]) -> int:
     """The generation in which the group began: its commits there may be gone since, by a rollback or with the topic."""
     found = [len(cuts)]
     for where, (position, _) in _counting(topic, cuts, committed).items():
@@ -150,7 +150,7 @@ def beginning(topic: str, cuts: Sequence[Cut], committed: Mapping[Where, Committ
 
 
 def commits_of(
-    topic: str, cuts: Sequence[Cut], partition: int, before: Position, at: Position, began: int
+    topic: str, cuts: Sequence[CutOver], partition: int, before: Position, at: Position, began: int
 ) -> dict[Where, Committed]:
     """What a reader commits that went from `before` to `at`; the old topics too, so that tools see no lag there."""
     found = {}
@@ -162,7 +162,7 @@ def commits_of(
 
 
 def written_down(
-    topic: str, cuts: Sequence[Cut], committed: Mapping[Where, Committed], partition: int, generation: int
+    topic: str, cuts: Sequence[CutOver], committed: Mapping[Where, Committed], partition: int, generation: int
 ) -> dict[Where, Committed]:
     """Commits that have to be written anew so that the one of this generation counts, whatever is committed later.
 
@@ -178,7 +178,7 @@ def written_down(
 
 
 def _counting(
-    topic: str, cuts: Sequence[Cut], committed: Mapping[Where, Committed]
+    topic: str, cuts: Sequence[CutOver], committed: Mapping[Where, Committed]
 ) -> dict[Where, tuple[Position, bool]]:
     """Of each commit in the chain that counts: what it says, and whether it says its generation itself."""
     names = topics_of(topic, cuts)
@@ -195,7 +195,7 @@ def _told(names: Sequence[str], topic: str, told: int) -> int:
     return told if told < len(names) and names[told] == topic else names.index(topic)
 
 
-def _guessed(names: Sequence[str], cuts: Sequence[Cut], where: Where, offset: int) -> int:
+def _guessed(names: Sequence[str], cuts: Sequence[CutOver], where: Where, offset: int) -> int:
     """A generation for a commit that says none: the first in which its topic has that offset, or else the last."""
     visits = [generation for generation, name in enumerate(names) if name == where[0]]
     for generation in visits:

@@ -8,13 +8,13 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from duramen.client import Cluster
-from duramen.swaps.cut_overs import Committed, Cut, Where, topics_of
+from duramen.swaps.cut_overs import Committed, CutOver, Where, topics_of
 from duramen.swaps.swap_log import existing
 
 ANSWER_SECONDS_MAX: Final = 15.0
 
 
-def read_commits(consumer: Consumer, cluster: Cluster, topic: str, cuts: Sequence[Cut]) -> dict[Where, Committed]:
+def read_commits(consumer: Consumer, cluster: Cluster, topic: str, cuts: Sequence[CutOver]) -> dict[Where, Committed]:
     """What the group has committed in the topics of a chain; KafkaException or KafkaError where that is not known."""
     there = existing(cluster, topics_of(topic, cuts))
     places = {(name, partition) for name, found in there.items() for partition in found.partitions}

@@ -26,7 +26,7 @@ from duramen.errors import DuramenError
 from duramen.model import TopicPartition as Place
 from duramen.swaps.cut_overs import (
     Committed,
-    Cut,
+    CutOver,
     Position,
     Where,
     beginning,
@@ -38,7 +38,7 @@ from duramen.swaps.cut_overs import (
     written_down,
 )
 from duramen.swaps.group_commits import read_commits, write_commits
-from duramen.swaps.losses import NO_LOSS, Found, Losses, MeantCuts, is_loss
+from duramen.swaps.losses import NO_LOSS, FoundLosses, Losses, MeantCuts, is_loss
 from duramen.swaps.swap_log import SwapConflictError, SwapLog, existing
 
 GROUP_WENT_ON: Final = frozenset(
@@ -93,7 +93,7 @@ class GroupReader:
         self.group = group
         self.topic = topic
         self._start = EARLIEST if start == "earliest" else LATEST
-        self._cuts: tuple[Cut, ...] = ()
+        self._cuts: tuple[CutOver, ...] = ()
         self._given: set[Where] | None = None
         """What the group's coordinator gave this member; None until it has."""
         self._placed = False
@@ -186,7 +186,7 @@ class GroupReader:
             raise
         return out
 
-    def _go_on(self, losses: Found) -> None:
+    def _go_on(self, losses: FoundLosses) -> None:
         for (topic, partition), offset in losses.go_on.items():
             self._at[partition] = Position(self._at[partition].generation, offset)
             self._ended.discard(partition)

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Message
 from duramen.client import EARLIEST, LATEST, READ_UNCOMMITTED, Cluster, TopicMetadata
 from duramen.model import NO_TOPIC_ID, TopicId, topic_id_from_text
 from duramen.model import TopicPartition as Place
-from duramen.swaps.cut_overs import Cut, Where
+from duramen.swaps.cut_overs import CutOver, Where
 from duramen.swaps.swap_log import SwapLog, existing
 
 _LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})
@@ -42,14 +42,14 @@ def _sought(loss: Message, given: Sequence[Message], at: int | None) -> int:
     return min(at, lost) if error is not None and error.code() == KafkaError._LOG_TRUNCATION else at
 
 
-class Found(NamedTuple):
+class FoundLosses(NamedTuple):
     """Losses: where to go on in their partitions, and the topics that were made anew, with their new ids."""
 
     go_on: dict[Where, int]
     anew: dict[str, TopicId]
 
 
-NO_LOSS: Final = Found({}, {})
+NO_LOSS: Final = FoundLosses({}, {})
 
 
 class MeantCuts:
@@ -59,14 +59,14 @@ class MeantCuts:
         self._log = log
         self._cluster = cluster
         self._tell = tell
-        self._seen: list[tuple[Cut, Cut]] = []
+        self._seen: list[tuple[CutOver, CutOver]] = []
         """Each cut, and what it was taken for: what was said of one once holds."""
 
-    def cuts(self, topic: str) -> tuple[Cut, ...]:
+    def cuts(self, topic: str) -> tuple[CutOver, ...]:
         """See SwapLog."""
         return tuple(self._taken(cut) for cut in self._log.cuts(topic))
 
-    def _taken(self, cut: Cut) -> Cut:
+    def _taken(self, cut: CutOver) -> CutOver:
         for seen, taken in self._seen:
             if seen == cut:
                 return taken
@@ -92,7 +92,7 @@ class Losses:
         """Positions in these topics are from now on meant in those that have the names today."""
         self._ids = {name: topic.topic_id for name, topic in existing(self._cluster, topics).items()} | self._ids
 
-    def among(self, given: list[Message], places: Mapping[Where, int | None]) -> tuple[list[Message], Found]:
+    def among(self, given: list[Message], places: Mapping[Where, int | None]) -> tuple[list[Message], FoundLosses]:
         """The messages that are of the topics that are meant, and the losses that the others tell of.
 
         places: what is read, and from which offset on, if that is known: the caller has had all below it. This asks for
@@ -109,9 +109,9 @@ class Losses:
                 where = topic, partition
                 wanted |= {where: _sought(message, given, places[where])} if where in places else {}
         kept = [message for message in given if message.topic() not in anew and not is_loss(message)]
-        return kept, Found(self._nearest(wanted, found, anew), anew) if wanted else NO_LOSS
+        return kept, FoundLosses(self._nearest(wanted, found, anew), anew) if wanted else NO_LOSS
 
-    def accept(self, losses: Found) -> None:
+    def accept(self, losses: FoundLosses) -> None:
         """The reader has gone on."""
         self._ids |= losses.anew
 

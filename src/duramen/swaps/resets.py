@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from duramen.swaps.cut_overs import Committed, Cut, Where, beginning, topics_of, written_down
+from duramen.swaps.cut_overs import Committed, CutOver, Where, beginning, topics_of, written_down
 
 
-def chain_with(chains: Mapping[str, Sequence[Cut]], topic: str) -> tuple[str, Sequence[Cut]] | None:
+def chain_with(chains: Mapping[str, Sequence[CutOver]], topic: str) -> tuple[str, Sequence[CutOver]] | None:
     """The chain that a topic is in, with the name that people know it by; of several its own."""
     for first in (topic, *chains):
         if topic in topics_of(first, chains.get(first, ())) and chains.get(first):
@@ -16,7 +16,7 @@ def chain_with(chains: Mapping[str, Sequence[Cut]], topic: str) -> tuple[str, Se
 
 
 def reset_commits(
-    chains: Mapping[str, Sequence[Cut]], committed: Mapping[Where, Committed], wanted: Mapping[Where, int]
+    chains: Mapping[str, Sequence[CutOver]], committed: Mapping[Where, Committed], wanted: Mapping[Where, int]
 ) -> dict[Where, Committed]:
     """Commits that set a group to the offsets `wanted`.
 

@@ -15,7 +15,7 @@ from duramen.client import CONTROLLER, EARLIEST, Cluster, TopicMetadata
 from duramen.client.protocol.metadata import error_code, only
 from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
-from duramen.swaps.cut_overs import Cut
+from duramen.swaps.cut_overs import CutOver
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
 
@@ -51,21 +51,21 @@ class SwapLog:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._next: int | None = None
-        self._cuts: dict[str, tuple[Cut, ...]] = {}
-        self._last: dict[str, tuple[Cut, ...]] = {}
+        self._cuts: dict[str, tuple[CutOver, ...]] = {}
+        self._last: dict[str, tuple[CutOver, ...]] = {}
         """What the last record of a topic says: it may be one that came second, and does not count."""
 
-    def cuts(self, topic: str) -> tuple[Cut, ...]:
+    def cuts(self, topic: str) -> tuple[CutOver, ...]:
         """The chain of a topic, oldest first, as it is now; empty when it was never swapped."""
         self._refresh()
         return self._cuts.get(topic, ())
 
-    def chains(self) -> Mapping[str, tuple[Cut, ...]]:
+    def chains(self) -> Mapping[str, tuple[CutOver, ...]]:
         """The chain of every topic that was swapped."""
         self._refresh()
         return {topic: cuts for topic, cuts in self._cuts.items() if cuts}
 
-    def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
+    def publish(self, topic: str, cuts: Sequence[CutOver]) -> None:
         """Make this the chain of the topic; durable on return. Nothing where the node has it already.
 
         SwapConflictError unless what the node has is the beginning of it.
@@ -87,7 +87,7 @@ class SwapLog:
         if self._last.get(topic, ()) != (counts := self._cuts.get(topic, ())):
             self._write(topic, counts)
 
-    def _write(self, topic: str, cuts: Sequence[Cut]) -> None:
+    def _write(self, topic: str, cuts: Sequence[CutOver]) -> None:
         value = json.dumps([cut.to_json() for cut in cuts], separators=(",", ":")).encode()
         batch = build_batch([(topic.encode(), value, [], time.time_ns() // 1_000_000)])
         # The same value once more does no harm, so that a lost answer is asked for again.
@@ -166,7 +166,7 @@ class SwapLog:
             if not fetched.data or self._next >= fetched.high_watermark:
                 return
 
-    def _take(self, topic: str, chain: tuple[Cut, ...]) -> None:
+    def _take(self, topic: str, chain: tuple[CutOver, ...]) -> None:
         """A chain only grows. One that does not go on with what was there came second, and its writer was killed before
         it put that right; nothing at all is an operator's word."""
         self._last[topic] = chain
@@ -175,14 +175,14 @@ class SwapLog:
             self._cuts[topic] = chain
 
 
-def _chain(key: bytes | None, value: bytes | None) -> tuple[str, tuple[Cut, ...]]:
+def _chain(key: bytes | None, value: bytes | None) -> tuple[str, tuple[CutOver, ...]]:
     try:
-        return (key or b"").decode(), tuple(Cut.from_json(cut) for cut in json.loads(value or b"[]"))
+        return (key or b"").decode(), tuple(CutOver.from_json(cut) for cut in json.loads(value or b"[]"))
     except (ValueError, TypeError) as error:
         raise StorageError(f"{SWAPS_TOPIC} holds a record that is no chain of cuts: {error}") from None
 
 
-def _check_begins(topic: str, there: Sequence[Cut], wanted: Sequence[Cut]) -> None:
+def _check_begins(topic: str, there: Sequence[CutOver], wanted: Sequence[CutOver]) -> None:
     if there != wanted[: len(there)]:
         raise SwapConflictError(
             f"the node has {len(there)} swaps of {topic} that are not the {len(wanted)} known here: does another "

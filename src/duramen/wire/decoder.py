@@ -16,7 +16,7 @@ from duramen.ports import Buffer
 from duramen.wire import runtime
 from duramen.wire.classes import Classes
 from duramen.wire.errors import DecodeError
-from duramen.wire.source import Source
+from duramen.wire.source import FunctionSource
 from duramen.wire.types import UUID, Array, Blob, Field, Scalar, Struct, Text, Type, split
 
 Decoder = Callable[[Buffer, int], tuple[Any, int]]
@@ -42,14 +42,14 @@ def compile_decoder(root: Struct, classes: Classes, version: int, flexible: bool
     Messages with `records` are read through a memoryview, whose slices they keep; all others from bytes (copied once
     if need be), whose text is twice as fast to read.
     """
-    source = Source({**_RUNTIME, **classes.namespace})
+    source = FunctionSource({**_RUNTIME, **classes.namespace})
     _DecoderWriter(root, classes, version, flexible, source).write()
     return source.function("decode", f"{root.name} v{version} decode")
 
 
 def compile_bounded(root: Struct, classes: Classes, version: int, flexible: bool) -> BoundedDecoder:
     """The same for (buffer, position, most): DecodeError where arrays and unknown tagged fields have more elements."""
-    source = Source({**_RUNTIME, **classes.namespace})
+    source = FunctionSource({**_RUNTIME, **classes.namespace})
     _DecoderWriter(root, classes, version, flexible, source, bounded=True).write()
     return source.function("decode", f"{root.name} v{version} bounded decode")
 
@@ -67,7 +67,14 @@ class _DecoderWriter:
     """Writes the source of one decoder. `_run` holds fields of fixed size that are still to be unpacked."""
 
     def __init__(
-        self, root: Struct, classes: Classes, version: int, flexible: bool, source: Source, *, bounded: bool = False
+        self,
+        root: Struct,
+        classes: Classes,
+        version: int,
+        flexible: bool,
+        source: FunctionSource,
+        *,
+        bounded: bool = False,
     ) -> None:
         self._bounded = bounded
         self._root = root

@@ -14,7 +14,7 @@ from duramen.ports import Part
 from duramen.wire import runtime
 from duramen.wire.classes import Classes
 from duramen.wire.errors import EncodeError, UnsupportedVersionError
-from duramen.wire.source import Source
+from duramen.wire.source import FunctionSource
 from duramen.wire.types import UUID, ZERO, Array, Blob, Field, Scalar, Struct, Text, Type, split
 
 Encoder = Callable[[Any, list[Any], list[Part] | None], None]
@@ -36,7 +36,7 @@ _RUNTIME: dict[str, Any] = {
 def compile_encoder(root: Struct, classes: Classes, version: int, flexible: bool) -> Encoder:
     """A function (object, pieces, parts or None) that appends to the lists; it raises EncodeError or
     UnsupportedVersionError."""
-    source = Source({**_RUNTIME, **classes.namespace})
+    source = FunctionSource({**_RUNTIME, **classes.namespace})
     _EncoderWriter(root, classes, version, flexible, source).write()
     return source.function("encode", f"{root.name} v{version} encode")
 
@@ -44,7 +44,7 @@ def compile_encoder(root: Struct, classes: Classes, version: int, flexible: bool
 class _EncoderWriter:
     """Writes the source of one encoder. `_run` holds fields of fixed size that are still to be packed."""
 
-    def __init__(self, root: Struct, classes: Classes, version: int, flexible: bool, source: Source) -> None:
+    def __init__(self, root: Struct, classes: Classes, version: int, flexible: bool, source: FunctionSource) -> None:
         self._root = root
         self._classes = classes
         self._version = version

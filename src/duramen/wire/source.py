@@ -9,7 +9,7 @@ from typing import Any
 from duramen.wire.runtime import SMALL
 
 
-class Source:
+class FunctionSource:
     """A function under construction: indented lines, unique local names, packing constants."""
 
     def __init__(self, namespace: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from duramen.pipelines.model.declaration import Topic
 from duramen.pipelines.model.offsets import Offsets
-from duramen.swaps import Cut
+from duramen.swaps import CutOver
 
 RECORDS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
 _ARROW = pa.schema(
@@ -83,8 +83,8 @@ class FileTopics:
     def written(self, sink: str) -> int | None:
         return None
 
-    def cuts(self, topic: str) -> Sequence[Cut]:
+    def cuts(self, topic: str) -> Sequence[CutOver]:
         return ()
 
-    def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
+    def publish(self, topic: str, cuts: Sequence[CutOver]) -> None:
         """Nobody reads these topics from elsewhere."""

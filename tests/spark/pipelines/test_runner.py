@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from duramen import pipelines
 from duramen.errors import ConfigError
-from duramen.pipelines.model.progress import Progress
+from duramen.pipelines.model.progress import BatchProgress
 from duramen.pipelines.run.runner import QueryFailedError, Runner
 
 pytestmark = pytest.mark.timeout(600)
@@ -50,8 +50,8 @@ def moment(offset: int) -> datetime:
     return datetime.fromtimestamp(1_700_000_000 + offset, UTC)
 
 
-def run(runner: Runner, *names: str) -> list[Progress]:
-    told: list[Progress] = []
+def run(runner: Runner, *names: str) -> list[BatchProgress]:
+    told: list[BatchProgress] = []
     runner.run(names, told.append, lambda said: None, available_now=True)
     return told
 

@@ -20,7 +20,7 @@ from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.run.connector import DuramenConnector
 from duramen.pipelines.run.reprocess import NotReadyError, Reprocessing
 from duramen.pipelines.run.runner import Runner
-from duramen.swaps import Cut, SwapLog
+from duramen.swaps import CutOver, SwapLog
 
 FLIGHTS = pipelines.Topic("flights", key="tail", schema="delay int")
 
@@ -74,7 +74,7 @@ def reading_by_name(node: Served, folder: Path) -> pipelines.Pipeline:
     return pipeline
 
 
-def told(node: Served) -> list[Cut]:
+def told(node: Served) -> list[CutOver]:
     """The cuts that the node tells."""
     with Cluster(node.bootstrap) as cluster:
         return list(SwapLog(cluster).cuts("late"))

@@ -18,7 +18,7 @@ import pytest
 
 import duramen
 from duramen.embedded import Topic
-from duramen.embedded.threads import Answer, Lane
+from duramen.embedded.threads import Lane, ThreadResult
 from duramen.embedded.world import MOST_HANDED, Turn
 
 SECONDS = 60.0
@@ -206,7 +206,7 @@ def test_a_callback_that_fails_is_told_and_stops_nothing(monkeypatch: pytest.Mon
     told: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: told.append(args.exc_value))
     turn = Turn()
-    late, worked = Answer[None](), Answer[None]()
+    late, worked = ThreadResult[None](), ThreadResult[None]()
 
     def fails(*_: object) -> None:
         raise RuntimeError("a bug")

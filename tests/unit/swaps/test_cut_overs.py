@@ -11,7 +11,7 @@ from duramen.errors import StorageError
 from duramen.swaps.cut_overs import (
     PASSED_OVER,
     Committed,
-    Cut,
+    CutOver,
     Position,
     Where,
     beginning,
@@ -33,7 +33,7 @@ class Chain:
         self.chance = chance
         self.counts = counts
         self.ends: dict[str, list[int]] = {}
-        self.cuts: list[Cut] = []
+        self.cuts: list[CutOver] = []
         self.due: list[Read] = [[]]
         self.create("late")
 
@@ -61,7 +61,7 @@ class Chain:
         self.create(new)
         self.append(new, seen=False)
         until, start = (dict(enumerate(self.ends[name])) for name in (old, new))
-        self.cuts.append(Cut(old, until, new, start))
+        self.cuts.append(CutOver(old, until, new, start))
         self.due.append([])
 
 
@@ -125,7 +125,7 @@ def take(
 
 
 def test_where_a_group_begins() -> None:
-    cuts = [Cut("late", {0: 5, 1: 2}, "late.v2", {0: 3, 1: 0})]
+    cuts = [CutOver("late", {0: 5, 1: 2}, "late.v2", {0: 3, 1: 0})]
     nobody = positions("late", cuts, {}, [0, 1])
     assert nobody == {0: Position(1, None), 1: Position(1, None)}, "a new group reads the last topic"
     foreign = positions("late", cuts, {("late", 0): Committed(4)}, [0, 1])
@@ -138,7 +138,7 @@ def test_where_a_group_begins() -> None:
 
 
 def test_partitions_that_do_not_match_wait_for_the_last_one() -> None:
-    cuts = [Cut("late", {0: 5, 1: 2}, "late.v2", {0: 3})]
+    cuts = [CutOver("late", {0: 5, 1: 2}, "late.v2", {0: 3})]
     waiting = positions("late", cuts, {("late", 0): Committed(5, 0), ("late", 1): Committed(1, 0)}, [0, 1])
     assert waiting == {0: Position(0, 5), 1: Position(0, 1)}
     there = positions("late", cuts, {("late", 0): Committed(5, 0), ("late", 1): Committed(2, 0)}, [0, 1])
@@ -147,13 +147,13 @@ def test_partitions_that_do_not_match_wait_for_the_last_one() -> None:
 
 def test_partitions_without_a_commit_are_where_the_group_began() -> None:
     """Not where the others are: what the new topic has up to the cut, they have read in the old one."""
-    cuts = [Cut("late", {0: 10, 1: 10}, "late.v2", dict.fromkeys(range(4), 5))]
+    cuts = [CutOver("late", {0: 10, 1: 10}, "late.v2", dict.fromkeys(range(4), 5))]
     old = {("late", p): Committed(10, 0, 0) for p in (0, 1)}
     new = {("late.v2", p): Committed(7, 1, 0) for p in (0, 1)}
     expected = {0: Position(1, 7), 1: Position(1, 7), 2: Position(1, 5), 3: Position(1, 5)}
     assert positions("late", cuts, old | new, range(4)) == expected
     assert positions("late", cuts, new, range(4)) == expected, "the commits in a topic go with it"
-    back = [*cuts, Cut("late.v2", dict.fromkeys(range(4), 8), "late", {0: 20, 1: 20})]
+    back = [*cuts, CutOver("late.v2", dict.fromkeys(range(4), 8), "late", {0: 20, 1: 20})]
     there = {("late", p): Committed(21, 2, 0) for p in (0, 1)} | {("late.v2", p): Committed(8, 1, 0) for p in (0, 1)}
     assert positions("late", back, there, range(4))[3] == Position(1, 5), "nor where a rollback has brought the others"
     later = {("late.v2", 0): Committed(7, 1, 1)}
@@ -161,36 +161,48 @@ def test_partitions_without_a_commit_are_where_the_group_began() -> None:
 
 
 def test_a_rollback_is_told_apart_from_the_beginning() -> None:
-    cuts = [Cut("late", {0: 5}, "late.v2", {0: 3}), Cut("late.v2", {0: 9}, "late", {0: 5})]
+    cuts = [CutOver("late", {0: 5}, "late.v2", {0: 3}), CutOver("late.v2", {0: 9}, "late", {0: 5})]
     behind = {("late", 0): Committed(7, 2), ("late.v2", 0): Committed(9, 1)}
     assert positions("late", cuts, behind, [0]) == {0: Position(2, 7)}
     assert positions("late", cuts, {("late", 0): Committed(5, 0)}, [0]) == {0: Position(1, 3)}
 
 
 def test_a_commit_that_says_no_generation_counts_where_it_sets_the_group_back() -> None:
-    cuts = [Cut("late", {0: 5}, "late.v2", {0: 3}), Cut("late.v2", {0: 9}, "late", {0: 12})]
+    cuts = [CutOver("late", {0: 5}, "late.v2", {0: 3}), CutOver("late.v2", {0: 9}, "late", {0: 12})]
     moved = {("late.v2", 0): Committed(9, 1, 0)}
 
-    def at(offset: int, chain: list[Cut]) -> Position:
+    def at(offset: int, chain: list[CutOver]) -> Position:
         return positions("late", chain, {**moved, ("late", 0): Committed(offset)}, [0])[0]
 
     assert at(4, cuts[:1]) == Position(0, 4), "before its cut: the group was set back"
     assert at(5, cuts[:1]) == Position(1, 9), "at its cut: the topic is read, no more than that"
     assert [at(offset, cuts) for offset in (0, 4)] == [Position(0, 0), Position(0, 4)]
     assert at(5, cuts) == Position(2, 12)
-    assert [at(offset, cuts) for offset in (6, 12, 99)] == [Position(2, 6), Position(2, 12), Position(2, 99)]
+    assert [at(offset, cuts) for offset in (6, 12, 99)] == [
+        Position(2, 6),
+        Position(2, 12),
+        Position(2, 99),
+    ]
     # Somebody who took himself from topic to topic stands in the last of them.
     both = {("late", 0): Committed(2), ("late.v2", 0): Committed(6)}
     assert positions("late", cuts[:1], both, [0]) == {0: Position(1, 6)}
 
 
 def test_what_is_written_down_keeps_the_place() -> None:
-    cuts = [Cut("late", {0: 5}, "late.v2", {0: 3}), Cut("late.v2", {0: 9}, "late.v3", {0: 12})]
+    cuts = [CutOver("late", {0: 5}, "late.v2", {0: 3}), CutOver("late.v2", {0: 9}, "late.v3", {0: 12})]
     told = {("late", 0): Committed(5, 0, 0), ("late.v3", 0): Committed(20, 2, 0)}
-    committed = {**told, ("late.v2", 0): Committed(4), ("late.v2", 1): Committed(4), ("else", 0): Committed(1)}
+    committed = {
+        **told,
+        ("late.v2", 0): Committed(4),
+        ("late.v2", 1): Committed(4),
+        ("else", 0): Committed(1),
+    }
     assert written_down("late", cuts, told, 0, 2) == {}
     changed = written_down("late", cuts, committed, 0, 1)
-    assert changed == {("late.v2", 0): Committed(4, 1, 0), ("late.v3", 0): Committed(20, PASSED_OVER, 0)}
+    assert changed == {
+        ("late.v2", 0): Committed(4, 1, 0),
+        ("late.v3", 0): Committed(20, PASSED_OVER, 0),
+    }
     assert positions("late", cuts, committed | changed, [0])[0] == Position(1, 4)
     assert written_down("late", cuts, committed | changed, 0, 1) == {}
 
@@ -202,7 +214,7 @@ def test_what_a_commit_says_of_its_generation() -> None:
 
 
 def test_cuts_are_written_and_read_again() -> None:
-    cut = Cut("late", {0: 5, 1: 0}, "late.v2", {0: 3})
-    assert Cut.from_json(cut.to_json()) == cut
+    cut = CutOver("late", {0: 5, 1: 0}, "late.v2", {0: 3})
+    assert CutOver.from_json(cut.to_json()) == cut
     with pytest.raises(StorageError, match="no cut"):
-        Cut.from_json({"old": "late"})
+        CutOver.from_json({"old": "late"})

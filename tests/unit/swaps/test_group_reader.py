@@ -20,7 +20,7 @@ from duramen.errors import DuramenError, ErrorCode
 from duramen.model import TopicPartition as Place
 from duramen.model import topic_id_text
 from duramen.swaps import CutLostError, GroupReader, SwapConflictError, group_reader
-from duramen.swaps.cut_overs import PASSED_OVER, Committed, Cut, Where, topics_of
+from duramen.swaps.cut_overs import PASSED_OVER, Committed, CutOver, Where, topics_of
 
 CALLS_MAX = 400
 Record = tuple[str, int, int]
@@ -56,7 +56,7 @@ class Node:
         self.ends: dict[str, list[int]] = {}
         self.ids: dict[str, bytes] = {}
         self.errors: dict[str, ErrorCode] = {}
-        self.cuts: tuple[Cut, ...] = ()
+        self.cuts: tuple[CutOver, ...] = ()
         self.due: list[Record] = []
         self.commits: dict[Where, Committed] = {}
         self.members: list[FakeConsumer] = []
@@ -91,7 +91,7 @@ class Node:
     def swap(self, new: str) -> None:
         old = topics_of("late", self.cuts)[-1]
         until, start = (dict(enumerate(self.ends[name])) for name in (old, new))
-        self.cuts += (Cut(old, until, new, start, topic_id_text(self.ids[new]) if new in self.ids else ""),)
+        self.cuts += (CutOver(old, until, new, start, topic_id_text(self.ids[new]) if new in self.ids else ""),)
 
     # ---- the group -------------------------------------------------------------------------------------------
 
@@ -216,8 +216,8 @@ class FakeCluster:
     def close(self) -> None:
         self.closed = True
 
-    def cuts(self, _topic: str) -> tuple[Cut, ...]:
-        found: tuple[Cut, ...] = self.node.call(lambda: self.node.cuts)
+    def cuts(self, _topic: str) -> tuple[CutOver, ...]:
+        found: tuple[CutOver, ...] = self.node.call(lambda: self.node.cuts)
         return found
 
     def metadata(self, topics: list[str]) -> ClusterMetadata:

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from duramen.swaps.cut_overs import PASSED_OVER, Committed, Cut, Position, Where, positions
+from duramen.swaps.cut_overs import PASSED_OVER, Committed, CutOver, Position, Where, positions
 from duramen.swaps.resets import chain_with, reset_commits
 
 CUTS = [
-    Cut("late", {0: 5, 1: 5}, "late.v2", {0: 3, 1: 3}),
-    Cut("late.v2", {0: 9, 1: 9}, "late", {0: 12, 1: 12}),
-    Cut("late", {0: 20, 1: 20}, "late.v3", {0: 1, 1: 1}),
+    CutOver("late", {0: 5, 1: 5}, "late.v2", {0: 3, 1: 3}),
+    CutOver("late.v2", {0: 9, 1: 9}, "late", {0: 12, 1: 12}),
+    CutOver("late", {0: 20, 1: 20}, "late.v3", {0: 1, 1: 1}),
 ]
 NAMES = ["late", "late.v2", "late", "late.v3"]
 LAST = {"late": 2, "late.v2": 1, "late.v3": 3}
@@ -54,7 +54,7 @@ def test_a_topic_that_was_never_swapped_gets_its_offset() -> None:
 
 
 def test_a_topic_in_two_chains_is_meant_in_its_own() -> None:
-    own = [Cut("late.v2", {0: 1}, "else", {0: 1})]
+    own = [CutOver("late.v2", {0: 1}, "else", {0: 1})]
     assert chain_with({"late": CUTS, "late.v2": own}, "late.v2") == ("late.v2", own)
     assert chain_with({"late": CUTS}, "late.v2") == ("late", CUTS)
     assert chain_with({"late": CUTS, "late.v2": ()}, "late.v2") == ("late", CUTS)

@@ -30,7 +30,7 @@ from duramen.cli.shared.connection import (
     refuse_offline,
 )
 from duramen.cli.shared.output import note
-from duramen.cli.shared.position import Position, position_option
+from duramen.cli.shared.position import StartPosition, position_option
 from duramen.cli.shared.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
 from duramen.cli.shared.retry import Patience
 from duramen.cli.shared.signals import ended_in_order
@@ -65,7 +65,7 @@ LOOK_SECONDS = 5.0
 """Between two questions, while nothing comes, whether the topic is still there."""
 
 
-class Source(NamedTuple):
+class MessageSource(NamedTuple):
     """Where messages come from: at most so many in so many seconds; whether all is read; who is told what is done.
 
     go_on: is told of a partition that does not hold the offset that is to be read next.
@@ -189,7 +189,7 @@ class Meant:
         self._client.close()
 
 
-Printing = Callable[[Source, Ends], None]
+Printing = Callable[[MessageSource, Ends], None]
 """Prints what the source has, as the command line asked for it."""
 
 
@@ -227,7 +227,7 @@ Printing = Callable[[Source, Ends], None]
 def command(
     cluster: ClusterAccess,
     topic: str,
-    position: Position | None,
+    position: StartPosition | None,
     follow: bool,
     count: int | None,
     partitions: tuple[int, ...],
@@ -246,7 +246,7 @@ def command(
             "with --group, --from is earliest or latest; `duramen group reset-offsets` moves a group."
         )
     show = _formatter("json" if as_json else kind, key_separator, null.encode())
-    start = position or Position("earliest")
+    start = position or StartPosition("earliest")
     settings: dict[str, object] = {
         "isolation.level": isolation,
         # How long the node may hold back its answer when there is nothing new: no time when we stop at the end.
@@ -273,7 +273,7 @@ def _alone(
     cluster: ClusterAccess,
     topic: str,
     partitions: tuple[int, ...],
-    start: Position,
+    start: StartPosition,
     settings: dict[str, object],
     printing: Printing,
     patience: Patience,
@@ -295,7 +295,7 @@ def _alone(
         ends.assign(chosen)
         consumer.assign(chosen)
         read = consumer.consume if meant is None else meant.read
-        source = Source(read, lambda: ends.all_reached, None, lambda message: _go_on(cluster, consumer, message))
+        source = MessageSource(read, lambda: ends.all_reached, None, lambda message: _go_on(cluster, consumer, message))
         try:
             printing(source, ends)
         finally:
@@ -306,7 +306,7 @@ def _secure_member(
     cluster: ClusterAccess,
     topic: str,
     group: str,
-    start: Position,
+    start: StartPosition,
     settings: dict[str, object],
     printing: Printing,
     patience: Patience,
@@ -321,7 +321,7 @@ def _secure_member(
             on_assign=lambda _, given: ends.assign(given),
             on_revoke=lambda _, taken: ends.revoke(taken),
         )
-        source = Source(
+        source = MessageSource(
             consumer.consume,
             lambda: ends.all_reached,
             lambda done: patience.commit(lambda: consumer.commit(offsets=done, asynchronous=False)),
@@ -336,7 +336,7 @@ def _member(
     cluster: ClusterAccess,
     topic: str,
     group: str,
-    start: Position,
+    start: StartPosition,
     settings: dict[str, object],
     printing: Printing,
     patience: Patience,
@@ -353,7 +353,7 @@ def _member(
         logger=SILENT,
         tell=note,
     ) as reader:
-        source = Source(
+        source = MessageSource(
             lambda count, timeout: patience.ask(lambda: reader.consume(count, timeout)),
             lambda: reader.at_end,
             lambda _done: patience.commit(reader.commit),
@@ -376,7 +376,9 @@ def _go_on(cluster: ClusterAccess, consumer: Consumer, message: Message) -> None
     consumer.incremental_assign([TopicPartition(place.topic, place.partition, max(at, first))])
 
 
-def _start(cluster: ClusterAccess, topic: str, partitions: tuple[int, ...], start: Position) -> list[TopicPartition]:
+def _start(
+    cluster: ClusterAccess, topic: str, partitions: tuple[int, ...], start: StartPosition
+) -> list[TopicPartition]:
     """Each partition with the offset to begin at."""
     admin = cluster.admin()
     known = partitions_of(cluster, admin, [topic])[topic]
@@ -429,7 +431,7 @@ def _formatter(kind: str, separator: str, null: bytes) -> Callable[[Incoming], b
 
 
 def _print_all(
-    source: Source,
+    source: MessageSource,
     ends: Ends,
     *,
     show: Callable[[Incoming], bytes],

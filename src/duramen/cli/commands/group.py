@@ -31,7 +31,7 @@ from duramen.cli.shared.connection import (
 from duramen.cli.shared.output import note, plural, print_json, print_table, printable
 from duramen.cli.shared.position import time_option
 from duramen.client import Cluster as Client
-from duramen.swaps import Cut, SwapLog
+from duramen.swaps import CutOver, SwapLog
 from duramen.swaps.cut_overs import Committed, Where, topics_of
 from duramen.swaps.resets import chain_with, reset_commits
 
@@ -261,7 +261,7 @@ def reset_offsets(
     as_json: bool,
 ) -> None:
     """Move a group to other offsets."""
-    target = Target(to_earliest, to_latest, to_offset, to_time, shift_by)
+    target = ResetTarget(to_earliest, to_latest, to_offset, to_time, shift_by)
     target.check()
     if dry_run and execute:
         raise click.UsageError("give --dry-run or --execute, not both.")
@@ -287,7 +287,7 @@ def reset_offsets(
             note(f"{topic} was swapped: readers that follow swaps go on behind it in {topics_of(*chain)[-1]}")
 
 
-def _chains(cluster: ClusterAccess) -> Mapping[str, tuple[Cut, ...]]:
+def _chains(cluster: ClusterAccess) -> Mapping[str, tuple[CutOver, ...]]:
     """Which topics were swapped; nobody follows swaps through TLS or SASL."""
     if not cluster.is_plaintext:
         return {}
@@ -339,7 +339,7 @@ def _chosen(cluster: ClusterAccess, admin: AdminClient, topics: Iterable[str]) -
     return sorted(chosen)
 
 
-class Target(NamedTuple):
+class ResetTarget(NamedTuple):
     """Where to move a group to: exactly one of the five."""
 
     to_earliest: bool

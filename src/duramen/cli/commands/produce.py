@@ -26,7 +26,7 @@ from duramen.cli.shared.connection import (
     refuse_offline,
     sentence,
 )
-from duramen.cli.shared.output import Progress, human_bytes, note, pairs, plural, print_json
+from duramen.cli.shared.output import ProgressLine, human_bytes, note, pairs, plural, print_json
 from duramen.cli.shared.records import Headers, Outgoing, from_json, from_line, from_object, unescape
 from duramen.cli.shared.settings import topic_resource
 from duramen.cli.shared.signals import Terminated, quiet_end
@@ -112,7 +112,7 @@ class Interrupt:
             raise wanted
 
 
-class Delivery:
+class DeliveryCount:
     """What became of the records that were handed to the client library."""
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class Delivery:
         return ", ".join(parts) + ("; what follows in the input was not sent" if self.stopped else "")
 
 
-class Shape:
+class RecordShape:
     """How input becomes records: the format and what the options say about keys, headers and nulls."""
 
     def __init__(
@@ -262,7 +262,7 @@ def command(
 ) -> None:
     """Write records to a topic, from files or from stdin."""
     _check_shape(kind, keep_partitions, key_separator, key, key_field, null)
-    shape = Shape(
+    shape = RecordShape(
         kind,
         keep_partitions,
         _separator(key_separator),
@@ -282,7 +282,7 @@ def command(
     settings["batch.size"] = _batch_bytes(cluster, topic)
     producer = cluster.producer(**settings)
     refuse_offline(_topic_found(cluster, producer, topic), topic, None if partition is None else [partition])
-    delivery = Delivery()
+    delivery = DeliveryCount()
     started = time.monotonic()
     interrupt = Interrupt()
     try:
@@ -362,17 +362,17 @@ def _batch_bytes(cluster: ClusterAccess, topic: str) -> int:
 
 def _send(
     producer: Producer,
-    delivery: Delivery,
+    delivery: DeliveryCount,
     interrupt: Interrupt,
     topic: str,
     partition: int | None,
-    shape: Shape,
+    shape: RecordShape,
     files: tuple[BinaryIO, ...],
 ) -> None:
     typed = not files and sys.stdin.isatty()
     if typed:
         note("each line is a record; Ctrl-D ends")
-    with Progress("writing") as progress:
+    with ProgressLine("writing") as progress:
         for file in files or (sys.stdin.buffer,):
             for record in shape.records(file, getattr(file, "name", "stdin")):
                 with interrupt:
@@ -384,7 +384,7 @@ def _send(
                     return
 
 
-def _produce(producer: Producer, delivery: Delivery, topic: str, partition: int | None, record: Outgoing) -> None:
+def _produce(producer: Producer, delivery: DeliveryCount, topic: str, partition: int | None, record: Outgoing) -> None:
     chosen: dict[str, Any] = {}
     if partition is not None or record.partition is not None:
         chosen["partition"] = partition if partition is not None else record.partition
@@ -414,10 +414,10 @@ def _produce(producer: Producer, delivery: Delivery, topic: str, partition: int 
             raise failure(error, topic) from None
 
 
-def _flush(producer: Producer, delivery: Delivery, interrupt: Interrupt) -> None:
+def _flush(producer: Producer, delivery: DeliveryCount, interrupt: Interrupt) -> None:
     """Wait until it is known of every record what became of it; behind an error no more are sent."""
     purged = False
-    with Progress("delivering") as progress:
+    with ProgressLine("delivering") as progress:
         left = len(producer)
         while left:
             with interrupt:
@@ -428,7 +428,7 @@ def _flush(producer: Producer, delivery: Delivery, interrupt: Interrupt) -> None
             progress.show(f"{plural(left, 'record')} left")
 
 
-def _summarise(delivery: Delivery, topic: str, seconds: float, as_json: bool) -> None:
+def _summarise(delivery: DeliveryCount, topic: str, seconds: float, as_json: bool) -> None:
     if as_json:
         partitions = {
             str(partition): {"first_offset": ends[0], "last_offset": ends[1]}

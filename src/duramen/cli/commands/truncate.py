@@ -21,7 +21,7 @@ from duramen.cli.shared.connection import (
     wait_for_each,
 )
 from duramen.cli.shared.output import note, print_json
-from duramen.cli.shared.position import Position, position_option
+from duramen.cli.shared.position import StartPosition, position_option
 
 EPILOG = """\b
 Examples:
@@ -45,7 +45,7 @@ Examples:
 @json_option
 @cluster_options
 def command(
-    cluster: ClusterAccess, topic: str, before: Position, partitions: tuple[int, ...], yes: bool, as_json: bool
+    cluster: ClusterAccess, topic: str, before: StartPosition, partitions: tuple[int, ...], yes: bool, as_json: bool
 ) -> None:
     """Delete the records before an offset or a time. The offsets of the others do not change."""
     admin = cluster.admin()

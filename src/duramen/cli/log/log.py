@@ -15,7 +15,7 @@ from duramen.cli.log.inspection import segments_of, verify_directory
 from duramen.cli.log.repair import DEFAULT_DIRECTORY, CannotError, ends_with_2, ranges
 from duramen.cli.log.repair import command as repair
 from duramen.cli.log.segment_check import DECODED_BYTES_MAX, only_zeros
-from duramen.cli.shared.output import Progress, human_bytes, plural, print_json, print_table
+from duramen.cli.shared.output import ProgressLine, human_bytes, plural, print_json, print_table
 from duramen.cli.shared.position import iso
 from duramen.cli.shared.records import Incoming, to_full, to_json
 from duramen.errors import DuramenError
@@ -108,7 +108,7 @@ def verify(paths: tuple[str, ...], decode: bool, as_json: bool) -> int:
 def _verified(path: str, *, decode: bool) -> DirectoryReport:
     disk = RealDisk()
     done = 0
-    with Progress(f"checking {path}") as progress:
+    with ProgressLine(f"checking {path}") as progress:
 
         def tick(size: int) -> None:
             nonlocal done

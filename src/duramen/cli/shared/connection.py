@@ -16,7 +16,7 @@ import click
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
-from duramen.cli.shared.output import Progress, pairs
+from duramen.cli.shared.output import ProgressLine, pairs
 from duramen.cli.shared.preflight import LOOK_SECONDS, find_node
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -269,7 +269,7 @@ def _beside(cluster: ClusterAccess, work: Callable[[], _T]) -> _T:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    with Progress(f"waiting for {cluster.bootstrap}") as progress:
+    with ProgressLine(f"waiting for {cluster.bootstrap}") as progress:
         while thread.is_alive():
             thread.join(LOOK_SECONDS)
             progress.show()
@@ -281,7 +281,7 @@ def _beside(cluster: ClusterAccess, work: Callable[[], _T]) -> _T:
 def _settled(cluster: ClusterAccess, what: str, future: Future[_T]) -> Future[_T]:
     """The future when its request was answered; no answer in time ends the command."""
     deadline = time.monotonic() + cluster.patience
-    with Progress(f"waiting for {cluster.bootstrap}") as progress:
+    with ProgressLine(f"waiting for {cluster.bootstrap}") as progress:
         while not futures.wait([future], LOOK_SECONDS).done:
             if time.monotonic() > deadline:
                 raise click.ClickException(f"{what}: {_REMEDIES['_TIMED_OUT']}.")

@@ -17,7 +17,7 @@ class MissingExtraError(DuramenError):
     """A package of the extra is not installed."""
 
 
-class LazyCommands(click.Group):
+class LazyGroup(click.Group):
     """commands_at: name → module and summary; the module holds the command under its name, `-` as `_`, `_command`."""
 
     def __init__(self, *args: Any, commands_at: Mapping[str, tuple[str, str]], **rest: Any) -> None:

@@ -138,7 +138,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-class Progress:
+class ProgressLine:
     """A single line on stderr that starts to move after one second; silent where stderr is no terminal."""
 
     def __init__(self, doing: str) -> None:

@@ -14,26 +14,26 @@ _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w
 LONG_MAX = 2**63 - 1
 
 
-class Position(NamedTuple):
+class StartPosition(NamedTuple):
     """kind: earliest, latest, offset, from-end (value: records before the end) or time (value: ms since 1970)."""
 
     kind: str
     value: int = 0
 
 
-def parse_position(text: str, now_ms: int) -> Position:
+def parse_position(text: str, now_ms: int) -> StartPosition:
     """A position from text; ValueError says what is legal. Times without a zone are local."""
     word = text.strip()
     if word in ("earliest", "beginning"):
-        return Position("earliest")
+        return StartPosition("earliest")
     if word in ("latest", "end"):
-        return Position("latest")
+        return StartPosition("latest")
     if re.fullmatch(r"-?[0-9]{1,19}", word, re.ASCII):
         number = int(word)
         if abs(number) > LONG_MAX:
             raise ValueError(f"{word} is larger than any offset")
-        return Position("offset", number) if not word.startswith("-") else Position("from-end", -number)
-    return Position("time", parse_time(word, now_ms))
+        return StartPosition("offset", number) if not word.startswith("-") else StartPosition("from-end", -number)
+    return StartPosition("time", parse_time(word, now_ms))
 
 
 def parse_time(text: str, now_ms: int) -> int:
@@ -66,7 +66,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def position_option(ctx: click.Context, param: click.Parameter, value: str | None) -> Position | None:
+def position_option(ctx: click.Context, param: click.Parameter, value: str | None) -> StartPosition | None:
     """The callback of an option whose value is a position."""
     try:
         return None if value is None else parse_position(value, now_ms())

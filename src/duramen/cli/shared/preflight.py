@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from duramen.cli.shared.output import Progress
+from duramen.cli.shared.output import ProgressLine
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks at whether there is an answer."""
@@ -57,7 +57,7 @@ def _wrong_with(connection: socket.socket, address: str, seconds: float) -> str 
     deadline = time.monotonic() + seconds
     connection.settimeout(LOOK_SECONDS)
     told = b""
-    with Progress(f"waiting for {address}") as progress:
+    with ProgressLine(f"waiting for {address}") as progress:
         try:
             connection.sendall(_QUESTION)
             while (missing := _missing(told)) and (piece := _next(connection, missing)) != b"":

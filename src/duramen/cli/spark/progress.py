@@ -14,7 +14,7 @@ from duramen.pipelines.model.declaration import Pipeline, TableStep
 from duramen.pipelines.model.folders import StepFolder, committed, committed_ids
 from duramen.pipelines.model.function_fingerprint import at_a_glance
 from duramen.pipelines.model.swap_chain import readings
-from duramen.pipelines.run.cluster import Node
+from duramen.pipelines.run.cluster import PipelineNode
 from duramen.pipelines.run.connector import DuramenConnector, chooses_topics, cuts_of
 from duramen.pipelines.run.table_reader import open_table
 
@@ -98,7 +98,7 @@ def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> in
     whose options choose the topics those are shown. The exit code is 1 where a topic is not there, or was made anew.
     """
     tell_if_elsewhere(pipeline)
-    node, connector = Node(pipeline.bootstrap), DuramenConnector(pipeline.bootstrap)
+    node, connector = PipelineNode(pipeline.bootstrap), DuramenConnector(pipeline.bootstrap)
     rows = []
     wrong = False
     for name in steps_of(pipeline, steps):

@@ -13,7 +13,7 @@ from duramen.cli.spark.pipeline import pipeline_argument, repeated
 from duramen.cli.spark.run import session_options, tell_if_away
 from duramen.pipelines.jvm.session import await_executors, borrowed
 from duramen.pipelines.model.declaration import Pipeline, StreamStep
-from duramen.pipelines.model.progress import Progress
+from duramen.pipelines.model.progress import BatchProgress
 from duramen.pipelines.run.connector import DuramenConnector
 from duramen.pipelines.run.reprocess import Report, Reprocessing
 from duramen.pipelines.run.runner import Runner
@@ -45,7 +45,7 @@ def reprocess_command(
         await_executors(spark, note)
         runner = Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap))
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: BatchProgress) -> None:
             note(progress.line())
 
         report = work.build(runner, version, tell, note)

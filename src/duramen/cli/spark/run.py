@@ -22,7 +22,7 @@ from duramen.pipelines.jvm.session import await_executors, borrowed
 from duramen.pipelines.model.declaration import Pipeline, Step, StreamStep
 from duramen.pipelines.model.folders import VersionFolder
 from duramen.pipelines.model.offsets import Offsets
-from duramen.pipelines.model.progress import Progress
+from duramen.pipelines.model.progress import BatchProgress
 from duramen.pipelines.model.swap_chain import Reading
 from duramen.pipelines.run.connector import DuramenConnector
 from duramen.pipelines.run.runner import QueryFailedError, Runner
@@ -93,10 +93,10 @@ def tell_if_away(bootstrap: str) -> None:
     note(f"nothing listens at {bootstrap} now (`duramen serve` starts a node); waiting for it")
 
 
-def printer(as_json: bool) -> Callable[[Progress], None]:
+def printer(as_json: bool) -> Callable[[BatchProgress], None]:
     """What is called with every batch."""
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: BatchProgress) -> None:
         if as_json:
             print_json(progress.to_json())
         else:

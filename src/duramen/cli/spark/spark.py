@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from duramen.cli.shared.lazy_group import LazyCommands
+from duramen.cli.shared.lazy_group import LazyGroup
 
 EPILOG = """\b
 Examples:
@@ -43,7 +43,7 @@ def _not_py4js(record: logging.LogRecord) -> bool:
     return "py4j" not in Path(record.pathname).parts
 
 
-@click.group(cls=LazyCommands, commands_at=COMMANDS, epilog=EPILOG)
+@click.group(cls=LazyGroup, commands_at=COMMANDS, epilog=EPILOG)
 def command() -> None:
     """Run pipelines: streams and tables that follow topics, on Spark."""
     logging.getLogger().addFilter(_not_py4js)  # of the root logger, which is the one that Py4J uses for it

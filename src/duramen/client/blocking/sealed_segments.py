@@ -27,7 +27,7 @@ SMALL_FILE_BYTES: Final = 64 << 20
 """No side file is larger; whatever claims to be is damaged."""
 
 
-class SealedSegment(NamedTuple):
+class SealedSegmentFile(NamedTuple):
     """Which file to read: plain values, which can be sent to another process of the same machine or a shared mount.
 
     log_dir: the data directory as this reader finds it; directory_id and topic_id: as text, to know it again.
@@ -48,9 +48,9 @@ class SealedSegment(NamedTuple):
         return posixpath.join(self.log_dir, f"{self.topic}-{self.partition}", f"{self.base_offset:020d}.log")
 
 
-def sealed_segment(partition: DescribedPartition, segment: DescribedSegment, log_dir: str = "") -> SealedSegment:
+def sealed_segment(partition: DescribedPartition, segment: DescribedSegment, log_dir: str = "") -> SealedSegmentFile:
     """What a reader needs of one segment of a plan. log_dir: where the data directory is mounted, if elsewhere."""
-    return SealedSegment(
+    return SealedSegmentFile(
         log_dir or partition.log_dir,
         partition.directory_id,
         partition.tp.topic,
@@ -87,7 +87,7 @@ class SealedReader:
     damaged: read by the broker), OSError.
     """
 
-    def __init__(self, segment: SealedSegment) -> None:
+    def __init__(self, segment: SealedSegmentFile) -> None:
         check_directory(segment.log_dir, segment.directory_id)
         self.segment = segment
         self._cache = PastCache()

@@ -18,7 +18,7 @@ from duramen.machines.group.commands import (
     ListGroups,
     MemberDescription,
     NewOffset,
-    Synced,
+    SyncedMember,
     SyncGroup,
     TopicsDeleted,
 )
@@ -48,6 +48,6 @@ __all__ = [
     "MemberDescription",
     "NewOffset",
     "SyncGroup",
-    "Synced",
+    "SyncedMember",
     "TopicsDeleted",
 ]

@@ -72,7 +72,7 @@ class SyncGroup(NamedTuple):
     assignments: tuple[tuple[str, bytes], ...] = ()
 
 
-class Synced(NamedTuple):
+class SyncedMember(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     protocol_type: str | None = None
     protocol: str | None = None
@@ -229,5 +229,5 @@ class NewIdRefused(NamedTuple):
     ticket: int
 
 
-class SlicesRefused(NamedTuple):
+class TombstonesRefused(NamedTuple):
     """Follow-up: the log did not take tombstones; they are tried again later."""

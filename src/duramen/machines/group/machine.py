@@ -24,9 +24,9 @@ from duramen.machines.group.commands import (
     ListGroups,
     NewIdRefused,
     ReplacementRefused,
-    SlicesRefused,
-    Synced,
+    SyncedMember,
     SyncGroup,
+    TombstonesRefused,
     TopicsDeleted,
 )
 from duramen.machines.group.settings import GroupSettings
@@ -153,9 +153,9 @@ class GroupMachine:
     def _sync(self, command: SyncGroup, ticket: int, now: int, out: Outcome) -> None:
         group = self.groups.get(command.group_id)
         if not command.group_id:
-            out.replies.append((ticket, Synced(ErrorCode.INVALID_GROUP_ID)))
+            out.replies.append((ticket, SyncedMember(ErrorCode.INVALID_GROUP_ID)))
         elif group is None:
-            out.replies.append((ticket, Synced(ErrorCode.UNKNOWN_MEMBER_ID)))
+            out.replies.append((ticket, SyncedMember(ErrorCode.UNKNOWN_MEMBER_ID)))
         else:
             membership.sync(group, command, ticket, now, out)
 
@@ -249,9 +249,9 @@ class GroupMachine:
 
     def _write_tombstones(self, now: int, out: Outcome) -> None:
         if self._sweep.step(self, now, out):
-            out.if_refused = SlicesRefused()
+            out.if_refused = TombstonesRefused()
 
-    def _slices_refused(self, command: SlicesRefused, ticket: int, now: int, out: Outcome) -> None:
+    def _slices_refused(self, command: TombstonesRefused, ticket: int, now: int, out: Outcome) -> None:
         self._sweep.refused(now, out)
 
     # ------------------------------------------------------------------ follow-ups and timers
@@ -327,7 +327,7 @@ _DECISIONS: Final[dict[type, _Decision]] = {
     ListGroups: GroupMachine._list,
     DeleteGroups: GroupMachine._delete_groups,
     TopicsDeleted: GroupMachine._topics_deleted,
-    SlicesRefused: GroupMachine._slices_refused,
+    TombstonesRefused: GroupMachine._slices_refused,
     AssignmentRefused: GroupMachine._assignment_refused,
     ReplacementRefused: GroupMachine._replacement_refused,
     NewIdRefused: GroupMachine._new_id_refused,

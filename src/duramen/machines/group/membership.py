@@ -17,7 +17,7 @@ from duramen.machines.group.commands import (
     Leaver,
     NewIdRefused,
     ReplacementRefused,
-    Synced,
+    SyncedMember,
     SyncGroup,
 )
 from duramen.machines.group.records import StoredGroup
@@ -147,7 +147,7 @@ def _replace_static(
     old_leader = group.leader
     member = group.member(old_id)
     rebalance.answer_join(member, Joined(ErrorCode.FENCED_INSTANCE_ID, member_id=old_id), out)
-    rebalance.answer_sync(member, Synced(ErrorCode.FENCED_INSTANCE_ID), out)
+    rebalance.answer_sync(member, SyncedMember(ErrorCode.FENCED_INSTANCE_ID), out)
     rebalance.forget_heartbeat(group, old_id, out)
     before = (member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms)
     group.rename_static(instance_id or "", old_id, new_id)
@@ -216,7 +216,7 @@ def sync(group: Group, command: SyncGroup, ticket: int, now: int, out: Outcome) 
     """Ask for the assignment of a generation; the leader's request brings it."""
     error = _sync_refusal(group, command)
     if error is not ErrorCode.NONE:
-        out.replies.append((ticket, Synced(error)))
+        out.replies.append((ticket, SyncedMember(error)))
         return
     member = group.member(command.member_id)
     if group.state is GroupState.COMPLETING_REBALANCE:
@@ -227,7 +227,7 @@ def sync(group: Group, command: SyncGroup, ticket: int, now: int, out: Outcome) 
             rebalance.assign(group, dict(command.assignments), now, out)
         return
     rebalance.synced(group, member.id, out)
-    out.replies.append((ticket, Synced(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment)))
+    out.replies.append((ticket, SyncedMember(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment)))
 
 
 def _sync_refusal(group: Group, command: SyncGroup) -> ErrorCode:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from duramen.errors import ErrorCode, check
 from duramen.machines.contract import NO_TICKET, Outcome
 from duramen.machines.group import records
-from duramen.machines.group.commands import Joined, Synced
+from duramen.machines.group.commands import Joined, SyncedMember
 from duramen.machines.group.settings import GroupSettings
 from duramen.machines.group.state import Group, GroupState, Member
 
@@ -52,7 +52,7 @@ def answer_join(member: Member, answer: Joined, out: Outcome) -> None:
         member.join_ticket = NO_TICKET
 
 
-def answer_sync(member: Member, answer: Synced, out: Outcome) -> bool:
+def answer_sync(member: Member, answer: SyncedMember, out: Outcome) -> bool:
     """Answer the member's parked SyncGroup; False when there is none."""
     if member.sync_ticket == NO_TICKET:
         return False
@@ -69,7 +69,7 @@ def await_join(member: Member, ticket: int, out: Outcome) -> None:
 
 def await_sync(member: Member, ticket: int, out: Outcome) -> None:
     """Park a SyncGroup, as `await_join` does."""
-    answer_sync(member, Synced(ErrorCode.REBALANCE_IN_PROGRESS), out)
+    answer_sync(member, SyncedMember(ErrorCode.REBALANCE_IN_PROGRESS), out)
     member.sync_ticket = ticket
 
 
@@ -191,7 +191,7 @@ def assign(group: Group, assignments: dict[str, bytes], now: int, out: Outcome) 
     group.become(GroupState.STABLE, now)
     out.records.append(records.group_metadata(group))
     for member in group.members.values():
-        answer = Synced(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment)
+        answer = SyncedMember(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment)
         if answer_sync(member, answer, out):
             expect_heartbeat(group, member, now, out)
 
@@ -200,7 +200,7 @@ def refuse_syncs(group: Group, error: ErrorCode, now: int, out: Outcome) -> None
     """Take back all assignments and tell those who wait for theirs."""
     for member in group.members.values():
         member.assignment = b""
-        if answer_sync(member, Synced(error), out):
+        if answer_sync(member, SyncedMember(error), out):
             expect_heartbeat(group, member, now, out)
 
 
@@ -237,6 +237,6 @@ def heartbeat_timer_fired(group: Group, member_id: str, settings: GroupSettings,
 def remove_member(group: Group, member: Member, out: Outcome) -> None:
     """Take a member out; what it has parked is answered, so that a live client joins anew."""
     answer_join(member, Joined(ErrorCode.UNKNOWN_MEMBER_ID), out)
-    answer_sync(member, Synced(ErrorCode.UNKNOWN_MEMBER_ID), out)
+    answer_sync(member, SyncedMember(ErrorCode.UNKNOWN_MEMBER_ID), out)
     group.remove(member.id)
     forget_heartbeat(group, member.id, out)

@@ -145,7 +145,7 @@ class CreatePartitions(NamedTuple):
     validate_only: bool = False
 
 
-class Operation(IntEnum):
+class AlterOperation(IntEnum):
     """What IncrementalAlterConfigs does to a key (AlterConfigOp.OpType)."""
 
     SET = 0

@@ -17,7 +17,14 @@ from duramen.config import (
 from duramen.errors import ConfigError, ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import codec
-from duramen.machines.metadata.commands import OK, ConfigChange, ConfigOperation, Operation, Result, SetConfigs
+from duramen.machines.metadata.commands import (
+    OK,
+    AlterOperation,
+    ConfigChange,
+    ConfigOperation,
+    Result,
+    SetConfigs,
+)
 from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from duramen.machines.metadata.topics import name_problem
 from duramen.model import OFFSETS_TOPIC, SINK_TOPICS
@@ -132,19 +139,19 @@ def _wanted(config: BrokerConfig, change: ConfigChange, present: dict[str, str])
 def _operate(config: BrokerConfig, change: ConfigChange, operation: ConfigOperation, wanted: dict[str, str]) -> None:
     key, kind, value = operation
     is_topic = change.resource_type == TOPIC_RESOURCE
-    if kind == Operation.DELETE:
+    if kind == AlterOperation.DELETE:
         wanted.pop(key, None)  # what nobody knows is not set either: tools clear settings without asking first
         return
     if value is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for: {key}")
-    if kind == Operation.SET:
+    if kind == AlterOperation.SET:
         wanted[key] = value
-    elif kind in (Operation.APPEND, Operation.SUBTRACT):
+    elif kind in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
         setting = topic_setting(key) if is_topic else broker_setting(key)
         current = wanted.get(key)
         if current is None:
             current = _default_text(config, setting, is_topic)
-        operation_name = "append" if kind == Operation.APPEND else "subtract"
+        operation_name = "append" if kind == AlterOperation.APPEND else "subtract"
         wanted[key] = alter_list(setting, current, operation_name, value)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported config operation {kind} for {key}")

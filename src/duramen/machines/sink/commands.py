@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from duramen.machines.sink.pieces import Part
+from duramen.machines.sink.pieces import StagedPart
 from duramen.model import TopicId
 
 NO_BATCH = -1
@@ -47,7 +47,7 @@ class NewHandle(NamedTuple):
     """Record batches that are durable in the staging log from first_offset on, which is the handle."""
 
     first_offset: int
-    parts: tuple[Part, ...]
+    parts: tuple[StagedPart, ...]
 
 
 class RecordStaged(NamedTuple):
@@ -82,7 +82,7 @@ class CommitStaged(NamedTuple):
     metadata: bytes | None
 
 
-class Committed(NamedTuple):
+class BatchCommitted(NamedTuple):
     """The batch is committed; already: it was so before this call."""
 
     already: bool
@@ -166,7 +166,7 @@ class ReleaseSink(NamedTuple):
     epoch: int
 
 
-class TopicsDeleted(NamedTuple):
+class TopicIdsDeleted(NamedTuple):
     """These topics are gone for good: what is kept about their partitions goes, too. Answered with True."""
 
     topic_ids: tuple[TopicId, ...]

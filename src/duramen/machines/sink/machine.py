@@ -16,10 +16,10 @@ from duramen.machines.sink.commands import (
     Aborted,
     AbortStaged,
     AdmitStage,
+    BatchCommitted,
     Claimed,
     ClaimEpoch,
     CommitStaged,
-    Committed,
     DescribeSink,
     FinishCommit,
     ListSinks,
@@ -28,11 +28,11 @@ from duramen.machines.sink.commands import (
     RecordStaged,
     ReleaseSink,
     SlicesRefused,
-    TopicsDeleted,
+    TopicIdsDeleted,
 )
 from duramen.machines.sink.pieces import Parts, Pieces, Target, gathered
 from duramen.machines.sink.settings import SinkSettings
-from duramen.machines.sink.state import NO_SINK_EPOCH, Commit, Share, Sink, Staged
+from duramen.machines.sink.state import NO_SINK_EPOCH, CommittedShare, Sink, SinkCommit, Staged
 from duramen.wire.batch import MAX_SEQUENCE
 from duramen.wire.records import sinks as schema
 
@@ -174,7 +174,7 @@ class SinkMachine:
 
     # ------------------------------------------------------------------ what its owner asks
 
-    def unfinished(self) -> Iterator[tuple[Sink, Commit]]:
+    def unfinished(self) -> Iterator[tuple[Sink, SinkCommit]]:
         """Every committed batch that is still to be moved, each sink's in order."""
         for sink in self.sinks.values():
             for commit in sink.unfinished():
@@ -255,10 +255,10 @@ class SinkMachine:
         out.records = [records.staged(command.sink_id, command.handle, staged.at(command.new_first_offset))]
         return True
 
-    def _commit(self, command: CommitStaged, now: int, out: Outcome) -> Committed:
+    def _commit(self, command: CommitStaged, now: int, out: Outcome) -> BatchCommitted:
         sink = self._sink(command.sink_id, command.epoch)
         if sink.check_batch(command.batch_id) is not None:
-            return Committed(True)
+            return BatchCommitted(True)
         if len(command.metadata or b"") > MAX_METADATA_BYTES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"metadata of a batch is at most {MAX_METADATA_BYTES} bytes")
         if sum(1 for _ in sink.unfinished()) >= MAX_UNFINISHED:
@@ -267,7 +267,7 @@ class SinkMachine:
                 f"sink {sink.id}: {MAX_UNFINISHED} committed batches are on their way",
             )
         shares = tuple(_shares(sink, command))
-        commit = Commit(
+        commit = SinkCommit(
             command.batch_id,
             command.epoch,
             now,
@@ -279,7 +279,7 @@ class SinkMachine:
         )
         out.records = [records.commit(sink.id, commit)]
         out.timers.append((CLEAN, now))
-        return Committed(False)
+        return BatchCommitted(False)
 
     def _finish(self, command: FinishCommit, now: int, out: Outcome) -> bool:
         sink = self.sinks.get(command.sink_id)
@@ -331,7 +331,7 @@ class SinkMachine:
 
     # ------------------------------------------------------------------ cleaning
 
-    def _topics_deleted(self, command: TopicsDeleted, now: int, out: Outcome) -> bool:
+    def _topics_deleted(self, command: TopicIdsDeleted, now: int, out: Outcome) -> bool:
         """Sequences of partitions that are gone; a batch under way to one keeps them until it is finished."""
         gone = set(command.topic_ids)
         for sink in self.sinks.values():
@@ -403,12 +403,12 @@ def _forgotten_runs(sink: Sink) -> Iterator[str]:
         yield oldest
 
 
-def sequence_behind(share: Share) -> int:
+def sequence_behind(share: CommittedShare) -> int:
     """Sequence of the first record behind a share; they go on at 0 behind MAX_SEQUENCE."""
     return (share.base_sequence + share.records) & MAX_SEQUENCE
 
 
-def _shares(sink: Sink, command: CommitStaged) -> list[Share]:
+def _shares(sink: Sink, command: CommitStaged) -> list[CommittedShare]:
     """What each partition gets, in the order of the handles. KafkaError when one is not there to be committed."""
     chosen: list[tuple[int, Parts]] = []
     seen: set[int] = set()
@@ -427,14 +427,14 @@ def _shares(sink: Sink, command: CommitStaged) -> list[Share]:
         chosen.append((staged.first_offset, staged.parts))
     found = gathered(chosen)
     shares = [
-        Share(target, sink.sequences.get(target, 0), pieces.records, pieces.bytes, pieces)
+        CommittedShare(target, sink.sequences.get(target, 0), pieces.records, pieces.bytes, pieces)
         for target, pieces in found.items()
     ]
     _check_extent(sink, shares)
     return shares
 
 
-def _taken(sink: Sink, commit: Commit) -> Commit:
+def _taken(sink: Sink, commit: SinkCommit) -> SinkCommit:
     """The commit with its shares' pieces out of the handles it names, which are its own from now on."""
     held = [staged for staged in map(sink.unstage, commit.handles) if staged is not None]
     pieces = gathered((staged.first_offset, staged.parts) for staged in held)
@@ -445,7 +445,7 @@ def _taken(sink: Sink, commit: Commit) -> Commit:
     )
 
 
-def _check_extent(sink: Sink, shares: list[Share]) -> None:
+def _check_extent(sink: Sink, shares: list[CommittedShare]) -> None:
     """KafkaError RECORD_LIST_TOO_LARGE for a commit that could not be carried out safely."""
     if len(shares) > MAX_TARGETS:
         raise KafkaError(
@@ -482,7 +482,7 @@ _DECISIONS: Final[dict[type, Callable[[SinkMachine, Any, int, Outcome], Any]]] =
     DescribeSink: SinkMachine._describe,
     ListSinks: SinkMachine._list,
     ReleaseSink: SinkMachine._release,
-    TopicsDeleted: SinkMachine._topics_deleted,
+    TopicIdsDeleted: SinkMachine._topics_deleted,
     TimerFired: SinkMachine._timer,
     SlicesRefused: SinkMachine._slices_refused,
 }

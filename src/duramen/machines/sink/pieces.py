@@ -15,7 +15,7 @@ Target = tuple[TopicId, int]
 _PART: Final = Struct(">16siqq")
 
 
-class Part(NamedTuple):
+class StagedPart(NamedTuple):
     """What a handle holds for one partition; its parts lie one behind the other in the staging log."""
 
     topic_id: TopicId
@@ -29,14 +29,14 @@ class Parts:
 
     __slots__ = ("_packed",)
 
-    def __init__(self, parts: Iterable[Part]) -> None:
+    def __init__(self, parts: Iterable[StagedPart]) -> None:
         self._packed = b"".join(_PART.pack(*part) for part in parts)
 
     def __len__(self) -> int:
         return len(self._packed) // _PART.size
 
-    def __iter__(self) -> Iterator[Part]:
-        return map(Part._make, self.tuples())
+    def __iter__(self) -> Iterator[StagedPart]:
+        return map(StagedPart._make, self.tuples())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Parts) and self._packed == other._packed
@@ -49,7 +49,7 @@ class Parts:
         return _PART.iter_unpack(self._packed)
 
 
-class Piece(NamedTuple):
+class StagedRange(NamedTuple):
     """Record batches in the staging log, from first_offset up to next_offset."""
 
     first_offset: int
@@ -62,16 +62,16 @@ class Pieces:
 
     __slots__ = ("_numbers",)
 
-    def __init__(self, pieces: Iterable[Piece] = ()) -> None:
+    def __init__(self, pieces: Iterable[StagedRange] = ()) -> None:
         self._numbers = array("q", [number for piece in pieces for number in piece])
 
     def __len__(self) -> int:
         return len(self._numbers) // 3
 
-    def __getitem__(self, number: int) -> Piece:
-        return Piece(*self._numbers[3 * number : 3 * number + 3])
+    def __getitem__(self, number: int) -> StagedRange:
+        return StagedRange(*self._numbers[3 * number : 3 * number + 3])
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[StagedRange]:
         return map(self.__getitem__, range(len(self)))
 
     def __eq__(self, other: object) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from duramen.machines.contract import LogRecord
-from duramen.machines.sink.pieces import Part, Parts, Piece, Pieces, Target
-from duramen.machines.sink.state import PRODUCER_EPOCH, Commit, Share, Sink, Staged
+from duramen.machines.sink.pieces import Parts, Pieces, StagedPart, StagedRange, Target
+from duramen.machines.sink.state import PRODUCER_EPOCH, CommittedShare, Sink, SinkCommit, Staged
 from duramen.wire.records import sinks as schema
 from duramen.wire.records.sinks import CommitValue, SinkRecord, StagedValue
 
@@ -57,7 +57,7 @@ def staged(sink_id: str, handle: int, staged: Staged) -> LogRecord:
     return LogRecord(staged_key(sink_id, handle), schema.encode_value(value))
 
 
-def commit(sink_id: str, commit: Commit) -> LogRecord:
+def commit(sink_id: str, commit: SinkCommit) -> LogRecord:
     """The commit point of a batch, or (FINISHED) that nothing of it is left to be done."""
     value = CommitValue.new(
         epoch=commit.epoch,
@@ -105,31 +105,31 @@ def staged_of(record: SinkRecord) -> Staged:
     """The handle in a decoded STAGED record."""
     value = record.value
     first = value.first_offset if value.first_offset >= 0 else record.key.handle
-    parts = [Part(part.topic_id, part.partition, part.records, part.bytes) for part in value.parts]
+    parts = [StagedPart(part.topic_id, part.partition, part.records, part.bytes) for part in value.parts]
     if not parts:  # of a version before 2
-        parts = [Part(value.topic_id, value.partition, value.next_offset - first, value.bytes)]
+        parts = [StagedPart(value.topic_id, value.partition, value.next_offset - first, value.bytes)]
     return Staged(
         value.epoch, value.batch_id, value.task, first, value.next_offset, value.bytes, value.staged_ms, Parts(parts)
     )
 
 
-def commit_of(record: SinkRecord) -> Commit:
+def commit_of(record: SinkRecord) -> SinkCommit:
     """The batch in a decoded COMMIT record; its shares have pieces in version 0 only."""
     value = record.value
     shares = tuple(
-        Share(
+        CommittedShare(
             (share.topic_id, share.partition),
             share.base_sequence,
             share.records,
             share.bytes,
-            Pieces(Piece(piece.first_offset, piece.next_offset, piece.bytes) for piece in share.pieces),
+            Pieces(StagedRange(piece.first_offset, piece.next_offset, piece.bytes) for piece in share.pieces),
             share.base_offset,
             share.last_offset,
             share.dropped,
         )
         for share in value.shares
     )
-    return Commit(
+    return SinkCommit(
         record.key.batch_id,
         value.epoch,
         value.committed_ms,

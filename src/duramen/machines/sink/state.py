@@ -38,7 +38,7 @@ class Staged(NamedTuple):
         return self._replace(first_offset=first_offset, next_offset=first_offset + self.records)
 
 
-class Share(NamedTuple):
+class CommittedShare(NamedTuple):
     """What one partition gets of a committed batch; pieces in order, none when it is finished."""
 
     target: Target
@@ -52,7 +52,7 @@ class Share(NamedTuple):
 
 
 @dataclass(slots=True)
-class Commit:
+class SinkCommit:
     """A committed batch. state: COMMITTED or FINISHED.
 
     handles: what it takes its shares from, in order; needed_from: their lowest offset in the staging log. Both are
@@ -65,7 +65,7 @@ class Commit:
     state: int
     producer_id: int
     metadata: bytes | None
-    shares: tuple[Share, ...]
+    shares: tuple[CommittedShare, ...]
     handles: tuple[int, ...] = ()
     needed_from: int | None = None
 
@@ -86,7 +86,7 @@ class Sink:
     staged: dict[int, Staged] = field(default_factory=dict)
     staged_bytes: int = 0
     staged_parts: int = 0
-    commits: dict[int, Commit] = field(default_factory=dict)
+    commits: dict[int, SinkCommit] = field(default_factory=dict)
     """By batch: the unfinished ones and the last finished ones."""
     sequences: dict[Target, int] = field(default_factory=dict)
     """Sequence of the next record for a partition; 0 where there is none."""
@@ -101,7 +101,7 @@ class Sink:
         if epoch > self.epoch:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"sink {self.id} has no epoch {epoch}; claim it first")
 
-    def check_batch(self, batch_id: int) -> Commit | None:
+    def check_batch(self, batch_id: int) -> SinkCommit | None:
         """The batch's commit, None when it may still be committed. KafkaError when nothing is known of it any more."""
         if batch_id < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"a batch id of {batch_id}")
@@ -135,7 +135,7 @@ class Sink:
         going_on = {staged.batch_id for staged in self.staged.values() if staged.staged_ms > limit_ms} if old else set()
         return (handle for handle, batch_id in old if batch_id not in going_on)
 
-    def unfinished(self) -> Iterator[Commit]:
+    def unfinished(self) -> Iterator[SinkCommit]:
         """Committed batches whose staging is still needed, oldest first."""
         return (commit for _, commit in sorted(self.commits.items()) if commit.state == COMMITTED)
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.image import MetadataImage
 from duramen.machines.sink.pieces import Target
-from duramen.machines.sink.state import Share
+from duramen.machines.sink.state import CommittedShare
 from duramen.partition.replica.partition import Done, Partition, append_staged
 from duramen.partition.store.store import Store
 from duramen.ports import Clock
@@ -41,7 +41,7 @@ class Standing(NamedTuple):
 class Destinations(Protocol):
     """Partitions that committed batches go to. Answers come on the loop, perhaps before the call returns."""
 
-    def stand(self, share: Share, producer_id: int, answer: Callable[[Standing | KafkaError], None]) -> None:
+    def stand(self, share: CommittedShare, producer_id: int, answer: Callable[[Standing | KafkaError], None]) -> None:
         """How much of the share is there. UNKNOWN_TOPIC_ID: the topic is gone for good."""
 
     def append(self, target: Target, batch: memoryview, done: Done) -> None:
@@ -72,7 +72,7 @@ class LocalDestinations:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"partition {index} is not led here now")
         return partition
 
-    def stand(self, share: Share, producer_id: int, answer: Callable[[Standing | KafkaError], None]) -> None:
+    def stand(self, share: CommittedShare, producer_id: int, answer: Callable[[Standing | KafkaError], None]) -> None:
         try:
             partition = self._partition(share.target)
         except KafkaError as error:

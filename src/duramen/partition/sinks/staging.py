@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from duramen.config import TopicConfig
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
-from duramen.machines.sink.pieces import Piece, Pieces
+from duramen.machines.sink.pieces import Pieces, StagedRange
 from duramen.machines.sink.state import PRODUCER_EPOCH
 from duramen.partition.replica.batch_rules import needs_rewriting, rewrite
 from duramen.partition.replica.partition import Appended, Partition, append_staged
@@ -62,13 +62,13 @@ class Storing:
         self._open = 1
         self._error: KafkaError | None = None
 
-    def store(self, pieces: Sequence[memoryview]) -> Piece:
+    def store(self, pieces: Sequence[memoryview]) -> StagedRange:
         """Append one piece. Its offsets hold once `done` was called without an error."""
         first = self._staging.log_end_offset
         for batch in pieces:
             self._open += 1
             append_staged(self._staging, batch, self._now_ms, self._settled)
-        return Piece(first, self._staging.log_end_offset, sum(map(len, pieces)))
+        return StagedRange(first, self._staging.log_end_offset, sum(map(len, pieces)))
 
     def finish(self) -> None:
         """No piece follows."""

@@ -149,7 +149,7 @@ def workers(spark: SparkSession, folder: Path, bootstrap: str) -> Iterator[Check
     yield Check("workers' storage", not blind, f"not seen on {', '.join(blind)}" if blind else str(folder), remedy)
 
 
-class Told(NamedTuple):
+class ExecutorReport(NamedTuple):
     """What one executor's Python says of itself."""
 
     host: str
@@ -162,18 +162,18 @@ class Told(NamedTuple):
 _Told = tuple[str, int, str, list[str], list[str], bool]
 
 
-def asked(spark: SparkSession, task: Callable[[int], _Told], executors: int) -> tuple[list[Told], int]:
+def asked(spark: SparkSession, task: Callable[[int], _Told], executors: int) -> tuple[list[ExecutorReport], int]:
     """(What every executor says, how many there are by then); of ROUNDS jobs without an answer of each, the others'.
 
     A session begins with the first executor, and more come while it asks that one.
     """
     context = spark.sparkContext
-    told: dict[tuple[str, int], Told] = {}
+    told: dict[tuple[str, int], ExecutorReport] = {}
     for _ in range(ROUNDS):
         tasks = max(context.defaultParallelism, executors)
         answers = context.parallelize(range(tasks), tasks).map(task).collect()
         for host, parent, python, missing, unreached, sees in answers:
-            told[host, parent] = Told(host, python, tuple(missing), tuple(unreached), sees)
+            told[host, parent] = ExecutorReport(host, python, tuple(missing), tuple(unreached), sees)
         executors = max(executors, await_executors(spark, lambda _said: None))
         if len(told) >= executors:
             break

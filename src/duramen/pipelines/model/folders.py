@@ -26,7 +26,7 @@ from duramen.model import TopicId, topic_id_from_text, topic_id_text
 from duramen.pipelines.model.atomic_files import make_folder, read_json, write_json
 from duramen.pipelines.model.offsets import Offsets
 from duramen.spark.options.positions import first_from_json, from_json, ids_from_json
-from duramen.swaps import Cut
+from duramen.swaps import CutOver
 
 FIRST_VERSION = "v1"
 LOCK_POLL_SECONDS = 0.05
@@ -44,7 +44,7 @@ class Current(NamedTuple):
 
     version: str = FIRST_VERSION
     previous: str | None = None
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[CutOver, ...] = ()
     back: bool = False
 
 
@@ -59,7 +59,7 @@ class StepFolder:
         found = read_json(self.path / "current.json")
         if found is None:
             return Current()
-        cuts = tuple(map(Cut.from_json, found["cuts"]))
+        cuts = tuple(map(CutOver.from_json, found["cuts"]))
         return Current(found["version"], found["previous"], cuts, found.get("back", False))
 
     def point(self, current: Current) -> None:

@@ -17,7 +17,7 @@ class Written(NamedTuple):
     size: int
 
 
-class Progress(NamedTuple):
+class BatchProgress(NamedTuple):
     """One finished batch. lag: records the source had more when the batch was planned, None where it does not tell."""
 
     step: str
@@ -47,13 +47,13 @@ def _bytes(size: int) -> str:
     return f"{size:,} B" if size < 1000 else f"{size / 1e3:,.0f} kB" if size < 1e6 else f"{size / 1e6:,.1f} MB"
 
 
-def progress_of(step: str, version: str, found: Mapping[str, Any], written: Mapping[int, Written]) -> Progress:
+def progress_of(step: str, version: str, found: Mapping[str, Any], written: Mapping[int, Written]) -> BatchProgress:
     """From Spark's report of a batch. A report without a batch (an idle query's) has not `ended`."""
     source = found["sources"][0]
     end, latest = _offsets(source["endOffset"]), _offsets(source["latestOffset"])
     times = found["durationMs"]
     did = written.get(found["batchId"])
-    return Progress(
+    return BatchProgress(
         step=step,
         version=version,
         batch=found["batchId"],

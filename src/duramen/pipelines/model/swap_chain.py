@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from duramen.errors import ConfigError
 from duramen.pipelines.model.offsets import Offsets
-from duramen.swaps import Cut
+from duramen.swaps import CutOver
 from duramen.swaps.cut_overs import topics_of
 
 
@@ -40,7 +40,7 @@ class Reading(NamedTuple):
         return Offsets({place: min(end, upto.end(*place)) for place, end in self.until})
 
 
-def readings(step: str, topic: str, cuts: Sequence[Cut], about: Mapping[str, Any]) -> list[Reading]:
+def readings(step: str, topic: str, cuts: Sequence[CutOver], about: Mapping[str, Any]) -> list[Reading]:
     """What a version of a step reads and will read: the topic that it is in, and those behind the cuts.
 
     about: what the version's folder tells. A version that began before a cut goes on behind it; one that begins after

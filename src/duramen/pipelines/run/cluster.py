@@ -22,7 +22,7 @@ class UnreachableError(DuramenError):
     """The node did not answer, or refused."""
 
 
-class Node:
+class PipelineNode:
     """The node at an address. UnreachableError from every method but those that say otherwise when it is not there."""
 
     def __init__(self, bootstrap: str) -> None:

@@ -14,13 +14,13 @@ from duramen.model import NO_TOPIC_ID, TopicId
 from duramen.pipelines.model.declaration import Pipeline, Topic
 from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.offsets import Offsets
-from duramen.pipelines.run.cluster import Node, UnreachableError
+from duramen.pipelines.run.cluster import PipelineNode, UnreachableError
 from duramen.spark.options.options import STREAM, parse
 from duramen.spark.options.positions import TOPIC_ID, Positions
 from duramen.spark.source.batch_reader import only_of_key
 from duramen.spark.source.offset_ranges import OffsetRanges
 from duramen.spark.source.settings import settings
-from duramen.swaps import Cut, SwapLog
+from duramen.swaps import CutOver, SwapLog
 
 CHOOSES_TOPICS = {"assign", "subscribe", "subscribepattern"}
 """Options that name other topics than the source's own: its swaps are not theirs."""
@@ -45,14 +45,14 @@ class Connector(Protocol):
     def written(self, sink: str) -> int | None:
         """The last batch that came under this name; None where none did."""
 
-    def cuts(self, topic: str) -> Sequence[Cut]:
+    def cuts(self, topic: str) -> Sequence[CutOver]:
         """Which topics have taken over from this one, as the cluster tells it now."""
 
-    def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
+    def publish(self, topic: str, cuts: Sequence[CutOver]) -> None:
         """Let the cluster tell these; nothing where it does already."""
 
 
-def cuts_of(pipeline: Pipeline, topic: Topic, connector: Connector) -> Sequence[Cut]:
+def cuts_of(pipeline: Pipeline, topic: Topic, connector: Connector) -> Sequence[CutOver]:
     """The swaps of a source: of a stream of this pipeline from its folder, of any other topic from the node."""
     if topic.stream is not None:
         return StepFolder(pipeline.folder, topic.stream).current().cuts
@@ -80,7 +80,7 @@ class DuramenConnector:
         begin = {p: end for (_, p), end in start.of(topic.name)}
         if begin:
             # -2 is Kafka's number for the earliest: where partitions begin that came after the cut.
-            there = Node(self.bootstrap).ends(topic.name)
+            there = PipelineNode(self.bootstrap).ends(topic.name)
             if not there:
                 raise UnreachableError(
                     f"there is no topic {topic.name} at {self.bootstrap} to go on with behind its cut"
@@ -102,20 +102,20 @@ class DuramenConnector:
 
     def write(self, records: DataFrame, topic: str, sink: str, like: str, *, settings: bool) -> DataStreamWriter:
         """See Connector. A topic that is not there is created with as many partitions as `like` has."""
-        Node(self.bootstrap).create_like(topic, like, settings=settings)
+        PipelineNode(self.bootstrap).create_like(topic, like, settings=settings)
         options = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "sinkId": sink}
         return records.writeStream.format("duramen").options(**options)
 
     def written(self, sink: str) -> int | None:
         """See Connector."""
-        return Node(self.bootstrap).written(sink)
+        return PipelineNode(self.bootstrap).written(sink)
 
-    def cuts(self, topic: str) -> Sequence[Cut]:
+    def cuts(self, topic: str) -> Sequence[CutOver]:
         """See Connector."""
         with Cluster(self.bootstrap, timeout_s=self.patience_s) as cluster:
             return SwapLog(cluster).cuts(topic)
 
-    def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
+    def publish(self, topic: str, cuts: Sequence[CutOver]) -> None:
         """See Connector."""
         with Cluster(self.bootstrap, timeout_s=self.patience_s) as cluster:
             SwapLog(cluster).publish(topic, cuts)

@@ -39,15 +39,15 @@ from duramen.pipelines.model.folders import (
 )
 from duramen.pipelines.model.function_fingerprint import form_of, made_as, noted, other_logic
 from duramen.pipelines.model.offsets import Offsets
-from duramen.pipelines.model.progress import Progress, Written, progress_of
+from duramen.pipelines.model.progress import BatchProgress, Written, progress_of
 from duramen.pipelines.model.swap_chain import Reading, readings
 from duramen.pipelines.run.cluster import UnreachableError
 from duramen.pipelines.run.columns import decode, encode, traced
 from duramen.pipelines.run.connector import Connector, cuts_of
 from duramen.pipelines.run.stores import STORES
 from duramen.pipelines.tables.changelog import TRACE, cause_of, refuse_held_back
-from duramen.pipelines.tables.store import Commit, Store
-from duramen.swaps import Cut
+from duramen.pipelines.tables.store import TableCommit, TableStore
+from duramen.swaps import CutOver
 
 CAUSES_MAX = 16
 RESTART_SECONDS = (0.5, 1, 2, 4, 8)
@@ -73,7 +73,7 @@ class QueryFailedError(DuramenError):
     """A step's query ended with an error, also after it was started again."""
 
 
-class Plan(NamedTuple):
+class StepPlan(NamedTuple):
     """One step as it will run: its input, and its rows before they are written."""
 
     step: Step
@@ -94,7 +94,7 @@ class Plan(NamedTuple):
         return sum(batches(self.version.checkpoint(generation)) for generation in generations)
 
 
-class Told:
+class QueryReport:
     """What a query's batches tell the run. written: of each batch; troubles: what does not end it."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class Told:
 class Running:
     """A started query and what it has told so far."""
 
-    def __init__(self, plan: Plan, start: Callable[[], StreamingQuery], said: Told) -> None:
+    def __init__(self, plan: StepPlan, start: Callable[[], StreamingQuery], said: QueryReport) -> None:
         self.plan = plan
         self.said = said
         self.start = start
@@ -125,7 +125,7 @@ class Running:
         self.query = self.start()
         self.told = -1
 
-    def news(self) -> Iterator[Progress]:
+    def news(self) -> Iterator[BatchProgress]:
         """Every batch that ended since the last call."""
         for found in self.query.recentProgress:
             progress = progress_of(self.plan.step.name, self.plan.version.name, found, self.said.written)
@@ -163,7 +163,7 @@ class Queries:
     def folder(self, step: str) -> StepFolder:
         return StepFolder(self.pipeline.folder, step)
 
-    def plan(self, name: str, version: str | None = None, upto: Offsets | None = None) -> Plan:
+    def plan(self, name: str, version: str | None = None, upto: Offsets | None = None) -> StepPlan:
         """What would run. Analyses the function; starts nothing and writes nothing. upto: where its reading stops."""
         step = self.pipeline.step(name)
         folder = self.folder(name)
@@ -179,16 +179,16 @@ class Queries:
             rows = traced(given, name) if isinstance(step, TableStep) else encode(given, name, step.key)  # type: ignore[attr-defined]
         if isinstance(step, TableStep):
             STORES[step.store].check(step.shape, self._own_schema(rows))
-        return Plan(step, place, reading, rows)
+        return StepPlan(step, place, reading, rows)
 
-    def sound_plan(self, name: str) -> Plan:
+    def sound_plan(self, name: str) -> StepPlan:
         """The plan. QueryFailedError with the reason in one line where Spark finds the function wrong."""
         try:
             return self.plan(name)
         except PySparkException as failure:
             raise QueryFailedError(f"{name}: {reason(failure)}") from None
 
-    def cuts(self, topic: Topic) -> Sequence[Cut]:
+    def cuts(self, topic: Topic) -> Sequence[CutOver]:
         """The swaps of a source, as they are now."""
         return cuts_of(self.pipeline, topic, self.connector)
 
@@ -200,12 +200,12 @@ class Queries:
         found = to_arrow_schema(rows.schema, timezone="UTC")
         return pa.schema([field for field in found if field.name not in TRACE.names])
 
-    def store(self, plan: Plan) -> Store:
+    def store(self, plan: StepPlan) -> TableStore:
         """The table's store; made when it is not there yet."""
         step = cast(TableStep, plan.step)
         return STORES[step.store](plan.version.table, step.shape, self._own_schema(plan.rows))
 
-    def start(self, plan: Plan, available_now: bool, trigger: str, accept: bool = False) -> Running:
+    def start(self, plan: StepPlan, available_now: bool, trigger: str, accept: bool = False) -> Running:
         """Start the query of a plan. ConfigError when another logic made what is there, QueryFailedError where a batch
         of it lies behind the cut of its topic."""
         _check_cut(plan)
@@ -215,7 +215,7 @@ class Queries:
             _check_state(plan, about["first_generation"])
         if plan.version.about() is None:  # by it a table is opened
             plan.version.describe(about)
-        said = Told()
+        said = QueryReport()
         writer = self._writer(plan, said)
         # Only now, for a table of other columns is refused: the code that made it goes on with it.
         if about != plan.version.about():
@@ -225,7 +225,7 @@ class Queries:
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=trigger)
         return Running(plan, writer.start, said)
 
-    def _check_sink(self, plan: Plan) -> None:
+    def _check_sink(self, plan: StepPlan) -> None:
         """ConfigError where a stream has lost its checkpoint: what its topic holds would be written there again."""
         if not isinstance(plan.step, StreamStep) or (plan.checkpoint / "metadata").exists():
             return
@@ -240,7 +240,7 @@ class Queries:
                 f"{version.path}; or {otherwise}, and it begins anew"
             )
 
-    def _described(self, plan: Plan, accept: bool) -> dict[str, Any]:
+    def _described(self, plan: StepPlan, accept: bool) -> dict[str, Any]:
         """What the version's folder is to tell. ConfigError when another logic made what is there."""
         about = plan.version.about()
         if (other := other_logic(plan.step, about)) is not None and not accept:
@@ -265,14 +265,14 @@ class Queries:
             "table": form,
         }
 
-    def output_topic(self, plan: Plan) -> str:
+    def output_topic(self, plan: StepPlan) -> str:
         """Where this version of a stream writes: the first into the topic it names, others beside it."""
         step = cast(StreamStep, plan.step)
         about = plan.version.about() or {}
         others = [name for name in self.folder(step.name).versions() if name != plan.version.name]
         return cast(str, about.get("to")) or (f"{step.to}.{plan.version.name}" if others else step.to)
 
-    def _writer(self, plan: Plan, said: Told) -> DataStreamWriter:
+    def _writer(self, plan: StepPlan, said: QueryReport) -> DataStreamWriter:
         step = plan.step
         if isinstance(step, StreamStep):
             sink = plan.version.sink(self.pipeline.name, plan.reading.generation)
@@ -288,7 +288,7 @@ class Queries:
         before = plan.batches_before
         return plan.rows.writeStream.foreachBatch(lambda rows, batch: effect(rows, before + batch))
 
-    def _fold(self, plan: Plan, said: Told) -> Callable[[DataFrame, int], None]:
+    def _fold(self, plan: StepPlan, said: QueryReport) -> Callable[[DataFrame, int], None]:
         """What the driver does with each batch of a table."""
         store = self.store(plan)
         checkpoint = plan.checkpoint
@@ -321,7 +321,7 @@ class Queries:
 
         return fold
 
-    def _refuse_gap(self, plan: Plan, last: Commit | None, batch: int) -> None:
+    def _refuse_gap(self, plan: StepPlan, last: TableCommit | None, batch: int) -> None:
         """ConfigError when the table lacks records that the batches before this one had, or that lie before the first
         one of a new checkpoint: their rows would stay away."""
         before = batch_end(plan.checkpoint, batch - 1) if batch else Offsets()
@@ -341,7 +341,7 @@ class Queries:
                 '`duramen spark reprocess`; or options={"failOnDataLoss": "false"} of its Topic goes on without them'
             )
 
-    def _refuse_other(self, plan: Plan, last: Commit | None, batch: int) -> None:
+    def _refuse_other(self, plan: StepPlan, last: TableCommit | None, batch: int) -> None:
         """ConfigError when a batch that the table has, by its number, is another one: its rows would stay away."""
         if missing := (last.offsets if last else Offsets()).behind(batch_end(plan.checkpoint, batch)):
             guarded = cast(TableStep, plan.step).shape.guarded
@@ -352,19 +352,19 @@ class Queries:
                 f"{other}build it anew with `duramen spark reprocess`"
             )
 
-    def _keep_up(self, plan: Plan, store: Store, commit: Commit, said: Told) -> None:
+    def _keep_up(self, plan: StepPlan, store: TableStore, commit: TableCommit, said: QueryReport) -> None:
         """The store's upkeep behind a batch, here since nobody else writes the table now. The batch stands without."""
         try:
             store.upkeep(commit, self.pipeline.retention)
         except (DuramenError, OSError, ValueError, pa.ArrowException) as error:
             said.troubles.append(f"{plan.step.name} {plan.version.name}: old files stay for now: {error}")
 
-    def is_read(self, plan: Plan) -> bool:
+    def is_read(self, plan: StepPlan) -> bool:
         """Whether all up to the topic's cut is worked in."""
         until = plan.reading.until
         return until is not None and not unfinished(plan.checkpoint) and not committed(plan.checkpoint).behind(until)
 
-    def move_on(self, plan: Plan) -> bool:
+    def move_on(self, plan: StepPlan) -> bool:
         """Note that the step goes on in the next topic; False where this one is not read to its cut.
 
         For a plan that knows the cut, and while its query stands still: a batch that goes on would not be seen.
@@ -383,7 +383,7 @@ def _shown(form: Mapping[str, Any] | None) -> str:
     return "no table" if form is None else ", ".join(f"{name}={value!r}" for name, value in form.items())
 
 
-def _refuse_anew(plan: Plan, batch: int, last: Commit | None) -> None:
+def _refuse_anew(plan: StepPlan, batch: int, last: TableCommit | None) -> None:
     """ConfigError when a topic is another one than that whose records the table has: it would take the new ones for
     those. Only a source that goes on behind losses comes so far, and a new checkpoint."""
     known, now = plan.version.topic_ids(), batch_ids(plan.checkpoint, batch)
@@ -398,7 +398,7 @@ def _refuse_anew(plan: Plan, batch: int, last: Commit | None) -> None:
         plan.version.note_topic_ids(now)
 
 
-def _deletions_without_version(plan: Plan, rows: pa.Table) -> str | None:
+def _deletions_without_version(plan: StepPlan, rows: pa.Table) -> str | None:
     """A word about deletions that no row heeds: where a record has no value, a version out of it is null."""
     version = cast(TableStep, plan.step).shape.version
     if version is None:
@@ -432,7 +432,7 @@ def _bounded(step: Step) -> Mapping[str, str]:
     return {**given, "maxBytesPerTrigger": BATCH_BYTES}
 
 
-def _check_cut(plan: Plan) -> None:
+def _check_cut(plan: StepPlan) -> None:
     """QueryFailedError where a batch was begun that lies behind the cut: its rows may be written or not."""
     if beyond := plan.reading.beyond(planned(plan.checkpoint)):
         raise QueryFailedError(
@@ -441,7 +441,7 @@ def _check_cut(plan: Plan) -> None:
         )
 
 
-def _check_state(plan: Plan, first_generation: int) -> None:
+def _check_state(plan: StepPlan, first_generation: int) -> None:
     """ConfigError where Spark keeps state for the topic before a cut, and would begin without it behind that."""
     generation = plan.reading.generation
     if generation == first_generation or (plan.checkpoint / "metadata").exists():

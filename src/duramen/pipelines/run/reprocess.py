@@ -18,14 +18,14 @@ from duramen.pipelines.model.declaration import EffectStep, Pipeline, StreamStep
 from duramen.pipelines.model.folders import Current, StepFolder, VersionFolder, committed, committed_ids, unfinished
 from duramen.pipelines.model.function_fingerprint import other_logic
 from duramen.pipelines.model.offsets import Offsets
-from duramen.pipelines.model.progress import Progress
-from duramen.pipelines.run.cluster import SECONDS_MAX, Node
+from duramen.pipelines.model.progress import BatchProgress
+from duramen.pipelines.run.cluster import SECONDS_MAX, PipelineNode
 from duramen.pipelines.run.connector import DuramenConnector, cuts_of
 from duramen.pipelines.run.runner import Mark, Runner, Say, nowhere
 from duramen.pipelines.run.table_reader import open_table
 from duramen.pipelines.run.unpublished_swap import take_back
 from duramen.pipelines.tables.difference import Difference, compare
-from duramen.swaps import Cut, SwapConflictError, SwapLog
+from duramen.swaps import CutOver, SwapConflictError, SwapLog
 
 ROUNDS_MAX = 20
 HOLD_SECONDS_MAX = 60.0
@@ -60,7 +60,7 @@ class Reprocessing:
         self.folder = StepFolder(pipeline.folder, step)
         self.mark = mark
 
-    def build(self, runner: Runner, version: str, tell: Callable[[Progress], None], say: Say) -> Report:
+    def build(self, runner: Runner, version: str, tell: Callable[[BatchProgress], None], say: Say) -> Report:
         """Replay everything into `version` and compare. Goes on where an interrupted call with this version stopped.
 
         ConfigError when the step may not be replayed, or the version is the current one or was made by other logic.
@@ -84,7 +84,7 @@ class Reprocessing:
         )
         return report
 
-    def catch_up(self, runner: Runner, version: str, tell: Callable[[Progress], None], say: Say) -> None:
+    def catch_up(self, runner: Runner, version: str, tell: Callable[[BatchProgress], None], say: Say) -> None:
         """Work what is there into `version`; into a stream's no more than the current version has.
 
         A cut is possible only where both have the same, and records may never rest. NotReadyError where the current
@@ -299,7 +299,7 @@ class Reprocessing:
         about = place.about() or {}
         for generation in range(about.get("first_generation", 0), about.get("generation", 0) + 1):
             sink = place.sink(self.pipeline.name, generation)
-            if (batch := Node(self.pipeline.bootstrap).unread(sink)) is not None:
+            if (batch := PipelineNode(self.pipeline.bootstrap).unread(sink)) is not None:
                 raise NotReadyError(
                     f"batch {batch} of {self.step.name} {place.name} is committed, and the node has not moved all of "
                     f"it to {about.get('to')} yet: ask again when it has"
@@ -342,12 +342,12 @@ class Reprocessing:
             with Cluster(self.pipeline.bootstrap, timeout_s=SECONDS_MAX) as cluster:
                 SwapLog(cluster).publish(self.step.to, current.cuts)
 
-    def _cut(self, old: str, new: str) -> Cut:
+    def _cut(self, old: str, new: str) -> CutOver:
         """Readers of the old topic read it to its end, then go on behind what the new one holds of the same input."""
-        node = Node(self.pipeline.bootstrap)
+        node = PipelineNode(self.pipeline.bootstrap)
         names = [(self.folder.version(name).about() or {})["to"] for name in (old, new)]
         ends = [{partition: at for (_, partition), at in node.ends(name)} for name in names]
         for name, found in zip(names, ends, strict=True):
             if not found:
                 raise NotReadyError(f"there is no topic {name} at {self.pipeline.bootstrap}")
-        return Cut(names[0], ends[0], names[1], ends[1], node.topic_id(names[1]))
+        return CutOver(names[0], ends[0], names[1], ends[1], node.topic_id(names[1]))

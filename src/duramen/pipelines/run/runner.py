@@ -16,7 +16,7 @@ from duramen.pipelines.model.declaration import Pipeline, StreamStep
 from duramen.pipelines.model.folders import BusyError, planned, unfinished
 from duramen.pipelines.model.function_fingerprint import other_logic
 from duramen.pipelines.model.offsets import Offsets
-from duramen.pipelines.model.progress import Progress
+from duramen.pipelines.model.progress import BatchProgress
 from duramen.pipelines.run.queries import (
     RESTART_SECONDS,
     Mark,
@@ -61,7 +61,7 @@ class Runner(Queries):
     def run(
         self,
         names: Sequence[str],
-        tell: Callable[[Progress], None],
+        tell: Callable[[BatchProgress], None],
         say: Say,
         *,
         version: str | None = None,
@@ -89,7 +89,7 @@ class Runner(Queries):
 class _Loop:
     """The steps of one run: those whose queries run, and those that somebody swaps just now."""
 
-    def __init__(self, runner: Runner, terms: Terms, tell: Callable[[Progress], None], say: Say) -> None:
+    def __init__(self, runner: Runner, terms: Terms, tell: Callable[[BatchProgress], None], say: Say) -> None:
         self._runner = runner
         self._terms = terms
         self._tell = tell

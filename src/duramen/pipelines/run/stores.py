@@ -10,12 +10,12 @@ from duramen.pipelines.model.declaration import TableStep
 from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables.delta_store import DeltaStore
 from duramen.pipelines.tables.parquet_store import ParquetStore
-from duramen.pipelines.tables.store import Store
+from duramen.pipelines.tables.store import TableStore
 
-STORES: Mapping[str, type[Store]] = {"delta": DeltaStore, "parquet": ParquetStore}
+STORES: Mapping[str, type[TableStore]] = {"delta": DeltaStore, "parquet": ParquetStore}
 
 
-def open_version(step: TableStep, table: Path, about: Mapping[str, Any]) -> Store:
+def open_version(step: TableStep, table: Path, about: Mapping[str, Any]) -> TableStore:
     """A version's table, as it was made; `about`: what the version's folder says. ConfigError when there is none."""
     form = about.get("table") or step.form
     shape = TableShape(tuple(form["keys"]), form["version"], form["guarded"])

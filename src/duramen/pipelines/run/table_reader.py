@@ -11,10 +11,10 @@ from duramen.errors import ConfigError
 from duramen.pipelines.model.declaration import Pipeline, TableStep
 from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.run.stores import open_version
-from duramen.pipelines.tables.store import Store
+from duramen.pipelines.tables.store import TableStore
 
 
-def open_table(pipeline: Pipeline, table: str, version: str | None = None) -> Store:
+def open_table(pipeline: Pipeline, table: str, version: str | None = None) -> TableStore:
     """The table's current version, or the one named. ConfigError when nothing has been written yet."""
     step = pipeline.step(table)
     if not isinstance(step, TableStep):
@@ -43,7 +43,7 @@ def changes(pipeline: Pipeline, table: str, after: int = -1, version: str | None
     return store.changes(after)
 
 
-def frame(store: Store, spark: SparkSession) -> DataFrame:
+def frame(store: TableStore, spark: SparkSession) -> DataFrame:
     """The table as it is now, for batch queries of Spark; needs no jar."""
     files = store.files()
     if not files:

@@ -7,7 +7,7 @@ when its cuts are told: so the swap never came about, and the pointer goes back.
 from __future__ import annotations
 
 from duramen.pipelines.model.folders import Current, StepFolder
-from duramen.pipelines.run.cluster import Node
+from duramen.pipelines.run.cluster import PipelineNode
 
 
 def take_back(folder: StepFolder, bootstrap: str) -> str | None:
@@ -20,7 +20,7 @@ def take_back(folder: StepFolder, bootstrap: str) -> str | None:
     if current.previous is None or len(current.cuts) != 1:
         return None
     (cut,) = current.cuts
-    if {partition: at for (_, partition), at in Node(bootstrap).ends(cut.new)} != cut.start:
+    if {partition: at for (_, partition), at in PipelineNode(bootstrap).ends(cut.new)} != cut.start:
         return None
     folder.point(Current(current.previous))
     return current.previous

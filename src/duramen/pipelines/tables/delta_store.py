@@ -27,7 +27,7 @@ from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables import delta_log
 from duramen.pipelines.tables import delta_rewrite as rewrite
 from duramen.pipelines.tables.changelog import order, refuse_far_days
-from duramen.pipelines.tables.store import Commit, Store, VersionExpiredError, columns, encoded
+from duramen.pipelines.tables.store import TableCommit, TableStore, VersionExpiredError, columns, encoded
 
 COMPACT_EVERY = 50  # versions
 REWRITES_MAX = 5
@@ -41,10 +41,10 @@ _SETTINGS = {"delta.enableExpiredLogCleanup": "false"}
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
-class DeltaStore(Store):
+class DeltaStore(TableStore):
     """See the module. A version of ours is a Delta version whose commit describes it; others may lie between."""
 
-    UNFIT: ClassVar = {**Store.UNFIT, "a duration": pa.types.is_duration, "a time of day": pa.types.is_time}
+    UNFIT: ClassVar = {**TableStore.UNFIT, "a duration": pa.types.is_duration, "a time of day": pa.types.is_time}
 
     def __init__(self, folder: Path, shape: TableShape, schema: pa.Schema) -> None:
         super().__init__(folder, shape, schema)
@@ -108,26 +108,26 @@ class DeltaStore(Store):
                 delta_log.check(self._log)
             raise StorageError(f"{self.path}: {str(error).splitlines()[0]}") from None
 
-    def _described(self) -> Iterator[tuple[int, Commit]]:
+    def _described(self) -> Iterator[tuple[int, TableCommit]]:
         """Delta version and commit, newest first, of what the log has."""
         for number in delta_log.commits(self._log):
             found = delta_log.actions(self._log, number)
             for told in (action.get("commitInfo", {}) for action in found):
                 if _OURS in told:
-                    commit = Commit.from_json(json.loads(told[_OURS]))
+                    commit = TableCommit.from_json(json.loads(told[_OURS]))
                     # It is the last line. What the first one tells holds only with the others.
                     batch = {"txn": {"appId": commit.sink, "version": commit.batch}}
                     if told["operation"] != _COMPACTED and not any(batch.items() <= each.items() for each in found):
                         raise delta_log.torn(self._log, number)
                     yield number, commit
 
-    def commits(self) -> list[Commit]:
+    def commits(self) -> list[TableCommit]:
         # Compacting tells the version again that it keeps. What leaves the log is in the archive before, so that is
         # read last.
         found = {commit.version: commit for _, commit in self._described()} | self._archived()
         return [found[version] for version in sorted(found)]
 
-    def last(self) -> Commit | None:
+    def last(self) -> TableCommit | None:
         found = next(self._described(), None)
         return found[1] if found else next(reversed(self.commits()), None)
 
@@ -157,7 +157,7 @@ class DeltaStore(Store):
             raise VersionExpiredError(version, self.folder) from None
         return found.select(self.schema.names).cast(self.schema)
 
-    def _commit(self, changes: pa.Table, commit: Commit) -> None:
+    def _commit(self, changes: pa.Table, commit: TableCommit) -> None:
         refuse_far_days(changes)
         if (undone := delta_log.undone(self._log, _OURS)) is not None:
             raise ConfigError(
@@ -178,7 +178,7 @@ class DeltaStore(Store):
             )
         self._sync()
 
-    def _rewrite(self, changes: pa.Table, commit: Commit) -> bool:
+    def _rewrite(self, changes: pa.Table, commit: TableCommit) -> bool:
         """Fold the changes in by Arrow; False where the library has to do it."""
         told = CommitProperties(
             custom_metadata={_OURS: encoded(commit)},
@@ -204,7 +204,7 @@ class DeltaStore(Store):
                 break
         return True
 
-    def _upkeep(self, commit: Commit, retention: timedelta) -> None:
+    def _upkeep(self, commit: TableCommit, retention: timedelta) -> None:
         """See Store."""
         if commit.version % COMPACT_EVERY == COMPACT_EVERY - 1:
             try:
@@ -212,7 +212,7 @@ class DeltaStore(Store):
             except DeltaError as error:
                 raise StorageError(f"{self.path}: {error}") from None
 
-    def _keep_up(self, commit: Commit, retention: timedelta) -> None:
+    def _keep_up(self, commit: TableCommit, retention: timedelta) -> None:
         keep = CommitProperties(custom_metadata={_OURS: encoded(commit)})
         self._table().optimize.compact(commit_properties=keep, post_commithook_properties=_NO_HOOKS)
         self._sync()
@@ -262,7 +262,7 @@ class DeltaStore(Store):
         numbers = [number for number in delta_log.commits(self._log) if number < end][::-1]
         found = [action for number in numbers for action in delta_log.actions(self._log, number)]
         told = [action["commitInfo"][_OURS] for action in found if _OURS in action.get("commitInfo", {})]
-        self._archive([Commit.from_json(json.loads(text)) for text in told])
+        self._archive([TableCommit.from_json(json.loads(text)) for text in told])
         removed = {unquote(action["remove"]["path"]) for action in found if "remove" in action}
         self._remove(removed)
         for path in delta_log.files(self._log, 0, end):

@@ -24,7 +24,7 @@ from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.model.atomic_files import make_folder, read_json, sync, write_json, write_parquet
 from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables.changelog import merged
-from duramen.pipelines.tables.store import Commit, Store, VersionExpiredError, columns, remembered
+from duramen.pipelines.tables.store import TableCommit, TableStore, VersionExpiredError, columns, remembered
 
 BUCKETS = 16
 VERSIONS_READABLE = 20
@@ -33,7 +33,7 @@ FORGOTTEN_MAX = 1000
 HISTORY_FILES_MAX = 64  # then they are joined to one
 
 
-class ParquetStore(Store):
+class ParquetStore(TableStore):
     """See the module."""
 
     def __init__(self, folder: Path, shape: TableShape, schema: pa.Schema) -> None:
@@ -61,7 +61,9 @@ class ParquetStore(Store):
         found: dict[str, Any] | None = read_json(self.folder / name)
         return found
 
-    def _document(self, commit: Commit | None, sinks: dict[str, int], buckets: dict[str, list[str]]) -> dict[str, Any]:
+    def _document(
+        self, commit: TableCommit | None, sinks: dict[str, int], buckets: dict[str, list[str]]
+    ) -> dict[str, Any]:
         """A manifest. commit: None before the first one."""
         return {
             "commit": None if commit is None else commit.to_json(),
@@ -70,20 +72,20 @@ class ParquetStore(Store):
             "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
         }
 
-    def commits(self) -> list[Commit]:
+    def commits(self) -> list[TableCommit]:
         last = self.last()
         if last is None:
             return []
         told = (read_json(path) for path in (self.folder / "versions").glob("*.json"))
-        found = {commit.version: commit for f in told if f for commit in [Commit.from_json(f["commit"])]}
+        found = {commit.version: commit for f in told if f for commit in [TableCommit.from_json(f["commit"])]}
         # Read last, for what leaves the folder is in the archive before.
         found |= self._archived()
         # A version whose commit never came may lie behind the last one.
         return [found[version] for version in sorted(found) if version <= last.version]
 
-    def last(self) -> Commit | None:
+    def last(self) -> TableCommit | None:
         manifest = self._manifest()
-        return None if manifest is None or manifest["commit"] is None else Commit.from_json(manifest["commit"])
+        return None if manifest is None or manifest["commit"] is None else TableCommit.from_json(manifest["commit"])
 
     def applied(self, sink: str) -> int:
         manifest = self._manifest()
@@ -120,7 +122,7 @@ class ParquetStore(Store):
         tables = [pq.read_table(self.folder / "data" / name, partitioning=None) for name in names]
         return pa.concat_tables([self.schema.empty_table(), *tables])
 
-    def _commit(self, changes: pa.Table, commit: Commit) -> None:
+    def _commit(self, changes: pa.Table, commit: TableCommit) -> None:
         manifest = self._manifest()
         buckets: dict[str, list[str]] = manifest["buckets"] if manifest else {}
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -136,7 +138,7 @@ class ParquetStore(Store):
         """See Store. Before the manifest gets its name, all that it names is on the disk."""
         sync(self.folder)
 
-    def _files(self, change: tuple[str, pa.Table], files: list[str], commit: Commit) -> tuple[str, list[str]]:
+    def _files(self, change: tuple[str, pa.Table], files: list[str], commit: TableCommit) -> tuple[str, list[str]]:
         """A bucket, and its files with the rows that come to it."""
         bucket, rows = change
         kept: list[str] = []
@@ -162,7 +164,7 @@ class ParquetStore(Store):
     def _data(self, name: str) -> Path:
         return self.folder / "data" / name
 
-    def _upkeep(self, commit: Commit, retention: timedelta) -> None:
+    def _upkeep(self, commit: TableCommit, retention: timedelta) -> None:
         """See Store. Remove the data files that no readable version names: those that just fell out, and what crashes
         left. It goes by versions, not by time."""
         version = commit.version
@@ -181,7 +183,7 @@ class ParquetStore(Store):
         """Write down what older manifests tell of their versions, and remove them, the oldest first."""
         there = sorted((self.folder / "versions").glob("*.json"))
         old = [path for path in there if int(path.stem) < first][:FORGOTTEN_MAX]
-        self._archive([Commit.from_json(read_json(path)["commit"]) for path in old])
+        self._archive([TableCommit.from_json(read_json(path)["commit"]) for path in old])
         for path in old:
             path.unlink()
 

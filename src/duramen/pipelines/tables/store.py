@@ -37,7 +37,7 @@ ARCHIVE_COMMITS = 1000
 """Of a file of the archive, about."""
 
 
-class Commit(NamedTuple):
+class TableCommit(NamedTuple):
     """One version of a table. offsets: what it contains; time_ms: Unix time; changes: the file with its changes."""
 
     version: int
@@ -53,7 +53,7 @@ class Commit(NamedTuple):
         return {**self._asdict(), "offsets": self.offsets.to_json()}
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> Commit:
+    def from_json(cls, found: dict[str, Any]) -> TableCommit:
         return cls(**{**found, "offsets": Offsets.from_json(found["offsets"])})
 
 
@@ -65,7 +65,7 @@ class VersionExpiredError(ConfigError):
         self.version = version
 
 
-class Store(ABC):
+class TableStore(ABC):
     """A table in a folder. One writer at a time; any number of readers, who see whole versions."""
 
     UNFIT: ClassVar[Mapping[str, Callable[[pa.DataType], bool]]] = {
@@ -107,11 +107,11 @@ class Store(ABC):
         """The schema of the table in the folder. ConfigError when there is none."""
 
     @abstractmethod
-    def commits(self) -> list[Commit]:
+    def commits(self) -> list[TableCommit]:
         """Every version that is told of, oldest first."""
 
     @abstractmethod
-    def last(self) -> Commit | None:
+    def last(self) -> TableCommit | None:
         """The version that readers see now; None before the first."""
 
     @abstractmethod
@@ -127,14 +127,14 @@ class Store(ABC):
         """Every row of a version, markers of deleted keys too. ConfigError when the version is gone."""
 
     @abstractmethod
-    def _commit(self, changes: pa.Table, commit: Commit) -> None:
+    def _commit(self, changes: pa.Table, commit: TableCommit) -> None:
         """Make `changes` and the commit visible together, and durable."""
 
     @abstractmethod
     def _sync(self) -> None:
         """Make durable what is visible: a writer that was killed may have left its last commit in the page cache."""
 
-    def apply(self, batch: pa.Table, sink: str, number: int, offsets: Offsets) -> Commit | None:
+    def apply(self, batch: pa.Table, sink: str, number: int, offsets: Offsets) -> TableCommit | None:
         """Fold one batch in; None when it was in already. Durable on return.
 
         sink: the query; number: its batch, ascending; offsets: where the batch ends in every partition it reads.
@@ -155,7 +155,7 @@ class Store(ABC):
         if name:
             make_folder(self.folder / "changes")
             write_parquet(self.folder / name, changes)
-        commit = Commit(
+        commit = TableCommit(
             version=version,
             sink=sink,
             batch=number,
@@ -168,7 +168,7 @@ class Store(ABC):
         self._commit(changes, commit)
         return commit
 
-    def upkeep(self, commit: Commit, retention: timedelta) -> None:
+    def upkeep(self, commit: TableCommit, retention: timedelta) -> None:
         """What is to be done now and then behind a batch, `commit`: old versions go, small files become fewer.
 
         Of most batches nothing; the work has a bound. What is current stays, and for every version its offsets and its
@@ -207,7 +207,7 @@ class Store(ABC):
         for path in paths:
             path.unlink()
 
-    def _changes_of(self, commit: Commit) -> pa.Table:
+    def _changes_of(self, commit: TableCommit) -> pa.Table:
         """The changes of a version that has some. StorageError when they are gone."""
         first = commit.version // CHANGES_JOINED * CHANGES_JOINED
         try:
@@ -223,16 +223,16 @@ class Store(ABC):
         raise StorageError(f"{self.folder}: the changes of version {commit.version} are gone")
 
     @abstractmethod
-    def _upkeep(self, commit: Commit, retention: timedelta) -> None:
+    def _upkeep(self, commit: TableCommit, retention: timedelta) -> None:
         """See upkeep."""
 
-    def _archive(self, commits: Sequence[Commit]) -> None:
+    def _archive(self, commits: Sequence[TableCommit]) -> None:
         """Write down commits that the store's own log is about to lose. Durable on return."""
         if not commits:
             return
         make_folder(self.folder / "archive")
         last = self._archives()[-1:]
-        there = [Commit.from_json(each) for path in last for each in read_json(path)]
+        there = [TableCommit.from_json(each) for path in last for each in read_json(path)]
         if len(there) >= ARCHIVE_COMMITS:
             last, there = [], []
         told = {commit.version: commit.to_json() for commit in (*there, *commits)}
@@ -242,12 +242,12 @@ class Store(ABC):
             if shorter != path:
                 shorter.unlink()
 
-    def _archived(self) -> dict[int, Commit]:
+    def _archived(self) -> dict[int, TableCommit]:
         """The commits that were written down, by version."""
         while True:
             found = [read_json(path) for path in self._archives()]
             if None not in found:  # else the writer has just replaced it by a longer one
-                return {commit.version: commit for each in found for commit in map(Commit.from_json, each)}
+                return {commit.version: commit for each in found for commit in map(TableCommit.from_json, each)}
 
     def _archives(self) -> list[Path]:
         return sorted((self.folder / "archive").glob("[0-9]*.json"))
@@ -267,7 +267,7 @@ class Store(ABC):
             if commit.version > after and commit.changes:
                 yield _versioned(self._changes_of(commit), commit.version)
 
-    def caused_by(self, cause: Cause) -> Iterator[tuple[Commit, pa.Table]]:
+    def caused_by(self, cause: Cause) -> Iterator[tuple[TableCommit, pa.Table]]:
         """The versions whose changes came from this record, with those rows."""
         for commit in self.commits():
             if commit.changes and commit.offsets.contains(cause):
@@ -279,7 +279,7 @@ class Store(ABC):
                 if (found := rows.filter(hit)).num_rows:
                     yield commit, found
 
-    def superseded(self, cause: Cause, keys: Mapping[str, Any]) -> tuple[Commit, Cause, bool] | None:
+    def superseded(self, cause: Cause, keys: Mapping[str, Any]) -> tuple[TableCommit, Cause, bool] | None:
         """The first record that took the place of this one's row with these keys: version, record, whether it deleted
         the row. With a version column it may have come before: then this one took no effect.
         """
@@ -291,13 +291,13 @@ class Store(ABC):
             if ours is not None:
                 later = self._rank(row) > ours
             else:
-                later = commit.version >= cast(Commit, first).version and found != cause
+                later = commit.version >= cast(TableCommit, first).version and found != cause
                 later = later and (found.offset > cause.offset or found[:2] != cause[:2])
             if later:
                 return commit, found, row["_deleted"]
         return None
 
-    def _changed(self, keys: Mapping[str, Any]) -> Iterator[tuple[Commit, dict[str, Any]]]:
+    def _changed(self, keys: Mapping[str, Any]) -> Iterator[tuple[TableCommit, dict[str, Any]]]:
         """Every change of the row with these keys, oldest version first."""
         for commit in self.commits():
             if commit.changes:
@@ -311,7 +311,7 @@ class Store(ABC):
         """Of two rows of a key the one that ranks higher is later."""
         return tuple(part for name in order(self.shape.version) for part in (row[name] is not None, row[name]))
 
-    def first_with(self, cause: Cause) -> Commit | None:
+    def first_with(self, cause: Cause) -> TableCommit | None:
         """The first version that contains this record; None when none does."""
         return next((commit for commit in self.commits() if commit.offsets.contains(cause)), None)
 
@@ -337,7 +337,7 @@ def remembered(sinks: dict[str, int], sink: str, batch: int) -> dict[str, int]:
     return dict(list(kept.items())[-SINKS_REMEMBERED:])
 
 
-def encoded(commit: Commit) -> str:
+def encoded(commit: TableCommit) -> str:
     """A commit as one line of JSON."""
     return json.dumps(commit.to_json(), separators=(",", ":"))
 

@@ -15,10 +15,10 @@ from duramen.config import BrokerConfig
 from duramen.errors import ClosedError, CorruptLogError, DuramenError, ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord
 from duramen.machines.sink import SinkMachine, SinkSettings
-from duramen.machines.sink.commands import COMMITTED, FinishCommit, ShareDone, TopicsDeleted
+from duramen.machines.sink.commands import COMMITTED, FinishCommit, ShareDone, TopicIdsDeleted
 from duramen.machines.sink.footprint import topics
-from duramen.machines.sink.pieces import Piece
-from duramen.machines.sink.state import Commit
+from duramen.machines.sink.pieces import StagedRange
+from duramen.machines.sink.state import SinkCommit
 from duramen.model import FIRST_SINK_PRODUCER_ID, SINK_STATE_TOPIC, STAGING_TOPIC, TopicId, TopicPartition
 from duramen.partition.host.host import Host
 from duramen.partition.replica.partition import Partition
@@ -56,11 +56,14 @@ class Coordinator:
         self._unneeded_at = -1
 
     def store(
-        self, pieces: Sequence[Sequence[memoryview]], now_ms: int, done: Callable[[list[Piece] | KafkaError], None]
+        self,
+        pieces: Sequence[Sequence[memoryview]],
+        now_ms: int,
+        done: Callable[[list[StagedRange] | KafkaError], None],
     ) -> Callable[[], None]:
         """Append pieces to the staging log; `done` when they are committed. Call what is returned once recorded."""
         first = self.staging.log_end_offset
-        stored: list[Piece] = []
+        stored: list[StagedRange] = []
         storing = Storing(self.staging, now_ms, lambda error: done(stored if error is None else error))
         token = object()
         self.arriving[token] = first
@@ -191,7 +194,7 @@ class Sinks:
         image = self._broker.image
         gone = tuple(sorted(id for id in topics(coordinator.machine.sinks.values()) if image.topic_by_id(id) is None))
         if gone:
-            coordinator.host.submit(TopicsDeleted(gone), lambda _: None)
+            coordinator.host.submit(TopicIdsDeleted(gone), lambda _: None)
         for sink, commit in list(coordinator.machine.unfinished()):
             self._broker.report("sink-batch-resumed", sink=sink.id, batch=commit.batch_id)
             self.materialiser.start(sink.id, commit, coordinator.staging)
@@ -235,7 +238,7 @@ class Sinks:
         """Those that run here and have loaded."""
         return (each for each in self._coordinators.values() if each.host.loaded and each.host.failed is None)
 
-    def commit(self, sink_id: str, batch_id: int) -> Commit | None:
+    def commit(self, sink_id: str, batch_id: int) -> SinkCommit | None:
         """A batch that is committed and remembered."""
         found = self._find(sink_id)
         sink = None if found is None else found.machine.sinks.get(sink_id)
@@ -292,7 +295,7 @@ class Sinks:
     def _topic_deleted(self, name: str, topic_id: TopicId) -> None:
         for coordinator in self.coordinators():
             if topic_id in topics(coordinator.machine.sinks.values()):
-                coordinator.host.submit(TopicsDeleted((topic_id,)), lambda _: None)
+                coordinator.host.submit(TopicIdsDeleted((topic_id,)), lambda _: None)
 
     def _reconfigured(self, config: BrokerConfig) -> None:
         for coordinator in self._coordinators.values():

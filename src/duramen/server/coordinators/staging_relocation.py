@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from duramen.errors import DuramenError, KafkaError
 from duramen.machines.sink.commands import MoveStaged
 from duramen.machines.sink.footprint import needed_bytes, oldest_staged
-from duramen.machines.sink.pieces import Piece, Pieces
+from duramen.machines.sink.pieces import Pieces, StagedRange
 from duramen.machines.sink.state import Staged
 from duramen.partition.metadata.controller import SINK_SEGMENT_BYTES
 from duramen.partition.sinks.staging import Chunk, ShareReader
@@ -114,7 +114,7 @@ class _Move:
         self._sink_id = sink_id
         self._handle = handle
         self._staged = staged
-        piece = Piece(staged.first_offset, staged.next_offset, staged.bytes)
+        piece = StagedRange(staged.first_offset, staged.next_offset, staged.bytes)
         self._reader = ShareReader(owner.coordinator.staging, Pieces([piece]), None, 0)
         self._batches: list[bytearray] = []
         self._recorded: Callable[[], None] = _nothing
@@ -155,7 +155,7 @@ class _Move:
         views = [memoryview(batch) for batch in self._batches]
         self._recorded = owner.coordinator.store([views], owner.clock.wall_ms(), self._stored)
 
-    def _stored(self, pieces: list[Piece] | KafkaError) -> None:
+    def _stored(self, pieces: list[StagedRange] | KafkaError) -> None:
         if isinstance(pieces, KafkaError):
             self._end(pieces)
             return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.config import ConfigEntry, describe_broker, describe_broker_default, describe_topic
 from duramen.errors import DuramenError, ErrorCode, KafkaError
-from duramen.machines.metadata.commands import ConfigChange, ConfigOperation, Operation, SetConfigs
+from duramen.machines.metadata.commands import AlterOperation, ConfigChange, ConfigOperation, SetConfigs
 from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from duramen.machines.metadata.topics import name_problem
 from duramen.server.api.authorizer import CLUSTER_NAME
@@ -111,7 +111,7 @@ def handle_alter(request: Request) -> None:
         ConfigChange(
             resource.resource_type,
             resource.resource_name,
-            tuple(ConfigOperation(entry.name, Operation.SET, entry.value) for entry in resource.configs),
+            tuple(ConfigOperation(entry.name, AlterOperation.SET, entry.value) for entry in resource.configs),
             replace=True,
         )
         for resource in request.body.resources

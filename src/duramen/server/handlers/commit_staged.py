@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError
-from duramen.machines.sink.commands import COMMITTED, FINISHED, CommitStaged, Committed, ShareDone
-from duramen.machines.sink.state import Commit
+from duramen.machines.sink.commands import COMMITTED, FINISHED, BatchCommitted, CommitStaged, ShareDone
+from duramen.machines.sink.state import SinkCommit
 from duramen.partition.sinks.commit_applier import batch_key
 from duramen.server.handlers.sink_admin import is_denied, sink_error
 from duramen.wire.messages.commit_staged import CommitStagedResponse
@@ -29,7 +29,7 @@ class CommitCall:
         self.request = request
         self._state = UNKNOWN
         self._already = False
-        self._commit: Commit
+        self._commit: SinkCommit
         self._timer = request.broker.clock.call_later(max(request.body.timeout_ms, 0) / 1000, self._expire)
 
     def start(self) -> None:
@@ -37,7 +37,7 @@ class CommitCall:
         command = CommitStaged(body.sink_id, body.epoch, body.batch_id, tuple(body.handles), body.metadata)
         self.request.broker.sinks.submit(body.sink_id, command, self._decided)
 
-    def _decided(self, answer: Committed | DuramenError) -> None:
+    def _decided(self, answer: BatchCommitted | DuramenError) -> None:
         if isinstance(answer, DuramenError):
             self._fail(answer)
             return

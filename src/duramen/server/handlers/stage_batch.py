@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.config import TopicConfig
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.sink.commands import AdmitStage, NewHandle, RecordStaged
-from duramen.machines.sink.pieces import Part, Piece
+from duramen.machines.sink.pieces import StagedPart, StagedRange
 from duramen.model import INTERNAL_TOPICS, NO_TOPIC_ID, TopicId
 from duramen.partition.replica.partition import Partition
 from duramen.partition.sinks.staging import check_staged
@@ -146,7 +146,7 @@ class StageCall:
         # The log start of the staging log stays below these bytes until their handles are recorded, or will not be.
         self._keep = self._coordinator.store([batches for _, batches in arrived], now, self._stored)
 
-    def _stored(self, pieces: list[Piece] | KafkaError) -> None:
+    def _stored(self, pieces: list[StagedRange] | KafkaError) -> None:
         if isinstance(pieces, KafkaError):
             self.request.broker.clock.call_soon(lambda: self._keep())
             self._fail(pieces)
@@ -161,7 +161,7 @@ class StageCall:
         )
         self._coordinator.host.submit(command, partial(self._recorded, pieces))
 
-    def _recorded(self, pieces: list[Piece], answer: Any) -> None:
+    def _recorded(self, pieces: list[StagedRange], answer: Any) -> None:
         self.request.broker.clock.call_soon(lambda: self._keep())
         if isinstance(answer, DuramenError):
             self._fail(answer)
@@ -193,20 +193,20 @@ class StageCall:
         self.request.reply(self.response)
 
 
-def _handles(work: list[Arriving], pieces: list[Piece], most_bytes: int) -> Iterator[NewHandle]:
+def _handles(work: list[Arriving], pieces: list[StagedRange], most_bytes: int) -> Iterator[NewHandle]:
     """Pieces that lie one behind the other under one handle, which each of them is told; most_bytes of a handle.
 
     A handle that nobody commits is moved as a whole, so it may not be larger than a piece.
     """
     first = pieces[0].first_offset
-    parts: list[Part] = []
+    parts: list[StagedPart] = []
     size = 0
     for each, piece in zip(work, pieces, strict=True):
         if parts and size + piece.bytes > most_bytes:
             yield NewHandle(first, tuple(parts))
             first, parts, size = piece.first_offset, [], 0
         each.entry.handle = first
-        parts.append(Part(each.topic_id, each.entry.index, piece.next_offset - piece.first_offset, piece.bytes))
+        parts.append(StagedPart(each.topic_id, each.entry.index, piece.next_offset - piece.first_offset, piece.bytes))
         size += piece.bytes
     yield NewHandle(first, tuple(parts))
 

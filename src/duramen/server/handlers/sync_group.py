@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from duramen.errors import DuramenError, ErrorCode
-from duramen.machines.group.commands import Synced, SyncGroup
+from duramen.machines.group.commands import SyncedMember, SyncGroup
 from duramen.server.coordinators.groups import group_error
 from duramen.wire.messages.sync_group import SyncGroupResponse
 
@@ -20,13 +20,13 @@ def handle(request: Request) -> None:
     """Park the member until the generation's assignment is durable."""
     body = request.body
 
-    def answered(answer: Synced | DuramenError) -> None:
+    def answered(answer: SyncedMember | DuramenError) -> None:
         if isinstance(answer, DuramenError):
             code = group_error(answer)
             if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 # As Kafka up to 3: whatever rebalance it belonged to is gone, and some clients end at this code.
                 code = ErrorCode.REBALANCE_IN_PROGRESS
-            answer = Synced(error=code)
+            answer = SyncedMember(error=code)
         request.reply(
             SyncGroupResponse.new(
                 error_code=int(answer.error),
@@ -37,10 +37,10 @@ def handle(request: Request) -> None:
         )
 
     if body.group_id in request.denied:
-        answered(Synced(error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        answered(SyncedMember(error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return
     if request.version >= 5 and (body.protocol_type is None or body.protocol_name is None):
-        answered(Synced(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        answered(SyncedMember(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return
     command = SyncGroup(
         body.group_id,

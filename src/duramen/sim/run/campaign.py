@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from duramen.sim.check.coverage import STATES
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.mutations.mutations import GUARDS, removed
-from duramen.sim.run.simulation import Result, simulate
+from duramen.sim.run.simulation import SimulationResult, simulate
 from duramen.sim.world.plan import Plan
 
 
@@ -43,7 +43,7 @@ class Job(NamedTuple):
     plan: Plan | None = None
 
 
-def run_one(job: Job) -> Result | Violation:
+def run_one(job: Job) -> SimulationResult | Violation:
     """Run a seed, once or twice; a broken promise is returned, any other exception is a bug of the simulator."""
     with removed(job.guard) if job.guard else contextlib.nullcontext():
         try:
@@ -56,7 +56,7 @@ def run_one(job: Job) -> Result | Violation:
     return first
 
 
-def run_all(jobs: Iterable[Job], processes: int) -> Iterator[Result | Violation]:
+def run_all(jobs: Iterable[Job], processes: int) -> Iterator[SimulationResult | Violation]:
     """The jobs' results in their order, as they come."""
     if processes <= 1:
         yield from map(run_one, jobs)
@@ -108,7 +108,7 @@ class Tally:
     violations: list[Violation] = field(default_factory=list)
     history: str = ""
 
-    def add(self, outcome: Result | Violation) -> None:
+    def add(self, outcome: SimulationResult | Violation) -> None:
         """One more seed."""
         self.seeds += 1
         if isinstance(outcome, Violation):

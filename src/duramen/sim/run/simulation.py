@@ -96,7 +96,7 @@ GIVEN_UP = {
 
 
 @dataclass(slots=True)
-class Result:
+class SimulationResult:
     """What a simulation that kept every promise came to.
 
     facts: what clients learned and the invariants checked. deaths: kills and power cuts. faults: what was inflicted, by
@@ -227,7 +227,7 @@ class Simulation:
         """Run a script on a client of its own."""
         return Actor(self.client(name), self.clock, script)
 
-    def run(self) -> Result:
+    def run(self) -> SimulationResult:
         """From the first start to the last verdict; InvariantViolated where a promise is broken."""
         with probed(self.coverage.hit), scrubbing_soon(), few_entries(self.seed, self.plan):
             try:
@@ -236,7 +236,7 @@ class Simulation:
             except DiskLiedError:
                 self._after_the_lie()
         self.history.note(f"end after {self.disk.calls} disk calls, {self.loop.events_run} events")
-        return Result(
+        return SimulationResult(
             self.seed,
             self.history.digest(),
             self.disk.calls,
@@ -470,7 +470,7 @@ def configuration(settings: dict[str, str] | None = None) -> BrokerConfig:
     return load_broker_config(None, SETTINGS | (settings or {}))
 
 
-def simulate(seed: int, plan: Plan | None = None, *, keep_lines: bool = False) -> Result:
+def simulate(seed: int, plan: Plan | None = None, *, keep_lines: bool = False) -> SimulationResult:
     """Run one simulation. InvariantViolated where a promise breaks; its `lines` are the history, if asked for."""
     simulation = Simulation(seed, plan or Plan(), keep_lines=keep_lines)
     try:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from duramen.spark.options import option_types as kind
 
 
-class Setting(NamedTuple):
+class KafkaSetting(NamedTuple):
     """One setting, named without `kafka.`; `inert` and `refused` are reasons."""
 
     name: str
@@ -54,46 +54,46 @@ INERT: Final = {
 }
 """Settings of Kafka's consumer and producer alike that have nothing to act on, by name; why."""
 
-KAFKA_SETTINGS: Final[tuple[Setting, ...]] = (
-    Setting("bootstrap.servers", meaning="the nodes to ask first, as host:port,host:port"),
-    Setting("client.id", meaning="how nodes name this client in their log and quotas"),
-    Setting("security.protocol", kind.plaintext_only, "PLAINTEXT", "PLAINTEXT only"),
-    Setting(
+KAFKA_SETTINGS: Final[tuple[KafkaSetting, ...]] = (
+    KafkaSetting("bootstrap.servers", meaning="the nodes to ask first, as host:port,host:port"),
+    KafkaSetting("client.id", meaning="how nodes name this client in their log and quotas"),
+    KafkaSetting("security.protocol", kind.plaintext_only, "PLAINTEXT", "PLAINTEXT only"),
+    KafkaSetting(
         "request.timeout.ms", kind.at_least(1, kind.INT_MAX), 15_000, "when a node that does not answer is asked again"
     ),
-    Setting(
+    KafkaSetting(
         "default.api.timeout.ms",
         kind.at_least(1, kind.INT_MAX),
         60_000,
         "the limit of one call of the driver, retries included",
     ),
-    Setting("group.id", meaning="used as client id; there is no consumer group"),
-    Setting(
+    KafkaSetting("group.id", meaning="used as client id; there is no consumer group"),
+    KafkaSetting(
         "isolation.level",
         kind.one_of("read_committed", "read_uncommitted"),
         None,
         "the same as `isolation`, and before it",
     ),
-    Setting("fetch.max.bytes", kind.size, 32 << 20, "most bytes of one fetch"),
-    Setting("max.partition.fetch.bytes", kind.size, None, "the same; the smaller one counts"),
-    Setting("fetch.min.bytes", kind.at_least(1, kind.INT_MAX), 1, "for how many bytes a node waits"),
-    Setting("fetch.max.wait.ms", kind.at_least(0, kind.INT_MAX), 500, "and how long"),
-    Setting("check.crcs", kind.one_of("true"), "true", "always: it cannot be turned off"),
+    KafkaSetting("fetch.max.bytes", kind.size, 32 << 20, "most bytes of one fetch"),
+    KafkaSetting("max.partition.fetch.bytes", kind.size, None, "the same; the smaller one counts"),
+    KafkaSetting("fetch.min.bytes", kind.at_least(1, kind.INT_MAX), 1, "for how many bytes a node waits"),
+    KafkaSetting("fetch.max.wait.ms", kind.at_least(0, kind.INT_MAX), 500, "and how long"),
+    KafkaSetting("check.crcs", kind.one_of("true"), "true", "always: it cannot be turned off"),
     # Refused by Spark's own source and sink too.
-    Setting("auto.offset.reset", refused="where to start is said by startingOffsets; Spark keeps the offsets"),
-    Setting("key.deserializer", refused=_COLUMNS),
-    Setting("value.deserializer", refused=_COLUMNS),
-    Setting("enable.auto.commit", refused="offsets live in the query's checkpoint"),
-    Setting("interceptor.classes", refused="interceptors are Java classes, and no Java client runs"),
+    KafkaSetting("auto.offset.reset", refused="where to start is said by startingOffsets; Spark keeps the offsets"),
+    KafkaSetting("key.deserializer", refused=_COLUMNS),
+    KafkaSetting("value.deserializer", refused=_COLUMNS),
+    KafkaSetting("enable.auto.commit", refused="offsets live in the query's checkpoint"),
+    KafkaSetting("interceptor.classes", refused="interceptors are Java classes, and no Java client runs"),
     # Nothing to act on.
-    *(Setting(name, inert=_NO_GROUP) for name in ("group.instance.id", "group.protocol", "group.remote.assignor")),
-    *(Setting(name, inert=_NO_GROUP) for name in ("session.timeout.ms", "heartbeat.interval.ms")),
-    *(Setting(name, inert=_NO_GROUP) for name in ("partition.assignment.strategy", "auto.commit.interval.ms")),
-    *(Setting(name, inert=_NO_POLL) for name in ("max.poll.records", "max.poll.interval.ms")),
-    *(Setting(name, inert=reason) for name, reason in INERT.items()),
-    Setting("exclude.internal.topics", inert="subscribePattern never matches internal topics"),
-    Setting("allow.auto.create.topics", inert="reading never creates a topic"),
-    Setting("client.rack", inert="reads go to the leader"),
+    *(KafkaSetting(name, inert=_NO_GROUP) for name in ("group.instance.id", "group.protocol", "group.remote.assignor")),
+    *(KafkaSetting(name, inert=_NO_GROUP) for name in ("session.timeout.ms", "heartbeat.interval.ms")),
+    *(KafkaSetting(name, inert=_NO_GROUP) for name in ("partition.assignment.strategy", "auto.commit.interval.ms")),
+    *(KafkaSetting(name, inert=_NO_POLL) for name in ("max.poll.records", "max.poll.interval.ms")),
+    *(KafkaSetting(name, inert=reason) for name, reason in INERT.items()),
+    KafkaSetting("exclude.internal.topics", inert="subscribePattern never matches internal topics"),
+    KafkaSetting("allow.auto.create.topics", inert="reading never creates a topic"),
+    KafkaSetting("client.rack", inert="reads go to the leader"),
 )
 
 REFUSED_PREFIXES: Final = {

@@ -23,7 +23,7 @@ from duramen.errors import ConfigError, DuramenError, check
 from duramen.model import topic_id_text
 from duramen.spark.options.sink_options import EXACTLY_ONCE, SinkOptions, parse, why_inert
 from duramen.spark.sink.sink_calls import CLAIM, Claim, SinkCalls, SupersededError
-from duramen.spark.sink.sink_delivery import Appending, Staging
+from duramen.spark.sink.sink_delivery import AppendDelivery, Staging
 from duramen.spark.sink.sink_identity import TaskIdentity, batch_plan, checkpoint_query_id, current_task, driver_run_id
 from duramen.spark.sink.sink_points import AFTER_COMMIT, BEFORE_ABORT, BEFORE_COMMIT, CLAIMED, TASK_DONE, Points
 from duramen.spark.sink.sink_rows import check_schema
@@ -107,11 +107,11 @@ class _Sink:
     def _batch_of(self, task: TaskIdentity) -> int:
         raise NotImplementedError
 
-    def _delivery(self, cluster: Cluster, task: TaskIdentity, batch_id: int) -> Staging | Appending:
+    def _delivery(self, cluster: Cluster, task: TaskIdentity, batch_id: int) -> Staging | AppendDelivery:
         if self._claim is None:
             name = self._plain_name(task)
             timeout_s = self.options.delivery_timeout_s
-            return Appending(cluster, name, batch_id, task.partition, self._points, timeout_s)
+            return AppendDelivery(cluster, name, batch_id, task.partition, self._points, timeout_s)
         self._check_writer(task.query_id, self._last_writer)
         calls = self._calls(cluster, self._claim.sink_id)
         return Staging(calls, self._claim, batch_id, str(task), self._points)

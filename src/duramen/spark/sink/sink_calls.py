@@ -55,7 +55,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class SinkShare:
     """Record batches for one partition, one behind the other; a call has at most one for each partition."""
 
     topic: str
@@ -90,7 +90,7 @@ class SinkCalls:
         """The DescribeSink response."""
         return self._call(DESCRIBE, API[DESCRIBE].request.new(sink_id=self._sink_id))
 
-    def stage(self, epoch: int, batch_id: int, task: str, shares: Sequence[Share]) -> list[int] | None:
+    def stage(self, epoch: int, batch_id: int, task: str, shares: Sequence[SinkShare]) -> list[int] | None:
         """Store the shares durably, visible to nobody; the handles that hold them, each once.
 
         None: this batch was committed before, there is nothing left to do. A share whose partition cannot take it just
@@ -116,7 +116,7 @@ class SinkCalls:
             deadline.pause(failed)
 
     def _stage_once(
-        self, epoch: int, batch_id: int, task: str, shares: Sequence[Share]
+        self, epoch: int, batch_id: int, task: str, shares: Sequence[SinkShare]
     ) -> list[int | KafkaError] | None:
         """One request; per share its handle or why there is none."""
         message = API[STAGE].request
@@ -142,7 +142,7 @@ class SinkCalls:
         answers = {(topic.name, entry.index): entry for topic in response.topics for entry in topic.partitions}
         return [self._handle(answers.get((share.topic, share.partition)), share) for share in shares]
 
-    def _handle(self, answer: Any | None, share: Share) -> int | KafkaError:
+    def _handle(self, answer: Any | None, share: SinkShare) -> int | KafkaError:
         what = f"{share.topic}-{share.partition}"
         if answer is None:
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"StageBatch: the answer leaves {what} out")

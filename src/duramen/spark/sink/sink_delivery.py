@@ -12,7 +12,7 @@ from duramen.model import TopicPartition
 from duramen.spark.codec.encode.arrow_buffers import lengths_of, varints
 from duramen.spark.codec.encode.records import Encoded, HeaderEntries, joined
 from duramen.spark.codec.partitioner import Ints
-from duramen.spark.sink.sink_calls import Claim, Share, SinkCalls
+from duramen.spark.sink.sink_calls import Claim, SinkCalls, SinkShare
 from duramen.spark.sink.sink_points import AFTER_STAGE, BEFORE_STAGE, Points
 from duramen.wire.batch import MAX_SEQUENCE, stamp_producer
 
@@ -28,7 +28,7 @@ HEADER_PARTITION: Final = "duramen.partition"
 HEADER_SEQUENCE: Final = "duramen.seq"
 
 
-class _Waiting:
+class _UnstagedBatches:
     """Batches of one partition that are not staged yet."""
 
     __slots__ = ("batches", "bytes")
@@ -52,7 +52,7 @@ class Staging:
         self._batch_id = batch_id
         self._task = task
         self._points = points
-        self._waiting: dict[tuple[str, int], _Waiting] = {}
+        self._waiting: dict[tuple[str, int], _UnstagedBatches] = {}
         self._waiting_bytes = 0
         self.handles: list[int] = []
         """In the order in which their records shall stand in each partition."""
@@ -69,7 +69,7 @@ class Staging:
             self._stage([place])
             waiting = None
         if waiting is None:
-            waiting = self._waiting[place] = _Waiting()
+            waiting = self._waiting[place] = _UnstagedBatches()
         waiting.batches.append(batch.data)
         waiting.bytes += len(batch.data)
         self._waiting_bytes += len(batch.data)
@@ -94,7 +94,7 @@ class Staging:
         return chosen
 
     def _stage(self, places: list[tuple[str, int]]) -> None:
-        shares = [Share(*place, b"".join(self._waiting.pop(place).batches)) for place in places]
+        shares = [SinkShare(*place, b"".join(self._waiting.pop(place).batches)) for place in places]
         size = sum(len(share.records) for share in shares)
         self.bytes += size
         self._waiting_bytes -= size
@@ -116,7 +116,7 @@ class Appender(Protocol):
     def produce(self, tp: TopicPartition, batch: Any, *, timeout_s: float | None = ...) -> Any: ...
 
 
-class Appending:
+class AppendDelivery:
     """At least once: batches are appended as they come, by an idempotent producer of the task's own.
 
     A task that is run again appends its rows again. Every record says by its headers which row of which task of which

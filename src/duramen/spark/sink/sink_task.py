@@ -20,7 +20,7 @@ WINDOW_BYTES: Final = 16 << 20
 _WINDOW_PIECES: Final = 1024
 
 
-class Delivery(Protocol):
+class SinkDelivery(Protocol):
     """Where a task's batches go."""
 
     @property
@@ -50,7 +50,7 @@ class TaskPlan:
 class TaskWriter:
     """Writes the rows of one task."""
 
-    def __init__(self, plan: TaskPlan, delivery: Delivery, limits_of: Callable[[str], TopicLimits]) -> None:
+    def __init__(self, plan: TaskPlan, delivery: SinkDelivery, limits_of: Callable[[str], TopicLimits]) -> None:
         """limits_of: asked once for each topic."""
         self._plan = plan
         self._delivery = delivery

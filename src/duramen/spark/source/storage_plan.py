@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from duramen.client.blocking.sealed_segments import SealedSegment, check_directory, sealed_segment
+from duramen.client.blocking.sealed_segments import SealedSegmentFile, check_directory, sealed_segment
 from duramen.client.protocol.segments import DescribedPartition, DescribedSegment, HeldLease
 from duramen.errors import ConfigError, UnreachableStorageError
 from duramen.model import TopicPartition
@@ -18,13 +18,13 @@ LEASE_MS: Final = 600_000
 """Asked for at planning; tasks that still read prolong it."""
 
 
-class Piece(NamedTuple):
+class SegmentSlice(NamedTuple):
     """A part of one sealed segment: batches that begin in its bytes start..stop (None: its end).
 
     end_offset: behind the last offset that the segment covers.
     """
 
-    segment: SealedSegment
+    segment: SealedSegmentFile
     start: int
     stop: int | None
     end_offset: int
@@ -73,12 +73,12 @@ def assign(splits: list[Split], plan: StoragePlan) -> list[Split]:
     return splits
 
 
-def pieces(described: DescribedPartition, start: int, end: int) -> list[Piece]:
+def pieces(described: DescribedPartition, start: int, end: int) -> list[SegmentSlice]:
     """The sealed segments that hold the offsets from `start` on without a gap, up to `end`.
 
     Where the log starts later than that by now, there are none: a fetch finds the loss, which a file cannot tell.
     """
-    found: list[Piece] = []
+    found: list[SegmentSlice] = []
     at = start
     for segment in described.segments:
         if segment.end_offset <= at or segment.base_offset >= end:
@@ -90,7 +90,7 @@ def pieces(described: DescribedPartition, start: int, end: int) -> list[Piece]:
     return found
 
 
-def _piece(described: DescribedPartition, segment: DescribedSegment, at: int, end: int) -> Piece:
+def _piece(described: DescribedPartition, segment: DescribedSegment, at: int, end: int) -> SegmentSlice:
     start = max((position for offset, position in segment.boundaries if offset <= at), default=0)
     stop = min((position for offset, position in segment.boundaries if offset >= end), default=None)
-    return Piece(sealed_segment(described, segment), start, stop, segment.end_offset)
+    return SegmentSlice(sealed_segment(described, segment), start, stop, segment.end_offset)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from duramen.client import EARLIEST, LATEST, READ_COMMITTED, Cluster, FetchedBytes
 from duramen.errors import DeadlineError, ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import NO_TOPIC_ID, topic_id_from_text
-from duramen.spark.codec.decode import Decoder, Wanted
+from duramen.spark.codec.decode import Decoder, RecordFilter
 from duramen.spark.codec.typed_values import TypedValues
 from duramen.spark.source.data_loss import IS_GONE, lost, replaced
 from duramen.spark.source.offset_ranges import GONE
@@ -29,7 +29,7 @@ def read_split(split: Split, settings: SourceSettings, schema: pa.Schema) -> Ite
     for kafkaConsumer.pollTimeoutMs, KafkaError CORRUPT_MESSAGE or INVALID_RECORD for damaged batches.
     """
     typed = TypedValues(settings.value_format, schema)
-    wanted = Wanted(split.start, split.end, settings.key, settings.timestamps)
+    wanted = RecordFilter(split.start, split.end, settings.key, settings.timestamps)
     decoder = Decoder(split.topic, split.partition, wanted, typed.raw_schema, settings.max_batch_bytes)
     with settings.connect() as cluster:
         if split.topic_id not in (NO_TOPIC_ID, *(topic_id_from_text(p.segment.topic_id) for p in split.pieces[:1])):

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from duramen.cli.commands import produce
-from duramen.cli.commands.produce import Delivery
+from duramen.cli.commands.produce import DeliveryCount
 from duramen.cli.shared.records import Outgoing
 
 TOPIC = "late"
@@ -46,7 +46,7 @@ def test_few_bytes_wait_for_a_slow_node(monkeypatch: pytest.MonkeyPatch) -> None
     time failed the command, however steadily it acknowledged."""
     monkeypatch.setattr(produce, "WAITING_BYTES_MAX", 1000)
     producer: Any = SlowProducer()
-    delivery = Delivery()
+    delivery = DeliveryCount()
     for value in (b"x" * 5000, *[b"x" * 100] * 50, None):
         produce._produce(producer, delivery, TOPIC, None, Outgoing(None, value, []))
     assert producer.most_bytes == 5000, "a record of any size is handed over, when little waits"
@@ -81,7 +81,7 @@ def test_what_is_under_way_when_another_is_refused_is_waited_for() -> None:
 
     producer: Any = BusyProducer()
     message: Any = Reported(b"x")
-    delivery = Delivery()
+    delivery = DeliveryCount()
     delivery.report(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), message)
     produce._flush(producer, delivery, produce.Interrupt())
     assert delivery.told == "2 records written, 3 not"
@@ -96,7 +96,7 @@ def test_what_is_under_way_when_another_is_refused_is_waited_for() -> None:
     ],
 )
 def test_what_is_not_known_is_not_said(first: int, told: str) -> None:
-    delivery = Delivery()
+    delivery = DeliveryCount()
     message: Any = Reported(b"x")
     delivery.report(None, message)
     delivery.report(KafkaError(first), message)

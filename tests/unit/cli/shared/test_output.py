@@ -8,7 +8,7 @@ import pytest
 
 from duramen.cli.shared import output
 from duramen.cli.shared.output import (
-    Progress,
+    ProgressLine,
     human_bytes,
     pairs,
     plain_table,
@@ -85,7 +85,7 @@ def test_progress_starts_after_a_second_and_cleans_up(monkeypatch: pytest.Monkey
     screen = Terminal()
     monkeypatch.setattr("duramen.cli.shared.output.time.monotonic", lambda: now[0])
     monkeypatch.setattr("sys.stderr", screen)
-    with Progress("writing") as progress:
+    with ProgressLine("writing") as progress:
         now[0] += 0.9
         progress.show("10 records")
         assert screen.getvalue() == ""
@@ -100,6 +100,6 @@ def test_progress_is_silent_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr("sys.stderr", pipe)
     monkeypatch.setattr(output, "PROGRESS_AFTER_SECONDS", 0.0)
-    with Progress("writing") as progress:
+    with ProgressLine("writing") as progress:
         progress.show("1")
     assert pipe.getvalue() == ""

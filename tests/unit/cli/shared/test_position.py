@@ -2,7 +2,7 @@
 
 import pytest
 
-from duramen.cli.shared.position import Position, iso, parse_position, parse_time
+from duramen.cli.shared.position import StartPosition, iso, parse_position, parse_time
 
 NOW = 1_767_225_600_000
 
@@ -10,24 +10,24 @@ NOW = 1_767_225_600_000
 @pytest.mark.parametrize(
     ("text", "position"),
     [
-        ("earliest", Position("earliest")),
-        ("beginning", Position("earliest")),
-        ("latest", Position("latest")),
-        ("end", Position("latest")),
-        ("0", Position("offset", 0)),
-        ("42", Position("offset", 42)),
-        ("-5", Position("from-end", 5)),
-        ("10m", Position("time", NOW - 600_000)),
-        ("1.5h", Position("time", NOW - 5_400_000)),
-        ("-2d", Position("time", NOW - 172_800_000)),
-        ("3s ago", Position("time", NOW - 3000)),
-        ("@123", Position("time", 123)),
-        ("2026-01-01T00:00:00Z", Position("time", NOW)),
-        ("2026-01-01T01:00:00+01:00", Position("time", NOW)),
-        ("9999999w", Position("time", 0)),
+        ("earliest", StartPosition("earliest")),
+        ("beginning", StartPosition("earliest")),
+        ("latest", StartPosition("latest")),
+        ("end", StartPosition("latest")),
+        ("0", StartPosition("offset", 0)),
+        ("42", StartPosition("offset", 42)),
+        ("-5", StartPosition("from-end", 5)),
+        ("10m", StartPosition("time", NOW - 600_000)),
+        ("1.5h", StartPosition("time", NOW - 5_400_000)),
+        ("-2d", StartPosition("time", NOW - 172_800_000)),
+        ("3s ago", StartPosition("time", NOW - 3000)),
+        ("@123", StartPosition("time", 123)),
+        ("2026-01-01T00:00:00Z", StartPosition("time", NOW)),
+        ("2026-01-01T01:00:00+01:00", StartPosition("time", NOW)),
+        ("9999999w", StartPosition("time", 0)),
     ],
 )
-def test_positions(text: str, position: Position) -> None:
+def test_positions(text: str, position: StartPosition) -> None:
     assert parse_position(text, NOW) == position
 
 

@@ -23,7 +23,7 @@ from duramen.pipelines.model.folders import Current, StepFolder
 from duramen.pipelines.model.function_fingerprint import noted
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.run.connector import DuramenConnector
-from duramen.swaps import Cut
+from duramen.swaps import CutOver
 
 PIPELINE = """
 from duramen import pipelines
@@ -53,7 +53,7 @@ def test_the_lag_behind_a_topic_that_is_not_there_is_no_empty_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.path", sys.path.copy())
-    monkeypatch.setattr(progress, "Node", Empty)
+    monkeypatch.setattr(progress, "PipelineNode", Empty)
     monkeypatch.setattr(DuramenConnector, "cuts", lambda *_: ())
     file = tmp_path / "typo.py"
     file.write_text(PIPELINE)
@@ -65,7 +65,7 @@ def test_who_asks_in_another_folder_is_told_and_leaves_nothing_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.path", sys.path.copy())
-    monkeypatch.setattr(progress, "Node", Grown)
+    monkeypatch.setattr(progress, "PipelineNode", Grown)
     monkeypatch.setattr(DuramenConnector, "cuts", lambda *_: ())
     file, folder = tmp_path / "typo.py", tmp_path / "elsewhere"
     file.write_text(PIPELINE)
@@ -137,9 +137,9 @@ class Grown(Empty):
 def test_the_lag_is_counted_up_to_a_cut_and_behind_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chain = [Cut("flihgts", {0: 5, 1: 4}, "flihgts.v2", {0: 2, 1: 6})]
+    chain = [CutOver("flihgts", {0: 5, 1: 4}, "flihgts.v2", {0: 2, 1: 6})]
     monkeypatch.setattr("sys.path", sys.path.copy())
-    monkeypatch.setattr(progress, "Node", Grown)
+    monkeypatch.setattr(progress, "PipelineNode", Grown)
     monkeypatch.setattr(DuramenConnector, "cuts", lambda *_: chain)
     file, version = tmp_path / "typo.py", StepFolder(tmp_path, "aircraft").version("v1")
     file.write_text(PIPELINE)
@@ -204,7 +204,7 @@ def test_a_version_that_run_would_refuse_is_not_called_ready(
 
 
 def test_a_dry_run_plans_without_the_node_what_was_read_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*_: object) -> Sequence[Cut]:
+    def away(*_: object) -> Sequence[CutOver]:
         raise DeadlineError("no node answered")
 
     pipeline = pipelines.Pipeline("tour", folder=tmp_path)
@@ -215,7 +215,7 @@ def test_a_dry_run_plans_without_the_node_what_was_read_last(tmp_path: Path, mon
     assert runner.reading(step, version).topic == "late"
     version.describe({"generation": 1, "first_generation": 0, "reads": "late.v2"})
     assert runner.reading(step, version).topic == "late.v2"
-    monkeypatch.setattr(DuramenConnector, "cuts", lambda *_: [Cut("late", {0: 1}, "late.v2", {0: 1})])
+    monkeypatch.setattr(DuramenConnector, "cuts", lambda *_: [CutOver("late", {0: 1}, "late.v2", {0: 1})])
     found = runner.reading(step, version)
     assert (found.topic, found.start) == ("late.v2", Offsets()), "its partitions are not asked for"
 

@@ -59,7 +59,7 @@ class Records:
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
     """A table of two batches, 0 to 2 and 3 to 4; and a call that gives the exit code and what was printed."""
     monkeypatch.setattr("sys.path", sys.path.copy())
-    monkeypatch.setattr(spark_trace, "Node", Records)
+    monkeypatch.setattr(spark_trace, "PipelineNode", Records)
     monkeypatch.setenv("COLUMNS", "80")
     file = tmp_path / "tour.py"
     file.write_text(PIPELINE)
@@ -180,7 +180,7 @@ def test_a_name_that_no_version_can_have_is_refused_as_such(asked) -> None:  # t
 
 
 def test_rows_are_found_by_columns_of_any_kind_of_single_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_trace, "Node", Records)
+    monkeypatch.setattr(spark_trace, "PipelineNode", Records)
     own = pa.schema([("tail", pa.int64()), ("raw", pa.binary()), ("many", pa.list_(pa.int64()))])
     store = ParquetStore(tmp_path / "t", TableShape(("tail",)), own)
     trace = {"_topic": "flights", "_partition": 0, "_deleted": False}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from duramen.client.blocking.sealed_segments import SealedReader, SealedSegment, check_directory
+from duramen.client.blocking.sealed_segments import SealedReader, SealedSegmentFile, check_directory
 from duramen.errors import CorruptLogError, SegmentGoneError, StorageError, UnreachableStorageError
 from duramen.page_cache import PAGE_BYTES, PastCache
 from duramen.storage.files.os_disk import RealDisk
@@ -23,7 +23,7 @@ DIRECTORY_ID = "dirdirdirdirdirdirdirA"
 TOPIC_ID = "toptoptoptoptoptoptopA"
 
 
-def write_segment(folder: Path, base: int, sizes: list[int], seed: int = 0) -> SealedSegment:
+def write_segment(folder: Path, base: int, sizes: list[int], seed: int = 0) -> SealedSegmentFile:
     """A data directory with one sealed segment of one-record batches with values of these sizes."""
     source = random.Random(seed)
     partition = folder / "t-0"
@@ -40,20 +40,20 @@ def write_segment(folder: Path, base: int, sizes: list[int], seed: int = 0) -> S
     file = RealDisk().open(str(path))
     path.with_suffix(".seal").write_bytes(compute_seal(file, len(data), base, base + len(sizes) - 1).encode())
     file.close()
-    return SealedSegment(str(folder), DIRECTORY_ID, "t", 0, TOPIC_ID, base, len(data))
+    return SealedSegmentFile(str(folder), DIRECTORY_ID, "t", 0, TOPIC_ID, base, len(data))
 
 
 @pytest.fixture
-def segment(tmp_path: Path) -> SealedSegment:
+def segment(tmp_path: Path) -> SealedSegmentFile:
     source = random.Random(5)
     return write_segment(tmp_path / "data", 100, [source.choice((10, 3000, 70_000)) for _ in range(60)])
 
 
-def content(segment: SealedSegment) -> bytes:
+def content(segment: SealedSegmentFile) -> bytes:
     return Path(segment.path).read_bytes()
 
 
-def test_every_byte_comes_once_whatever_the_chunks(segment: SealedSegment) -> None:
+def test_every_byte_comes_once_whatever_the_chunks(segment: SealedSegmentFile) -> None:
     for chunk in (1, BLOCK_BYTES, 200_000, 4 << 20):
         with SealedReader(segment) as reader:
             pieces = list(reader.read(chunk_bytes=chunk))
@@ -65,7 +65,7 @@ def test_every_byte_comes_once_whatever_the_chunks(segment: SealedSegment) -> No
             assert last.next_offset == piece.next_offset
 
 
-def test_ranges_between_boundaries_add_up(segment: SealedSegment) -> None:
+def test_ranges_between_boundaries_add_up(segment: SealedSegmentFile) -> None:
     data = content(segment)
     starts = [position for position, _ in batches(data)]
     cuts = [0, *sorted(random.Random(2).sample(starts[1:], 7)), len(data)]
@@ -85,7 +85,7 @@ def test_a_batch_larger_than_a_chunk_comes_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [0.0, 0.4, 0.999])
-def test_a_flipped_bit_is_never_handed_on(segment: SealedSegment, place: float) -> None:
+def test_a_flipped_bit_is_never_handed_on(segment: SealedSegmentFile, place: float) -> None:
     data = bytearray(content(segment))
     at = int(place * len(data))
     data[at] ^= 4
@@ -99,7 +99,7 @@ def test_a_flipped_bit_is_never_handed_on(segment: SealedSegment, place: float) 
     assert data.startswith(good)
 
 
-def test_what_was_deleted_has_to_be_planned_again(segment: SealedSegment) -> None:
+def test_what_was_deleted_has_to_be_planned_again(segment: SealedSegmentFile) -> None:
     log = Path(segment.path)
     for name in (log.with_suffix(".seal"), log, log.parent / "partition.metadata"):
         name.rename(name.with_suffix(".deleted"))
@@ -110,7 +110,7 @@ def test_what_was_deleted_has_to_be_planned_again(segment: SealedSegment) -> Non
         SealedReader(segment)
 
 
-def test_an_open_segment_outlives_its_deletion(segment: SealedSegment) -> None:
+def test_an_open_segment_outlives_its_deletion(segment: SealedSegmentFile) -> None:
     data = content(segment)
     with SealedReader(segment) as reader:
         os.remove(segment.path)
@@ -118,7 +118,7 @@ def test_an_open_segment_outlives_its_deletion(segment: SealedSegment) -> None:
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_what_was_compacted_has_to_be_planned_again(segment: SealedSegment, tmp_path: Path, before: bool) -> None:
+def test_what_was_compacted_has_to_be_planned_again(segment: SealedSegmentFile, tmp_path: Path, before: bool) -> None:
     other = write_segment(tmp_path / "other", 100, [50] * 9)
     reader = None if before else SealedReader(segment)
     for suffix in (".seal", ".log"):  # one after the other, as a swap does it
@@ -142,12 +142,12 @@ def test_a_segment_that_is_swapped_while_it_is_opened_is_no_damage(tmp_path: Pat
             list(reader.read())
 
 
-def test_another_topic_of_that_name_is_not_read(segment: SealedSegment) -> None:
+def test_another_topic_of_that_name_is_not_read(segment: SealedSegmentFile) -> None:
     with pytest.raises(SegmentGoneError, match="topic"):
         SealedReader(segment._replace(topic_id="A" * 22))
 
 
-def test_another_directory_is_not_read(segment: SealedSegment, tmp_path: Path) -> None:
+def test_another_directory_is_not_read(segment: SealedSegmentFile, tmp_path: Path) -> None:
     check_directory(segment.log_dir, DIRECTORY_ID)
     for elsewhere in (
         segment._replace(directory_id="A" * 22),
@@ -158,12 +158,12 @@ def test_another_directory_is_not_read(segment: SealedSegment, tmp_path: Path) -
             SealedReader(elsewhere)
 
 
-def test_a_position_of_another_plan_is_noticed(segment: SealedSegment) -> None:
+def test_a_position_of_another_plan_is_noticed(segment: SealedSegmentFile) -> None:
     with SealedReader(segment) as reader, pytest.raises(SegmentGoneError):
         list(reader.read(start=33))
 
 
-def test_a_damaged_seal_vouches_for_nothing(segment: SealedSegment) -> None:
+def test_a_damaged_seal_vouches_for_nothing(segment: SealedSegmentFile) -> None:
     seal = Path(segment.path).with_suffix(".seal")
     data = bytearray(seal.read_bytes())
     data[40] ^= 1

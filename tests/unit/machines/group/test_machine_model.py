@@ -20,7 +20,7 @@ from duramen.machines.group import (
     LeaveGroup,
     Leaver,
     NewOffset,
-    Synced,
+    SyncedMember,
     TopicsDeleted,
 )
 
@@ -106,7 +106,7 @@ class Crowd(RuleBasedStateMachine):
     def learn(self, client: Client, answer: Any) -> None:
         if isinstance(answer, Joined):
             self.learn_joined(client, answer)
-        elif isinstance(answer, Synced) and client.joined is not None:
+        elif isinstance(answer, SyncedMember) and client.joined is not None:
             if answer.error != ErrorCode.NONE:
                 client.joined = None
                 return

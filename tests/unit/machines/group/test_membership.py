@@ -14,7 +14,7 @@ from duramen.machines.group import (
     Heartbeat,
     Joined,
     JoinedMember,
-    Synced,
+    SyncedMember,
     SyncGroup,
 )
 
@@ -48,7 +48,7 @@ def test_a_first_member_is_given_an_id_waits_for_others_and_leads(coordinator: C
     ]
     assert coordinator.state() == "CompletingRebalance"
     synced = coordinator.ask(coordinator.sync_command(parked[0]))
-    assert synced == Synced(ErrorCode.NONE, "consumer", "range", b"for c-uuid1")
+    assert synced == SyncedMember(ErrorCode.NONE, "consumer", "range", b"for c-uuid1")
     assert coordinator.state() == "Stable"
 
 

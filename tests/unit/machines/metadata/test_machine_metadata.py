@@ -14,6 +14,7 @@ from duramen.machines.metadata import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
     AllocateProducerIds,
+    AlterOperation,
     Barrier,
     BrokerStopping,
     ConfigChange,
@@ -28,7 +29,6 @@ from duramen.machines.metadata import (
     MetadataMachine,
     MorePartitions,
     NewTopic,
-    Operation,
     ProducerIds,
     RaiseEpochs,
     RegisterBroker,
@@ -183,7 +183,7 @@ def test_validate_only_answers_alike_and_writes_nothing(cluster: Cluster) -> Non
     cluster.create("u", 2)
     grow = CreatePartitions((MorePartitions("u", 4),), validate_only=True)
     assert cluster.ask(grow)[0][1].error == ErrorCode.NONE
-    change = ConfigChange(TOPIC_RESOURCE, "u", (ConfigOperation("retention.ms", Operation.SET, "5"),))
+    change = ConfigChange(TOPIC_RESOURCE, "u", (ConfigOperation("retention.ms", AlterOperation.SET, "5"),))
     assert cluster.ask(SetConfigs((change,), validate_only=True))[0].error == ErrorCode.NONE
     assert cluster.image.topic("t") is None
     assert len(cluster.image.topic("u").partitions) == 1
@@ -282,32 +282,40 @@ def test_settings_are_set_appended_subtracted_and_deleted(cluster: Cluster) -> N
     def ask(*operations: tuple[str, int, str | None], **more: Any) -> Any:
         return cluster.ask(change("t", *operations, **more))[0].error
 
-    assert ask(("retention.ms", Operation.SET, "5"), ("segment.bytes", Operation.SET, "2000000")) == ErrorCode.NONE
+    assert (
+        ask(("retention.ms", AlterOperation.SET, "5"), ("segment.bytes", AlterOperation.SET, "2000000"))
+        == ErrorCode.NONE
+    )
     assert image.topic_config("t") == {"retention.ms": "5", "segment.bytes": "2000000"}
-    assert ask(("cleanup.policy", Operation.APPEND, "compact")) == ErrorCode.NONE
+    assert ask(("cleanup.policy", AlterOperation.APPEND, "compact")) == ErrorCode.NONE
     assert image.topic_config("t")["cleanup.policy"] == "delete,compact"
-    assert ask(("cleanup.policy", Operation.SUBTRACT, "delete")) == ErrorCode.NONE
+    assert ask(("cleanup.policy", AlterOperation.SUBTRACT, "delete")) == ErrorCode.NONE
     assert image.topic_config("t")["cleanup.policy"] == "compact"
-    assert ask(("retention.ms", Operation.DELETE, None)) == ErrorCode.NONE
+    assert ask(("retention.ms", AlterOperation.DELETE, None)) == ErrorCode.NONE
     assert "retention.ms" not in image.topic_config("t")
-    assert ask(("retention.ms", Operation.SET, "6"), replace=True) == ErrorCode.NONE
+    assert ask(("retention.ms", AlterOperation.SET, "6"), replace=True) == ErrorCode.NONE
     assert image.topic_config("t") == {"retention.ms": "6"}
     before = cluster.partition.log_end_offset
-    assert ask(("retention.ms", Operation.SET, "6")) == ErrorCode.NONE
+    assert ask(("retention.ms", AlterOperation.SET, "6")) == ErrorCode.NONE
     assert cluster.partition.log_end_offset == before, "what does not change is not recorded"
-    assert ask(("retention.ms", Operation.APPEND, "6")) == ErrorCode.INVALID_CONFIG
-    assert ask(("retention.ms", Operation.SET, None)) == ErrorCode.INVALID_REQUEST
+    assert ask(("retention.ms", AlterOperation.APPEND, "6")) == ErrorCode.INVALID_CONFIG
+    assert ask(("retention.ms", AlterOperation.SET, None)) == ErrorCode.INVALID_REQUEST
     assert ask(("retention.ms", 9, "1")) == ErrorCode.INVALID_REQUEST
-    assert ask(("nope", Operation.SET, "1")) == ErrorCode.INVALID_CONFIG
-    assert ask(("nope", Operation.DELETE, None)) == ErrorCode.NONE, "there is nothing to delete, as in Kafka"
-    assert ask(("nope", Operation.APPEND, "1")) == ErrorCode.INVALID_CONFIG
-    assert ask(("retention.ms", Operation.SET, "1"), ("retention.ms", Operation.SET, "2")) == ErrorCode.INVALID_REQUEST
-    assert ask(("segment.bytes", Operation.SET, "2000000"), ("flush.ms", Operation.SET, "x")) != ErrorCode.NONE
+    assert ask(("nope", AlterOperation.SET, "1")) == ErrorCode.INVALID_CONFIG
+    assert ask(("nope", AlterOperation.DELETE, None)) == ErrorCode.NONE, "there is nothing to delete, as in Kafka"
+    assert ask(("nope", AlterOperation.APPEND, "1")) == ErrorCode.INVALID_CONFIG
+    assert (
+        ask(("retention.ms", AlterOperation.SET, "1"), ("retention.ms", AlterOperation.SET, "2"))
+        == ErrorCode.INVALID_REQUEST
+    )
+    assert (
+        ask(("segment.bytes", AlterOperation.SET, "2000000"), ("flush.ms", AlterOperation.SET, "x")) != ErrorCode.NONE
+    )
     assert image.topic_config("t") == {"retention.ms": "6"}, "a change is taken as a whole or not at all"
 
 
 def test_settings_of_what_is_not_there(cluster: Cluster) -> None:
-    operation = ("retention.ms", int(Operation.SET), "5")
+    operation = ("retention.ms", int(AlterOperation.SET), "5")
     assert cluster.ask(change("t", operation))[0].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for name in ("bad name", "..", "x" * 250):
         assert cluster.ask(change(name, operation))[0].error == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -320,7 +328,7 @@ def test_settings_of_what_is_not_there(cluster: Cluster) -> None:
 
 
 def test_broker_settings_per_node_and_for_all(cluster: Cluster) -> None:
-    operation = ("message.max.bytes", int(Operation.SET), "2000000")
+    operation = ("message.max.bytes", int(AlterOperation.SET), "2000000")
     assert cluster.ask(change("", operation, kind=BROKER_RESOURCE))[0].error == ErrorCode.NONE
     assert cluster.ask(change("1", operation, kind=BROKER_RESOURCE))[0].error == ErrorCode.NONE
     assert cluster.image.broker_config(None) == {"message.max.bytes": "2000000", "min.insync.replicas": "1"}
@@ -342,7 +350,7 @@ def test_broker_settings_per_node_and_for_all(cluster: Cluster) -> None:
 )
 def test_broker_settings_that_are_refused(cluster: Cluster, node: str, name: str, value: str, code: ErrorCode) -> None:
     """With Apache Kafka's codes; but what has no meaning here, and what nobody knows, it takes."""
-    assert cluster.ask(change(node, (name, int(Operation.SET), value), kind=BROKER_RESOURCE))[0].error == code
+    assert cluster.ask(change(node, (name, int(AlterOperation.SET), value), kind=BROKER_RESOURCE))[0].error == code
 
 
 def test_throttles_of_replication_can_be_set_and_cleared(cluster: Cluster) -> None:
@@ -352,13 +360,13 @@ def test_throttles_of_replication_can_be_set_and_cleared(cluster: Cluster) -> No
         "follower.replication.throttled.rate",
         "replica.alter.log.dirs.io.max.bytes.per.second",
     )
-    removed = [(name, int(Operation.DELETE), None) for name in rates]
+    removed = [(name, int(AlterOperation.DELETE), None) for name in rates]
     assert cluster.ask(change("1", *removed, kind=BROKER_RESOURCE))[0].error == ErrorCode.NONE
     for name in rates:
-        operation = (name, int(Operation.SET), "1000000")
+        operation = (name, int(AlterOperation.SET), "1000000")
         for node in ("1", ""):  # as Kafka takes them, for one node and for all
             assert cluster.ask(change(node, operation, kind=BROKER_RESOURCE))[0].error == ErrorCode.NONE
-        below = (name, int(Operation.SET), "-1")
+        below = (name, int(AlterOperation.SET), "-1")
         assert cluster.ask(change("1", below, kind=BROKER_RESOURCE))[0].error == ErrorCode.INVALID_REQUEST
     assert cluster.image.broker_config(1) == dict.fromkeys(rates, "1000000")
     assert cluster.ask(change("1", *removed, kind=BROKER_RESOURCE))[0].error == ErrorCode.NONE
@@ -388,7 +396,7 @@ def test_the_first_start_makes_the_files_min_insync_replicas_the_clusters() -> N
     cluster.machine.config = load_broker_config(None, {"min.insync.replicas": "3"})
     cluster.ask(registration())
     assert cluster.image.broker_config(None) == {"min.insync.replicas": "2"}, "the file counts once"
-    cleared = ConfigChange(BROKER_RESOURCE, "", (ConfigOperation("min.insync.replicas", Operation.DELETE, None),))
+    cleared = ConfigChange(BROKER_RESOURCE, "", (ConfigOperation("min.insync.replicas", AlterOperation.DELETE, None),))
     assert cluster.ask(SetConfigs((cleared,)))[0].error == ErrorCode.NONE
     cluster.ask(registration())
     assert cluster.image.broker_config(None) == {}, "what somebody took out does not come back"

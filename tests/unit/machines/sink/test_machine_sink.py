@@ -25,11 +25,11 @@ from duramen.machines.sink.commands import (
     RecordStaged,
     ReleaseSink,
     ShareDone,
-    TopicsDeleted,
+    TopicIdsDeleted,
 )
 from duramen.machines.sink.footprint import needed_bytes, oldest_staged
 from duramen.machines.sink.machine import CLEAN
-from duramen.machines.sink.pieces import Part, Piece, Pieces
+from duramen.machines.sink.pieces import Pieces, StagedPart, StagedRange
 from duramen.wire.batch import MAX_SEQUENCE
 from duramen.wire.records import sinks as schema
 from duramen.wire.records import versioned
@@ -80,12 +80,12 @@ class World:
         """A handle for each target."""
         handles = []
         for topic, partition in targets:
-            handles.append(NewHandle(self.staged, (Part(topic, partition, records, 100),)))
+            handles.append(NewHandle(self.staged, (StagedPart(topic, partition, records, 100),)))
             self.staged += records
         assert self.do(RecordStaged("s", epoch, batch, "task", tuple(handles))) is False
         return [handle.first_offset for handle in handles]
 
-    def stage_wide(self, epoch: int, batch: int, *parts: Part) -> int:
+    def stage_wide(self, epoch: int, batch: int, *parts: StagedPart) -> int:
         """One handle with all of these."""
         handle = NewHandle(self.staged, parts)
         self.staged += sum(part.records for part in parts)
@@ -157,7 +157,7 @@ def test_shares_follow_the_order_of_the_handles_and_sequences_go_on(world: World
     a, b, c = world.stage(epoch, 0, (T, 0), (U, 1), (T, 0))
     assert world.commit(epoch, 0, c, b, a).already is False
     shares = {share.target: share for share in world.machine.sinks["s"].commits[0].shares}
-    assert list(shares[(T, 0)].pieces) == [Piece(4, 6, 100), Piece(0, 2, 100)]
+    assert list(shares[(T, 0)].pieces) == [StagedRange(4, 6, 100), StagedRange(0, 2, 100)]
     assert (shares[(T, 0)].base_sequence, shares[(T, 0)].records) == (0, 4)
     assert world.commit(epoch, 1, *world.stage(epoch, 1, (T, 0))).already is False
     assert world.machine.sinks["s"].commits[1].shares[0].base_sequence == 4
@@ -195,7 +195,7 @@ def test_more_handles_than_a_commit_can_name_are_refused(world: World, monkeypat
 def test_more_parts_than_can_be_gone_through_at_once_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "MAX_PARTS", 4)
     epoch = world.claim().epoch
-    handle = world.stage_wide(epoch, 0, *(Part(T, n, 1, 10) for n in range(3)))
+    handle = world.stage_wide(epoch, 0, *(StagedPart(T, n, 1, 10) for n in range(3)))
     assert world.do(AdmitStage("s", epoch, 0, 1)) is False
     assert world.do(AdmitStage("s", epoch, 0, 2)) == ErrorCode.RECORD_LIST_TOO_LARGE
     assert world.replayed().sinks["s"].staged_parts == 3
@@ -206,16 +206,16 @@ def test_more_parts_than_can_be_gone_through_at_once_are_refused(world: World, m
 def test_a_handle_gives_every_partition_its_own(world: World) -> None:
     """As one call stages for many partitions; in each they stand in the order of the handles."""
     epoch = world.claim().epoch
-    a = world.stage_wide(epoch, 0, Part(T, 0, 2, 20), Part(U, 0, 3, 30), Part(T, 1, 1, 10))
-    b = world.stage_wide(epoch, 0, Part(U, 0, 4, 40), Part(T, 0, 5, 50))
+    a = world.stage_wide(epoch, 0, StagedPart(T, 0, 2, 20), StagedPart(U, 0, 3, 30), StagedPart(T, 1, 1, 10))
+    b = world.stage_wide(epoch, 0, StagedPart(U, 0, 4, 40), StagedPart(T, 0, 5, 50))
     assert world.move(a) is True
     moved = world.machine.sinks["s"].staged[a].first_offset
     assert world.commit(epoch, 0, b, a).already is False
     commit = world.machine.sinks["s"].commits[0]
     assert {share.target: list(share.pieces) for share in commit.shares} == {
-        (U, 0): [Piece(b, b + 4, 40), Piece(moved + 2, moved + 5, 30)],
-        (T, 0): [Piece(b + 4, b + 9, 50), Piece(moved, moved + 2, 20)],
-        (T, 1): [Piece(moved + 5, moved + 6, 10)],
+        (U, 0): [StagedRange(b, b + 4, 40), StagedRange(moved + 2, moved + 5, 30)],
+        (T, 0): [StagedRange(b + 4, b + 9, 50), StagedRange(moved, moved + 2, 20)],
+        (T, 1): [StagedRange(moved + 5, moved + 6, 10)],
     }
     assert [(share.records, share.bytes) for share in commit.shares] == [(7, 70), (7, 70), (1, 10)]
     assert world.machine.oldest_needed() == b
@@ -226,15 +226,15 @@ def test_a_handle_gives_every_partition_its_own(world: World) -> None:
 def test_handles_stay_in_the_log_until_their_batch_is_finished(world: World) -> None:
     """The commit names them only: where their records are is in their own."""
     epoch = world.claim("a").epoch
-    handle = world.stage_wide(epoch, 0, Part(T, 0, 2, 20), Part(U, 0, 3, 30))
+    handle = world.stage_wide(epoch, 0, StagedPart(T, 0, 2, 20), StagedPart(U, 0, 3, 30))
     world.commit(epoch, 0, handle)
     world.claim("b")
     world.now += 2 * DAY
     world.clean()
     again = world.replayed(world.compacted())
     assert [piece for share in again.sinks["s"].commits[0].shares for piece in share.pieces] == [
-        Piece(0, 2, 20),
-        Piece(2, 5, 30),
+        StagedRange(0, 2, 20),
+        StagedRange(2, 5, 30),
     ]
     kept = len(world.compacted())
     world.finish(0)
@@ -253,7 +253,7 @@ def test_what_was_written_when_a_handle_was_of_one_partition_is_read(world: Worl
     world.write(rules.records.staged_key("s", 10), schema.StagedValue, 0, batch_id=7, partition=0, **old)
     world.commit(epoch, 7, 10, 2)
     shares = [(s.target, list(s.pieces)) for s in world.machine.sinks["s"].commits[7].shares]
-    assert shares == [((T, 0), [Piece(10, 12, 50)]), ((T, 1), [Piece(10, 12, 50)])]
+    assert shares == [((T, 0), [StagedRange(10, 12, 50)]), ((T, 1), [StagedRange(10, 12, 50)])]
     share = schema.CommitValue.CommittedShare(
         topic_id=T, partition=0, base_sequence=2, records=3, bytes=9,
         pieces=[schema.CommitValue.StagedPiece(first_offset=20, next_offset=23, bytes=9)],
@@ -261,7 +261,7 @@ def test_what_was_written_when_a_handle_was_of_one_partition_is_read(world: Worl
     value = {"epoch": epoch, "committed_ms": NOW, "state": COMMITTED, "producer_id": 7, "shares": [share]}
     world.write(rules.records.commit_key("s", 8), schema.CommitValue, 0, **value)
     commit = world.machine.sinks["s"].commits[8]
-    assert list(commit.shares[0].pieces) == [Piece(20, 23, 9)]
+    assert list(commit.shares[0].pieces) == [StagedRange(20, 23, 9)]
     assert commit.needed_from == 20
     assert world.replayed().sinks == world.machine.sinks
     world.finish(7)
@@ -323,7 +323,7 @@ def test_what_is_moved_is_needed_at_its_new_place_only(world: World) -> None:
     assert world.replayed(world.compacted()).sinks == world.machine.sinks
     world.commit(epoch, 0, second, first)
     pieces = [share.pieces for share in world.machine.sinks["s"].commits[0].shares]
-    assert pieces == [Pieces([Piece(6, 8, 100)]), Pieces([Piece(4, 6, 100)])]
+    assert pieces == [Pieces([StagedRange(6, 8, 100)]), Pieces([StagedRange(4, 6, 100)])]
     assert oldest_staged(world.machine.sinks.values()) is None
     assert needed_bytes(world.machine.sinks.values()) == 200
 
@@ -338,7 +338,7 @@ def test_only_what_is_still_where_it_was_thought_to_be_is_moved(world: World) ->
     assert len(world.log) == before
     world.commit(epoch, 0, handle)
     assert world.move(handle, first=handle) is False
-    assert world.machine.sinks["s"].commits[0].shares[0].pieces == Pieces([Piece(handle, handle + 2, 100)])
+    assert world.machine.sinks["s"].commits[0].shares[0].pieces == Pieces([StagedRange(handle, handle + 2, 100)])
 
 
 def test_a_move_makes_nothing_younger_and_an_old_piece_is_swept_all_the_same(world: World) -> None:
@@ -396,7 +396,7 @@ def test_a_deleted_topic_is_forgotten_but_not_under_a_batch_that_is_on_its_way(w
     for batch, topic in enumerate((T, U)):
         world.commit(epoch, batch, *world.stage(epoch, batch, (topic, 0)))
     world.finish(0)
-    assert world.do(TopicsDeleted((T, U))) is True
+    assert world.do(TopicIdsDeleted((T, U))) is True
     world.clean()
     assert world.machine.sinks["s"].sequences == {(U, 0): 2}
     assert world.do(FinishCommit("s", 1, 7, (ShareDone(-1, -1, True),))) is True
@@ -461,7 +461,9 @@ def test_a_replay_gives_the_same_state_of_the_whole_log_and_of_a_compacted_one(s
             if random.random() < 0.5:
                 handles += world.stage(epoch, batch, *targets)
             else:
-                handles.append(world.stage_wide(epoch, batch, *(Part(*t, random.randint(1, 4), 9) for t in targets)))
+                handles.append(
+                    world.stage_wide(epoch, batch, *(StagedPart(*t, random.randint(1, 4), 9) for t in targets))
+                )
         elif choice < 7:
             if world.commit(epoch, batch, *random.sample(handles, random.randint(0, len(handles)))) not in (
                 ErrorCode.CONCURRENT_TRANSACTIONS,

@@ -21,7 +21,7 @@ from duramen.pipelines.jvm import doctor, java, spark_home
 from duramen.pipelines.jvm.session import NoMasterError, await_executors, check_master, chosen_master, session
 from duramen.pipelines.model.folders import BusyError, Current, StepFolder, batch_end, committed, unfinished
 from duramen.pipelines.model.offsets import Cause, Offsets
-from duramen.swaps import Cut
+from duramen.swaps import CutOver
 
 session_module = importlib.import_module("duramen.pipelines.jvm.session")  # the package has a function of that name
 
@@ -173,7 +173,7 @@ def test_the_doctor_asks_executors_that_come_while_it_asks_others() -> None:
 def test_the_pointer_and_its_cuts_are_read_back(tmp_path: Path) -> None:
     folder = StepFolder(tmp_path, "delays")
     assert folder.current() == Current("v1", None, ())
-    cut = Cut("delays", {0: 7}, "delays.v2", {0: 9})
+    cut = CutOver("delays", {0: 7}, "delays.v2", {0: 9})
     folder.point(Current("v2", "v1", (cut,)))
     assert folder.current() == Current("v2", "v1", (cut,))
     with pytest.raises(ConfigError, match="letters"):

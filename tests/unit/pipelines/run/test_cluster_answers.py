@@ -17,9 +17,9 @@ from duramen.errors import KafkaError as ClientError
 from duramen.pipelines.model.offsets import Cause, Offsets
 from duramen.pipelines.model.swap_chain import readings
 from duramen.pipelines.run import cluster, connector
-from duramen.pipelines.run.cluster import Node, UnreachableError
+from duramen.pipelines.run.cluster import PipelineNode, UnreachableError
 from duramen.pipelines.run.connector import DuramenConnector
-from duramen.swaps import Cut
+from duramen.swaps import CutOver
 
 PLACE = Cause("flights", 0, 7)
 
@@ -48,9 +48,9 @@ def test_a_record_that_is_not_told_is_not_gone(polled: Any, expected: Any, monke
     consumer = MagicMock()
     consumer.poll.return_value = polled
     monkeypatch.setattr(cluster, "Consumer", lambda _settings: consumer)
-    monkeypatch.setattr(Node, "starts", lambda *_: Offsets({("flights", 0): 1}))
-    monkeypatch.setattr(Node, "ends", lambda *_: Offsets({("flights", 0): 12}))
-    node = Node("127.0.0.1:1")
+    monkeypatch.setattr(PipelineNode, "starts", lambda *_: Offsets({("flights", 0): 1}))
+    monkeypatch.setattr(PipelineNode, "ends", lambda *_: Offsets({("flights", 0): 12}))
+    node = PipelineNode("127.0.0.1:1")
     if expected is UnreachableError:
         with pytest.raises(UnreachableError):
             node.record(PLACE)
@@ -65,17 +65,17 @@ def test_a_batch_on_its_way_is_told_by_its_sink(monkeypatch: pytest.MonkeyPatch)
 
     for found, expected in ((told(), None), (told(2, 2), None), (told(2, 1), 1), (told(1, 1), 1)):
         monkeypatch.setattr(cluster.SinkCalls, "describe", lambda _self, found=found: found)
-        assert Node("127.0.0.1:1").unread("sink") == expected
+        assert PipelineNode("127.0.0.1:1").unread("sink") == expected
     for code, is_told in ((ErrorCode.RESOURCE_NOT_FOUND, True), (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, False)):
         monkeypatch.setattr(cluster.SinkCalls, "describe", MagicMock(side_effect=ClientError(code, "no")))
         with nullcontext() if is_told else pytest.raises(ClientError):
-            assert Node("127.0.0.1:1").unread("sink") is None
+            assert PipelineNode("127.0.0.1:1").unread("sink") is None
 
 
 def test_a_step_does_not_begin_anew_where_the_topic_behind_its_cut_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """From its earliest record all that was read before the cut would come once more."""
     spark, start = MagicMock(), Offsets({("flights.v2", 0): 5})
-    monkeypatch.setattr(connector.Node, "ends", lambda *_: Offsets())
+    monkeypatch.setattr(connector.PipelineNode, "ends", lambda *_: Offsets())
     with pytest.raises(UnreachableError, match=r"no topic flights\.v2"):
         DuramenConnector("127.0.0.1:1").read(spark, pipelines.Topic("flights.v2"), start, None)
     assert not spark.readStream.format.called
@@ -87,7 +87,7 @@ def test_a_topic_like_another_has_as_many_copies(monkeypatch: pytest.MonkeyPatch
     model = SimpleNamespace(partitions={n: SimpleNamespace(replicas=[1, 2, 3]) for n in range(4)})
     admin.list_topics.return_value = SimpleNamespace(topics={"late": model})
     monkeypatch.setattr(cluster, "AdminClient", lambda _settings: admin)
-    Node("127.0.0.1:1").create_like("late.v2", "late")
+    PipelineNode("127.0.0.1:1").create_like("late.v2", "late")
     ((created,),) = admin.create_topics.call_args.args
     assert (created.topic, created.num_partitions, created.replication_factor) == ("late.v2", 4, 3)
 
@@ -96,11 +96,11 @@ def test_a_step_goes_on_behind_a_cut_in_the_topic_that_was_cut_to(monkeypatch: p
     """A topic that was made anew under its name since has other records at these offsets: its first ones were passed
     over. By the id beside them the source finds that out."""
     spark, start = MagicMock(), Offsets({("late.v2", 0): 5})
-    monkeypatch.setattr(connector.Node, "ends", lambda *_: Offsets({("late.v2", 0): 9, ("late.v2", 1): 2}))
-    cut = Cut.from_json(json.loads(json.dumps(Cut("late", {0: 3}, "late.v2", {0: 5}, "Q" * 22).to_json())))
+    monkeypatch.setattr(connector.PipelineNode, "ends", lambda *_: Offsets({("late.v2", 0): 9, ("late.v2", 1): 2}))
+    cut = CutOver.from_json(json.loads(json.dumps(CutOver("late", {0: 3}, "late.v2", {0: 5}, "Q" * 22).to_json())))
     reading = readings("late", "late", [cut], {"generation": 1, "first_generation": 0})[0]
     assert (reading.start, reading.topic_id) == (start, cut.new_id)
     DuramenConnector("127.0.0.1:1").read(spark, pipelines.Topic("late.v2"), start, None, reading.topic_id)
     given = spark.readStream.format.return_value.options.call_args.kwargs
     assert json.loads(given["startingOffsets"]) == {"late.v2": {"0": 5, "1": -2, "topicId": cut.new_id}}
-    assert Cut.from_json(Cut("late", {0: 3}, "late.v2", {0: 5}).to_json()).new_id == "", "as cuts were before"
+    assert CutOver.from_json(CutOver("late", {0: 3}, "late.v2", {0: 5}).to_json()).new_id == "", "as cuts were before"

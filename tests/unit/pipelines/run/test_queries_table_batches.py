@@ -19,10 +19,10 @@ from duramen.errors import ConfigError
 from duramen.model import topic_id_text
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.swap_chain import Reading
-from duramen.pipelines.run.queries import Plan, Queries, Told, _bounded
+from duramen.pipelines.run.queries import Queries, QueryReport, StepPlan, _bounded
 from duramen.pipelines.tables.changelog import ChangelogError
 from duramen.pipelines.tables.parquet_store import ParquetStore
-from duramen.pipelines.tables.store import Store
+from duramen.pipelines.tables.store import TableStore
 
 OWN = pa.schema([("n", pa.int64())])
 
@@ -52,11 +52,11 @@ class Table:
 
         queries = Queries(pipeline, None, None)  # type: ignore[arg-type]
         version = queries.folder("every").version("v1")
-        plan = Plan(pipeline.step("every"), version, Reading(0, "flights", Offsets(), None), None)  # type: ignore[arg-type]
-        self.store: Store = ParquetStore(version.table, plan.step.shape, OWN)  # type: ignore[attr-defined]
+        plan = StepPlan(pipeline.step("every"), version, Reading(0, "flights", Offsets(), None), None)  # type: ignore[arg-type]
+        self.store: TableStore = ParquetStore(version.table, plan.step.shape, OWN)  # type: ignore[attr-defined]
         queries.store = lambda _plan: self.store  # type: ignore[method-assign]
         self.checkpoint = plan.checkpoint
-        self.said = Told()
+        self.said = QueryReport()
         self.plan("q")
         self.fold: Callable[[Any, int], None] = queries._fold(plan, self.said)
 
@@ -124,13 +124,13 @@ def test_a_deletion_that_has_no_version_is_told(tmp_path: Path) -> None:
 
     queries = Queries(pipeline, None, None)  # type: ignore[arg-type]
     version = queries.folder("latest").version("v1")
-    plan = Plan(pipeline.step("latest"), version, Reading(0, "flights", Offsets(), None), None)  # type: ignore[arg-type]
+    plan = StepPlan(pipeline.step("latest"), version, Reading(0, "flights", Offsets(), None), None)  # type: ignore[arg-type]
     own = pa.schema([("n", pa.int64()), ("seen", pa.int64())])
     store = ParquetStore(version.table, plan.step.shape, own)  # type: ignore[attr-defined]
     queries.store = lambda _plan: store  # type: ignore[method-assign]
     (plan.checkpoint / "offsets").mkdir(parents=True)
     (plan.checkpoint / "metadata").write_text('{"id": "q"}')
-    said = Told()
+    said = QueryReport()
     fold = queries._fold(plan, said)
     records = [(1, 5, False), (2, 5, False), (1, None, True), (2, 6, True), (3, None, True)]
     for offset, (n, seen, deleted) in enumerate(records):

@@ -25,7 +25,7 @@ from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.swap_chain import readings
 from duramen.pipelines.run.reprocess import NotReadyError, Reprocessing
 from duramen.pipelines.tables.parquet_store import ParquetStore
-from duramen.swaps import Cut, SwapConflictError
+from duramen.swaps import CutOver, SwapConflictError
 from duramen.swaps.cut_overs import topics_of
 
 PARTITIONS = 2
@@ -40,7 +40,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.topics: dict[str, list[list[int]]] = {}
-        self.chain: tuple[Cut, ...] = ()
+        self.chain: tuple[CutOver, ...] = ()
         self.steps_left: int | None = None
         self.moving: dict[str, int] = {}
         """By sink: its batch that is committed, and on its way."""
@@ -76,7 +76,7 @@ class World:
 
     # ---- the node --------------------------------------------------------------------------------------------
 
-    def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
+    def publish(self, topic: str, cuts: Sequence[CutOver]) -> None:
         if self.chain == tuple(cuts):
             return
         if self.chain != tuple(cuts)[: len(self.chain)]:
@@ -163,7 +163,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
         def __init__(self, cluster: Any) -> None:
             """Of the world made last."""
 
-        def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
+        def publish(self, topic: str, cuts: Sequence[CutOver]) -> None:
             worlds[-1].failing(worlds[-1].publish)(topic, cuts)
 
     class Asked:
@@ -183,8 +183,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
 
     write = folders.write_json
     monkeypatch.setattr("duramen.pipelines.run.reprocess.SwapLog", Log)
-    monkeypatch.setattr("duramen.pipelines.run.reprocess.Node", Asked)
-    monkeypatch.setattr("duramen.pipelines.run.unpublished_swap.Node", Asked)
+    monkeypatch.setattr("duramen.pipelines.run.reprocess.PipelineNode", Asked)
+    monkeypatch.setattr("duramen.pipelines.run.unpublished_swap.PipelineNode", Asked)
     monkeypatch.setattr(folders, "write_json", lambda *given: worlds[-1].failing(write)(*given))
 
     def made() -> World:
@@ -313,13 +313,13 @@ def test_a_chain_of_somebody_else_is_found_before_anything_has_changed(make: Cal
     world.work("v1")
     work = Reprocessing(world.pipeline, "late")
     work.build(world, "v2", quiet, quiet)  # type: ignore[arg-type]
-    world.chain = (Cut("late", {0: 1}, "late.theirs", {0: 1}),)
+    world.chain = (CutOver("late", {0: 1}, "late.theirs", {0: 1}),)
     with pytest.raises(SwapConflictError):
         work.swap("v2")
     assert work.folder.current() == Current()
     world.chain = ()
     work.swap("v2")
-    world.chain = (*world.chain, Cut("late.v2", {0: 1}, "late.theirs", {0: 1}))
+    world.chain = (*world.chain, CutOver("late.v2", {0: 1}, "late.theirs", {0: 1}))
     with pytest.raises(SwapConflictError):
         work.rollback()
     assert work.folder.current().version == "v2"
@@ -329,7 +329,7 @@ def test_a_chain_of_somebody_else_that_comes_between_leaves_the_pointer_where_it
     world = make()
     world.come(4)
     world.work("v1")
-    theirs = (Cut("late", {0: 1}, "late.theirs", {0: 1}),)
+    theirs = (CutOver("late", {0: 1}, "late.theirs", {0: 1}),)
 
     def mark(point: str) -> None:
         if point == "switched":
@@ -350,7 +350,7 @@ def test_a_swap_that_was_cut_off_before_the_node_knew_is_taken_back_where_anothe
     world = make()
     world.come(4)
     world.work("v1")
-    theirs = (Cut("late", {0: 1}, "late.theirs", {0: 1}),)
+    theirs = (CutOver("late", {0: 1}, "late.theirs", {0: 1}),)
 
     def mark(point: str) -> None:
         if point == "switched":
@@ -480,7 +480,7 @@ def test_a_version_that_waits_at_a_cut_of_its_source_is_named(make: Callable[[],
 
     class Ahead:
         def reading(self, step: Any, version: folders.VersionFolder) -> Any:
-            return readings(step.name, "flights", [Cut("flights", {}, "flights.v2", {})], version.about() or {})[0]
+            return readings(step.name, "flights", [CutOver("flights", {}, "flights.v2", {})], version.about() or {})[0]
 
     with pytest.raises(NotReadyError, match="late v1 has not gone on behind the last swap of flights"):
         work.build(Ahead(), "v2", quiet, quiet)  # type: ignore[arg-type]
@@ -557,7 +557,7 @@ def test_a_version_that_stands_at_a_cut_of_its_source_has_what_lies_before_it(ma
     world.work("v1")
     work = Reprocessing(world.pipeline, "late")
     place = work.folder.version("v1")
-    cuts = [Cut("flights", {0: 3, 1: 3}, "flights.v2", {0: 3, 1: 3})]
+    cuts = [CutOver("flights", {0: 3, 1: 3}, "flights.v2", {0: 3, 1: 3})]
     place.describe({**(place.about() or {}), "generation": 1})
     assert work.contained("v1") == Offsets({("flights", 0): 3, ("flights", 1): 3})
 

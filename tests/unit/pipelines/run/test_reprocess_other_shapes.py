@@ -19,7 +19,7 @@ from duramen.pipelines.model.folders import Current, StepFolder
 from duramen.pipelines.model.function_fingerprint import other_logic
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.swap_chain import Reading
-from duramen.pipelines.run.queries import Plan, Queries
+from duramen.pipelines.run.queries import Queries, StepPlan
 from duramen.pipelines.run.reprocess import Reprocessing
 from duramen.pipelines.run.stores import STORES
 
@@ -44,7 +44,7 @@ def made(pipeline: pipelines.Pipeline, version: str, schema: pa.Schema, accept: 
     queries, step = Queries(pipeline, None, None), pipeline.step("aircraft")  # type: ignore[arg-type]
     assert isinstance(step, TableStep)
     place = queries.folder("aircraft").version(version)
-    plan = Plan(step, place, Reading(0, step.source.name, Offsets(), None), None)  # type: ignore[arg-type]
+    plan = StepPlan(step, place, Reading(0, step.source.name, Offsets(), None), None)  # type: ignore[arg-type]
     place.describe(queries._described(plan, accept))
     store = STORES[step.store](place.table, step.shape, schema)
     trace = {"_topic": "flights", "_partition": 0, "_deleted": False}

@@ -17,19 +17,19 @@ from duramen.pipelines.model.folders import BusyError, Current, StepFolder
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.swap_chain import readings
 from duramen.pipelines.run.connector import CHOOSES_TOPICS, DuramenConnector
-from duramen.pipelines.run.queries import Plan, Queries, QueryFailedError, Told
+from duramen.pipelines.run.queries import Queries, QueryFailedError, QueryReport, StepPlan
 from duramen.pipelines.run.reprocess import Reprocessing
 from duramen.pipelines.run.runner import Runner, Terms, _Loop
-from duramen.swaps import Cut
+from duramen.swaps import CutOver
 
-CUT = Cut("flights", {0: 7, 1: 3}, "flights.v2", {0: 5, 1: 2})
+CUT = CutOver("flights", {0: 7, 1: 3}, "flights.v2", {0: 5, 1: 2})
 Ends = dict[int, int]
 
 
 class Query:
     """A streaming query that does what the test tells it, in its checkpoint as Spark would."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: StepPlan) -> None:
         self.plan = plan
         self.isActive = True
         self.recentProgress: list[Any] = []
@@ -58,29 +58,29 @@ class StepRunner(Runner):
     def __init__(self, pipeline: pipelines.Pipeline) -> None:
         self.pipeline = pipeline
         self.connector = self  # type: ignore[assignment]
-        self.chain: Sequence[Cut] = ()
+        self.chain: Sequence[CutOver] = ()
         self.away: list[Exception] = []
-        self.published: list[Sequence[Cut]] = []
+        self.published: list[Sequence[CutOver]] = []
         self.queries: list[Query] = []
         self.sinks: dict[str, int] = {}
 
     def written(self, sink: str) -> int | None:
         return self.sinks.get(sink)
 
-    def cuts(self, topic: pipelines.Topic) -> Sequence[Cut]:
+    def cuts(self, topic: pipelines.Topic) -> Sequence[CutOver]:
         return self.chain
 
-    def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
+    def publish(self, topic: str, cuts: Sequence[CutOver]) -> None:
         if self.away:
             raise self.away.pop()
         self.published.append(cuts)
 
-    def plan(self, name: str, version: str | None = None, upto: Offsets | None = None) -> Plan:
+    def plan(self, name: str, version: str | None = None, upto: Offsets | None = None) -> StepPlan:
         step = self.pipeline.step(name)
         place = self.folder(name).version(version or self.folder(name).current().version)
-        return Plan(step, place, self.reading(step, place), MagicMock())
+        return StepPlan(step, place, self.reading(step, place), MagicMock())
 
-    def _writer(self, plan: Plan, written: Any) -> Any:
+    def _writer(self, plan: StepPlan, written: Any) -> Any:
         def start() -> Query:
             self.queries.append(Query(plan))
             return self.queries[-1]
@@ -203,7 +203,7 @@ def test_a_batch_that_was_cut_off_is_finished_before_the_step_goes_on(runner: St
 
 
 def test_a_step_in_the_middle_of_a_chain_has_a_start_and_an_end() -> None:
-    back = Cut("flights.v2", {0: 9}, "flights", {0: 8})
+    back = CutOver("flights.v2", {0: 9}, "flights", {0: 8})
     found = readings("late", "flights", [CUT, back], {"generation": 0, "first_generation": 0})
     assert [each.topic for each in found] == ["flights", "flights.v2", "flights"]
     assert (found[1].start.end("flights.v2", 0), found[1].until) == (5, Offsets({("flights.v2", 0): 9}))
@@ -232,7 +232,7 @@ def test_sums_do_not_go_on_behind_a_cut(runner: StepRunner, monkeypatch: pytest.
     (plan.checkpoint / "metadata").write_text('{"id":"of-the-second"}')
     runner.mark = lambda _: None
     with pytest.raises(ConfigError, match="sums up, and its checkpoint is gone, or before a swap: build it anew"):
-        runner._fold(plan, Told())(MagicMock(), 0)
+        runner._fold(plan, QueryReport())(MagicMock(), 0)
     store.apply.assert_not_called()
 
 
@@ -271,7 +271,7 @@ def test_the_batches_of_an_effect_are_counted_on_behind_a_cut(runner: StepRunner
     version = runner.folder("mail").version("v1")
     for generation in range(2):
         plan = runner.plan("mail")
-        Queries._writer(runner, plan, Told())
+        Queries._writer(runner, plan, QueryReport())
         (effect,) = plan.rows.writeStream.foreachBatch.call_args.args  # type: ignore[attr-defined]
         for batch in range(3):
             effect(None, batch)
@@ -284,7 +284,7 @@ def test_the_batches_of_an_effect_are_counted_on_behind_a_cut(runner: StepRunner
 def test_a_table_that_is_built_anew_from_behind_a_cut_contains_what_lies_before_it(runner: StepRunner) -> None:
     """What sums up stays before the cut: it had records of the old topic that a version of the new one never has, and
     could not be swapped for it."""
-    runner.folder("late").point(Current("v2", "v1", (Cut("late", {0: 7}, "late.v2", {0: 5}),)))
+    runner.folder("late").point(Current("v2", "v1", (CutOver("late", {0: 7}, "late.v2", {0: 5}),)))
 
     @runner.pipeline.table(runner.pipeline.output("late"), keys=["tail"], aggregate=True)
     def miles(late: Any) -> Any:
@@ -316,7 +316,8 @@ def test_a_table_that_is_built_anew_from_behind_a_cut_contains_what_lies_before_
 
 def test_the_source_is_told_where_to_begin_behind_a_cut_and_where_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "duramen.pipelines.run.connector.Node", lambda _: MagicMock(ends=lambda t: Offsets({(t, 0): 9, (t, 1): 9}))
+        "duramen.pipelines.run.connector.PipelineNode",
+        lambda _: MagicMock(ends=lambda t: Offsets({(t, 0): 9, (t, 1): 9})),
     )
     spark, start = MagicMock(), Offsets({("flights.v2", 0): 5})
     topic = pipelines.Topic("flights.v2", options={"StartingOffsets": "latest", "maxOffsetsPerTrigger": "10"})

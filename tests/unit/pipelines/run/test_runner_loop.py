@@ -15,10 +15,10 @@ from duramen.pipelines.model.folders import BusyError, Current, StepFolder
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import Written
 from duramen.pipelines.model.swap_chain import Reading
-from duramen.pipelines.run.queries import QueryFailedError, Told, patiently
+from duramen.pipelines.run.queries import QueryFailedError, QueryReport, patiently
 from duramen.pipelines.run.queries import Running as RealRunning
 from duramen.pipelines.run.runner import RESTARTS_MAX, Runner, Terms, _Loop
-from duramen.swaps import Cut, SwapConflictError
+from duramen.swaps import CutOver, SwapConflictError
 
 
 class Query:
@@ -79,19 +79,19 @@ class StepRunner(Runner):
     def __init__(self, pipeline: pipelines.Pipeline) -> None:
         self.pipeline = pipeline
         self.connector = self  # type: ignore[assignment]
-        self.published: list[Sequence[Cut]] = []
+        self.published: list[Sequence[CutOver]] = []
         self.started: list[Running] = []
         self.planned: list[Plan] = []
-        self.source_cuts: Sequence[Cut] = ()
+        self.source_cuts: Sequence[CutOver] = ()
 
-    def publish(self, topic: str, cuts: Sequence[Cut]) -> None:
+    def publish(self, topic: str, cuts: Sequence[CutOver]) -> None:
         self.published.append(cuts)
 
     def plan(self, name: str, version: str | None = None, upto: Any = None) -> Any:
         self.planned.append(Plan(self, name, upto))
         return self.planned[-1]
 
-    def cuts(self, topic: Any) -> Sequence[Cut]:
+    def cuts(self, topic: Any) -> Sequence[CutOver]:
         return self.source_cuts
 
     def start(self, plan: Any, available_now: bool, trigger: str, accept: bool = False) -> Any:
@@ -164,7 +164,7 @@ def test_other_logic_ends_the_step_unless_the_file_has_it(runner: StepRunner, tm
         return flights.where("delay > 5")
 
     folder = runner.folder("late")
-    cuts = (Cut("late", {0: 3}, "late.v2", {0: 2}),)
+    cuts = (CutOver("late", {0: 3}, "late.v2", {0: 2}),)
     for reload, expected in (
         (None, "late is v2 now, which other code made than this run has: run again for it"),
         (lambda: fresh, "late goes on as v2"),
@@ -187,7 +187,7 @@ def test_a_run_goes_back_where_its_swap_never_came_about(
     """Killed between the pointer and the node's record, and another pipeline's swap of the topic came first."""
     said: list[str] = []
     folder = runner.folder("late")
-    folder.point(Current("v2", "v1", (Cut("late", {0: 3}, "late.v2", {0: 2}),)))
+    folder.point(Current("v2", "v1", (CutOver("late", {0: 3}, "late.v2", {0: 2}),)))
 
     class Asked:
         def __init__(self, bootstrap: str) -> None:
@@ -196,10 +196,10 @@ def test_a_run_goes_back_where_its_swap_never_came_about(
         def ends(self, topic: str) -> Offsets:
             return Offsets({(topic, 0): end})
 
-    def refused(topic: str, cuts: Sequence[Cut]) -> None:
+    def refused(topic: str, cuts: Sequence[CutOver]) -> None:
         raise SwapConflictError("another pipeline's came first")
 
-    monkeypatch.setattr("duramen.pipelines.run.unpublished_swap.Node", Asked)
+    monkeypatch.setattr("duramen.pipelines.run.unpublished_swap.PipelineNode", Asked)
     monkeypatch.setattr(runner, "publish", refused)
     with _Loop(runner, Terms(None, False, "1 second", False, None), lambda _: None, said.append) as loop:
         if end == 3:
@@ -220,9 +220,9 @@ def test_a_step_that_somebody_swaps_just_then_is_let_go(
 ) -> None:
     """What is to be taken back is held by a swap that began meanwhile: it needs the version, whose lock was kept."""
     folder = runner.folder("late")
-    folder.point(Current("v2", "v1", (Cut("late", {0: 3}, "late.v2", {0: 2}),)))
+    folder.point(Current("v2", "v1", (CutOver("late", {0: 3}, "late.v2", {0: 2}),)))
 
-    def refused(topic: str, cuts: Sequence[Cut]) -> None:
+    def refused(topic: str, cuts: Sequence[CutOver]) -> None:
         meanwhile.enter_context(folder.hold())
         raise SwapConflictError("another pipeline's came first")
 
@@ -302,7 +302,7 @@ def test_a_query_that_dies_without_a_reason_is_begun_again(
 
 def test_what_was_told_of_a_batch_is_forgotten(runner: StepRunner) -> None:
     """A query may run for ever."""
-    query, said = Query(), Told()
+    query, said = Query(), QueryReport()
     plan: Any = Plan(runner, "late", None)
     plan.version.describe({})
     running = RealRunning(plan, lambda: cast(Any, query), said)

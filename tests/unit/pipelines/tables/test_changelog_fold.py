@@ -13,11 +13,11 @@ from duramen.pipelines.model.offsets import Cause, Offsets
 from duramen.pipelines.tables.changelog import ChangelogError, alive, conform, fold
 from duramen.pipelines.tables.delta_store import DeltaStore
 from duramen.pipelines.tables.parquet_store import ParquetStore
-from duramen.pipelines.tables.store import Store
+from duramen.pipelines.tables.store import TableStore
 
 PURE = int(os.environ.get("DURAMEN_FOLD_HISTORIES", "200"))
 STORED = int(os.environ.get("DURAMEN_FOLD_STORED", "4"))
-STORES: dict[str, type[Store]] = {"parquet": ParquetStore, "delta": DeltaStore}
+STORES: dict[str, type[TableStore]] = {"parquet": ParquetStore, "delta": DeltaStore}
 
 
 @pytest.mark.parametrize("versioned", [False, True], ids=["one partition a key", "a version column"])
@@ -60,7 +60,7 @@ def test_a_store_keeps_the_fold_and_its_changelog(kind: str, versioned: bool, tm
         _check_versions(store, history)
 
 
-def _check_versions(store: Store, history: History) -> None:
+def _check_versions(store: TableStore, history: History) -> None:
     commits = store.commits()
     assert [commit.version for commit in commits] == list(range(len(commits)))
     last = store.last()

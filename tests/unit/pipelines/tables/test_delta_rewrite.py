@@ -22,7 +22,7 @@ from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables import delta_rewrite
 from duramen.pipelines.tables.delta_store import DeltaStore
-from duramen.pipelines.tables.store import Commit
+from duramen.pipelines.tables.store import TableCommit
 
 PLAIN = pa.schema([("k", pa.string()), ("n", pa.int64())])
 
@@ -45,7 +45,7 @@ def opened(folder: Path, keys: tuple[str, ...] = ("k",)) -> DeltaStore:
     return DeltaStore(folder, TableShape(keys), PLAIN)
 
 
-def put(store: DeltaStore, batch: int, *rows: tuple[str, int], deleted: bool = False) -> Commit:
+def put(store: DeltaStore, batch: int, *rows: tuple[str, int], deleted: bool = False) -> TableCommit:
     """These rows, of records of partition `batch`."""
     trace = {"_topic": "t", "_partition": batch, "_deleted": deleted}
     given = [{"k": key, "n": n, "_offset": at, **trace} for at, (key, n) in enumerate(rows)]

@@ -18,7 +18,7 @@ from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables import delta_rewrite, delta_store
 from duramen.pipelines.tables.delta_store import DeltaStore
-from duramen.pipelines.tables.store import Commit
+from duramen.pipelines.tables.store import TableCommit
 
 PLAIN = pa.schema([("k", pa.string()), ("n", pa.int64())])
 
@@ -27,7 +27,7 @@ def opened(folder: Path, keys: tuple[str, ...] = ("k",)) -> DeltaStore:
     return DeltaStore(folder, TableShape(keys), PLAIN)
 
 
-def put(store: DeltaStore, batch: int, key: str = "same") -> Commit | None:
+def put(store: DeltaStore, batch: int, key: str = "same") -> TableCommit | None:
     """One row of record `batch`, as batch of that number."""
     row = {"k": key, "n": batch, "_topic": "t", "_partition": 0, "_offset": batch, "_deleted": False}
     given = pa.Table.from_pylist([row], schema=store.schema)

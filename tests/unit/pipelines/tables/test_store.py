@@ -21,14 +21,14 @@ from duramen.pipelines.tables import delta_rewrite, delta_store, parquet_store
 from duramen.pipelines.tables.changelog import TRACE, ChangelogError
 from duramen.pipelines.tables.delta_store import DeltaStore
 from duramen.pipelines.tables.parquet_store import ParquetStore
-from duramen.pipelines.tables.store import Commit, Store
+from duramen.pipelines.tables.store import TableCommit, TableStore
 
-STORES: dict[str, type[Store]] = {"parquet": ParquetStore, "delta": DeltaStore}
+STORES: dict[str, type[TableStore]] = {"parquet": ParquetStore, "delta": DeltaStore}
 PLAIN = pa.schema([("k", pa.string()), ("n", pa.int64())])
 MONTH_SECONDS = 31 * 86_400
 
 
-def put(store: Store, batch: int, **columns: Any) -> Commit | None:
+def put(store: TableStore, batch: int, **columns: Any) -> TableCommit | None:
     """One row of record `batch`, as batch of that number."""
     row = {"k": f"k{batch}", "n": batch, **columns}
     row |= {"_topic": "t", "_partition": 0, "_offset": batch, "_deleted": False}

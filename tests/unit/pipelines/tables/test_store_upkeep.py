@@ -27,9 +27,9 @@ from duramen.pipelines.tables import delta_store, parquet_store
 from duramen.pipelines.tables import store as stores
 from duramen.pipelines.tables.delta_store import DeltaStore
 from duramen.pipelines.tables.parquet_store import ParquetStore
-from duramen.pipelines.tables.store import Commit, Store, VersionExpiredError
+from duramen.pipelines.tables.store import TableCommit, TableStore, VersionExpiredError
 
-STORES: dict[str, type[Store]] = {"parquet": ParquetStore, "delta": DeltaStore}
+STORES: dict[str, type[TableStore]] = {"parquet": ParquetStore, "delta": DeltaStore}
 PLAIN = pa.schema([("k", pa.string()), ("n", pa.int64())])
 HOUR = timedelta(hours=1)
 
@@ -314,7 +314,7 @@ def test_a_table_is_the_fold_of_its_log_whatever_has_expired(kind: str, tmp_path
         history, choose = History(seed, versioned=False), random.Random(seed)
         folder = tmp_path / f"{seed}"
         store = STORES[kind](folder, history.shape, SCHEMA)
-        last: Commit | None = None
+        last: TableCommit | None = None
         for delivery in history.deliveries():
             commit = store.apply(delivery.table, delivery.sink, delivery.number, delivery.ends)
             if commit is None:

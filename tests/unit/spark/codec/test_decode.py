@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.worlds.batch_strategies import LIMIT, Partition, expected, partitions
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.spark.codec.decode import Decoder, Wanted
+from duramen.spark.codec.decode import Decoder, RecordFilter
 from duramen.wire.batch import (
     CRC_START,
     HEADER_SIZE,
@@ -38,13 +38,13 @@ FIELDS = {
     "headers": pa.list_(pa.field("element", HEADER)),
 }
 SCHEMA = pa.schema(list(FIELDS.items()))
-EVERYTHING = Wanted(0, 2**62)
+EVERYTHING = RecordFilter(0, 2**62)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def decode(
     data: bytes | bytearray,
-    wanted: Wanted = EVERYTHING,
+    wanted: RecordFilter = EVERYTHING,
     aborted: Sequence[tuple[int, int]] | None = None,
     schema: pa.Schema = SCHEMA,
 ) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def test_offsets_outside_of_the_range_are_dropped(made: Partition, low: int, wid
     everything = as_rows(made, committed=False)
     first = everything[0]["offset"] if everything else 0
     start, end = max(0, first + low), max(0, first + low) + width
-    assert decode(made.data, Wanted(start, end)) == [row for row in everything if start <= row["offset"] < end]
+    assert decode(made.data, RecordFilter(start, end)) == [row for row in everything if start <= row["offset"] < end]
 
 
 @settings(max_examples=25, deadline=None)
@@ -100,10 +100,10 @@ def test_one_key_and_a_range_of_time(made: Partition, data: st.DataObject) -> No
     everything = as_rows(made, committed=False)
     keys = [row["key"] for row in everything if row["key"] is not None] or [b"none"]
     key = data.draw(st.sampled_from(keys))
-    assert decode(made.data, Wanted(0, 2**62, key=key)) == [row for row in everything if row["key"] == key]
+    assert decode(made.data, RecordFilter(0, 2**62, key=key)) == [row for row in everything if row["key"] == key]
     moments = sorted((row["timestamp"] - EPOCH) // timedelta(milliseconds=1) for row in everything) or [0]
     since, until = sorted(data.draw(st.tuples(st.sampled_from(moments), st.sampled_from(moments))))
-    assert decode(made.data, Wanted(0, 2**62, timestamps=(since, until))) == [
+    assert decode(made.data, RecordFilter(0, 2**62, timestamps=(since, until))) == [
         row
         for row in everything
         if EPOCH + timedelta(milliseconds=since) <= row["timestamp"] < EPOCH + timedelta(milliseconds=until)
@@ -115,9 +115,9 @@ def test_a_batch_that_the_broker_timed_is_not_opened_outside_of_the_range() -> N
     stamp_append_time(memoryview(batch), 50)
     unreadable = replace_payload(batch, 0, b"no records")
     for since, until in ((0, 50), (51, 90)):
-        assert decode(unreadable, Wanted(0, 2**62, timestamps=(since, until))) == []
+        assert decode(unreadable, RecordFilter(0, 2**62, timestamps=(since, until))) == []
     with pytest.raises(KafkaError):
-        decode(unreadable, Wanted(0, 2**62, timestamps=(50, 51)))
+        decode(unreadable, RecordFilter(0, 2**62, timestamps=(50, 51)))
 
 
 @settings(max_examples=30, deadline=None)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.worlds.batch_strategies import LIMIT, thinned
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.spark.codec.decode import Decoder, Wanted, lanes
-from duramen.spark.codec.decode.arena import Arena, Chunk
+from duramen.spark.codec.decode import Decoder, RecordFilter, lanes
+from duramen.spark.codec.decode.arena import Arena, ArenaChunk
 from duramen.spark.codec.decode.batches import read_headers
 from duramen.wire.batch import CRC_START, HEADER_SIZE, NewRecord, build_batch, parse_header, records
 from duramen.wire.checksum import crc32c
@@ -40,13 +40,13 @@ def imitation(first: int, count: int) -> bytes:
     return payload[at[first] :].tobytes()
 
 
-def chunk_of(batches: list[bytearray]) -> Chunk:
+def chunk_of(batches: list[bytearray]) -> ArenaChunk:
     data = memoryview(b"".join(batches))
     (chunk,) = Arena(LIMIT).chunks(read_headers(data), data)
     return chunk
 
 
-def true_starts(chunk: Chunk) -> dict[int, int]:
+def true_starts(chunk: ArenaChunk) -> dict[int, int]:
     """By the position at which a record begins, how many records of its batch lie before; by walking in plain steps."""
     found = {}
     for start, end in zip(chunk.starts.tolist(), chunk.ends.tolist(), strict=True):
@@ -67,7 +67,7 @@ def checked(data: bytes | bytearray) -> None:
         batch = batch[: header.size]
         expected += [(each.offset, each.key, each.value) for each in records(batch, header, max_bytes=LIMIT)]
         at += header.size
-    found = Decoder("t", 0, Wanted(0, 1 << 40), SCHEMA).decode(memoryview(data))
+    found = Decoder("t", 0, RecordFilter(0, 1 << 40), SCHEMA).decode(memoryview(data))
     rows = [row for batch in found for row in batch.to_pylist()]
     assert [(row["offset"], row["key"], row["value"]) for row in rows] == expected
 
@@ -160,5 +160,5 @@ def test_a_batch_that_claims_a_record_less_or_more_is_refused_as_before() -> Non
         struct.pack_into(">i", batch, 23, claimed - 1)
         struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[CRC_START:]))
         with pytest.raises(KafkaError) as refused:
-            list(Decoder("t", 0, Wanted(0, 1 << 40), SCHEMA).decode(memoryview(batch)))
+            list(Decoder("t", 0, RecordFilter(0, 1 << 40), SCHEMA).decode(memoryview(batch)))
         assert refused.value.code is ErrorCode.INVALID_RECORD

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.spark.codec.decode import Decoder, Wanted
+from duramen.spark.codec.decode import Decoder, RecordFilter
 from duramen.spark.codec.decode.varints import varint, varints_in_a_row
 from duramen.wire.batch import CRC_START, build_batch, replace_payload
 from duramen.wire.checksum import crc32c
@@ -74,7 +74,7 @@ def some_batches(codec: int, counts: list[int], claimed: dict[int, int], headers
 
 
 def decoded(log: bytearray) -> list[dict[str, object]]:
-    decoder = Decoder("t", 0, Wanted(0, 1 << 40), SCHEMA)
+    decoder = Decoder("t", 0, RecordFilter(0, 1 << 40), SCHEMA)
     return [row for batch in decoder.decode(memoryview(log)) for row in batch.to_pylist()]
 
 

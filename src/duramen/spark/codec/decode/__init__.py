@@ -3,6 +3,6 @@
 `Decoder` is all that others need: stored bytes in, Arrow record batches out.
 """
 
-from duramen.spark.codec.decode.decoder import Decoder, Wanted
+from duramen.spark.codec.decode.decoder import Decoder, RecordFilter
 
-__all__ = ["Decoder", "Wanted"]
+__all__ = ["Decoder", "RecordFilter"]

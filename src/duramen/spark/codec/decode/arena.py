@@ -27,7 +27,7 @@ _Packed = tuple[int, int, int, int]
 """Of one batch: where its records begin and end in what was fetched, their codec, and its base offset."""
 
 
-class Chunk(NamedTuple):
+class ArenaChunk(NamedTuple):
     """Some batches and where their records lie: payload i is `arena[starts[i]:ends[i]]`."""
 
     headers: Headers
@@ -43,7 +43,7 @@ class Arena:
         self.max_batch_bytes = max_batch_bytes
         self._buffer = np.empty(0, np.uint8)
 
-    def chunks(self, headers: Headers, data: memoryview) -> Iterator[Chunk]:
+    def chunks(self, headers: Headers, data: memoryview) -> Iterator[ArenaChunk]:
         """All the batches, some at a time; a chunk is valid until the next one is asked for.
 
         Raises KafkaError MESSAGE_TOO_LARGE for a batch that inflates beyond `max_batch_bytes`, INVALID_RECORD for one
@@ -62,10 +62,10 @@ class Arena:
                 behind = self._cut(headers, first, behind)
                 chosen = headers.only(slice(first, behind))
                 starts = chosen.position + HEADER_SIZE
-                yield Chunk(chosen, np.frombuffer(data, np.uint8), starts, chosen.position + chosen.size)
+                yield ArenaChunk(chosen, np.frombuffer(data, np.uint8), starts, chosen.position + chosen.size)
             else:
                 behind, starts, ends = self._inflate(packed, data, first)
-                yield Chunk(headers.only(slice(first, behind)), self._buffer, starts, ends)
+                yield ArenaChunk(headers.only(slice(first, behind)), self._buffer, starts, ends)
             first = behind
 
     def _cut(self, headers: Headers, first: int, behind: int) -> int:

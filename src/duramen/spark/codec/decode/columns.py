@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from duramen.spark.codec.decode.arena import Chunk
+from duramen.spark.codec.decode.arena import ArenaChunk
 from duramen.spark.codec.decode.binary import binary_column, fixed
 from duramen.spark.codec.decode.record_headers import headers_column
 from duramen.spark.codec.decode.records import Fields
@@ -20,14 +20,16 @@ _MICROS: Final = 1000
 _MICROS_LIMIT: Final = (2**63 - 1) // _MICROS
 
 
-class Source(NamedTuple):
+class RecordSource(NamedTuple):
     """Which partition the records come from."""
 
     topic: str
     partition: int
 
 
-def record_batches(chunk: Chunk, fields: Fields, source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def record_batches(
+    chunk: ArenaChunk, fields: Fields, source: RecordSource, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
     """The rows in order, in batches of about EMIT_BYTES; only the schema's columns are made."""
     rows = len(fields.offset)
     if not rows:
@@ -41,11 +43,11 @@ def record_batches(chunk: Chunk, fields: Fields, source: Source, schema: pa.Sche
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _key(chunk: Chunk, fields: Fields, source: Source, type: pa.DataType) -> pa.Array:
+def _key(chunk: ArenaChunk, fields: Fields, source: RecordSource, type: pa.DataType) -> pa.Array:
     return _typed(binary_column(chunk.arena, fields.key_at, fields.key_size), type)
 
 
-def _value(chunk: Chunk, fields: Fields, source: Source, type: pa.DataType) -> pa.Array:
+def _value(chunk: ArenaChunk, fields: Fields, source: RecordSource, type: pa.DataType) -> pa.Array:
     return _typed(binary_column(chunk.arena, fields.value_at, fields.value_size), type)
 
 
@@ -53,22 +55,22 @@ def _typed(column: pa.BinaryArray, type: pa.DataType) -> pa.Array:
     return column
 
 
-def _topic(chunk: Chunk, fields: Fields, source: Source, type: pa.DataType) -> pa.Array:
+def _topic(chunk: ArenaChunk, fields: Fields, source: RecordSource, type: pa.DataType) -> pa.Array:
     name = source.topic.encode()
     rows = len(fields.offset)
     ends = np.arange(0, len(name) * rows + 1, max(len(name), 1), dtype=np.int32)
     return pa.StringArray.from_buffers(rows, pa.py_buffer(ends), pa.py_buffer(name * rows))
 
 
-def _partition(chunk: Chunk, fields: Fields, source: Source, type: pa.DataType) -> pa.Array:
+def _partition(chunk: ArenaChunk, fields: Fields, source: RecordSource, type: pa.DataType) -> pa.Array:
     return fixed(np.full(len(fields.offset), source.partition, np.int32), type)
 
 
-def _offset(chunk: Chunk, fields: Fields, source: Source, type: pa.DataType) -> pa.Array:
+def _offset(chunk: ArenaChunk, fields: Fields, source: RecordSource, type: pa.DataType) -> pa.Array:
     return fixed(fields.offset, type)
 
 
-def _timestamp(chunk: Chunk, fields: Fields, source: Source, type: pa.DataType) -> pa.Array:
+def _timestamp(chunk: ArenaChunk, fields: Fields, source: RecordSource, type: pa.DataType) -> pa.Array:
     """Microseconds; null where a producer's milliseconds cannot be said in microseconds of 64 bits."""
     beyond = np.abs(fields.timestamp) > _MICROS_LIMIT
     if beyond.any():
@@ -76,15 +78,15 @@ def _timestamp(chunk: Chunk, fields: Fields, source: Source, type: pa.DataType) 
     return fixed(fields.timestamp * _MICROS, type)
 
 
-def _timestamp_type(chunk: Chunk, fields: Fields, source: Source, type: pa.DataType) -> pa.Array:
+def _timestamp_type(chunk: ArenaChunk, fields: Fields, source: RecordSource, type: pa.DataType) -> pa.Array:
     return fixed(chunk.headers.append_time.astype(np.int32)[fields.batch], type)
 
 
-def _headers(chunk: Chunk, fields: Fields, source: Source, type: pa.DataType) -> pa.Array:
+def _headers(chunk: ArenaChunk, fields: Fields, source: RecordSource, type: pa.DataType) -> pa.Array:
     return headers_column(chunk.arena, fields, type)
 
 
-_COLUMNS: Final[dict[str, Callable[[Chunk, Fields, Source, Any], pa.Array]]] = {
+_COLUMNS: Final[dict[str, Callable[[ArenaChunk, Fields, RecordSource, Any], pa.Array]]] = {
     "key": _key,
     "value": _value,
     "topic": _topic,

@@ -8,10 +8,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from duramen.spark.codec.decode.arena import Arena, Chunk
+from duramen.spark.codec.decode.arena import Arena, ArenaChunk
 from duramen.spark.codec.decode.batches import AbortedTransaction, Headers, read_headers, visible
 from duramen.spark.codec.decode.binary import equal_rows
-from duramen.spark.codec.decode.columns import Source, record_batches
+from duramen.spark.codec.decode.columns import RecordSource, record_batches
 from duramen.spark.codec.decode.records import Fields, read_fields
 
 MAX_BATCH_BYTES: Final = 256 << 20
@@ -19,7 +19,7 @@ MAX_BATCH_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RecordFilter:
     """Which records: offsets `start`..`end` (exclusive), and, where not None, one key and a range of timestamps in ms
     (exclusive at its end)."""
 
@@ -33,10 +33,15 @@ class Decoder:
     """Decodes one partition for one task; keeps its buffers from call to call."""
 
     def __init__(
-        self, topic: str, partition: int, wanted: Wanted, schema: pa.Schema, max_batch_bytes: int = MAX_BATCH_BYTES
+        self,
+        topic: str,
+        partition: int,
+        wanted: RecordFilter,
+        schema: pa.Schema,
+        max_batch_bytes: int = MAX_BATCH_BYTES,
     ) -> None:
         """schema: the columns of Spark's Kafka source that are wanted, with the types Spark expects."""
-        self._source = Source(topic, partition)
+        self._source = RecordSource(topic, partition)
         self._wanted = wanted
         self._schema = schema
         self._arena = Arena(max_batch_bytes)
@@ -72,7 +77,7 @@ class Decoder:
         outside = (headers.max_timestamp < since) | (headers.max_timestamp >= until)
         return headers.only(~(headers.append_time & outside))
 
-    def _chosen(self, chunk: Chunk) -> Fields:
+    def _chosen(self, chunk: ArenaChunk) -> Fields:
         fields = read_fields(chunk)
         wanted = self._wanted
         base, last = int(chunk.headers.base_offset[0]), int(chunk.headers.last_offset[-1])

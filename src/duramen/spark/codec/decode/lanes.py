@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from duramen.errors import KafkaError
-from duramen.spark.codec.decode.arena import Chunk
+from duramen.spark.codec.decode.arena import ArenaChunk
 from duramen.spark.codec.decode.varints import Bytes, Ints, varints_in_a_row
 
 _LANES: Final = 256
@@ -37,7 +37,7 @@ class Lanes(NamedTuple):
     records: Ints
 
 
-def split(chunk: Chunk) -> Lanes | None:
+def split(chunk: ArenaChunk) -> Lanes | None:
     """The chunk's batches in about _LANES parts of at least some _ROWS_MIN records; None where that is not to be had.
 
     Batches with gaps in their offsets stay whole: their deltas do not tell how many records lie before.
@@ -59,7 +59,7 @@ def split(chunk: Chunk) -> Lanes | None:
     return None if found is None else _between(chunk, *found)
 
 
-def _entries(chunk: Chunk, batch: Ints, around: Ints, window: int) -> tuple[Ints, Ints, Ints] | None:
+def _entries(chunk: ArenaChunk, batch: Ints, around: Ints, window: int) -> tuple[Ints, Ints, Ints] | None:
     """Behind each of these places the first record that begins in the window: (batch, position, offset delta)."""
     arena = chunk.arena
     reach = len(arena) - window
@@ -98,7 +98,7 @@ def _entries(chunk: Chunk, batch: Ints, around: Ints, window: int) -> tuple[Ints
     return batch.take(place.take(chosen)), start.take(chosen), delta.take(chosen)
 
 
-def _between(chunk: Chunk, batch: Ints, start: Ints, delta: Ints) -> Lanes | None:
+def _between(chunk: ArenaChunk, batch: Ints, start: Ints, delta: Ints) -> Lanes | None:
     """The lanes from each batch's start over these places in it to its end; None where the deltas do not ascend."""
     order = np.argsort(np.concatenate([np.arange(len(chunk.starts)), batch]), kind="stable")
     starts = np.concatenate([chunk.starts, start]).take(order)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from duramen.errors import KafkaError
-from duramen.spark.codec.decode.arena import Chunk
+from duramen.spark.codec.decode.arena import ArenaChunk
 from duramen.spark.codec.decode.batches import check_counts
 from duramen.spark.codec.decode.lanes import JUMPS, pairs, split
 from duramen.spark.codec.decode.varints import Bytes, Ints, broken, varint, varints, varints_in_a_row
@@ -45,7 +45,7 @@ class Fields(NamedTuple):
         return Fields(*(column[chosen] for column in self))
 
 
-def read_fields(chunk: Chunk) -> Fields:
+def read_fields(chunk: ArenaChunk) -> Fields:
     """Every record of the chunk, in the order of its batches.
 
     Raises KafkaError INVALID_RECORD when the bytes are not the records that the headers promise.
@@ -97,7 +97,7 @@ def _header_counts(arena: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
     return header_count, headers_at
 
 
-def _walk(chunk: Chunk, batch: Ints) -> tuple[Ints, Ints]:
+def _walk(chunk: ArenaChunk, batch: Ints) -> tuple[Ints, Ints]:
     """Where each record's fields start and where the record ends. batch: of each row."""
     headers, arena, starts, ends = chunk
     lanes = split(chunk)
