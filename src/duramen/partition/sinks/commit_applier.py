@@ -16,7 +16,7 @@ from typing import Final
 from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError
 from duramen.machines.sink.commands import ShareDone
 from duramen.machines.sink.pieces import Target
-from duramen.machines.sink.state import Commit, Share
+from duramen.machines.sink.state import SinkCommit, CommittedShare
 from duramen.partition.replica.partition import Appended, Partition
 from duramen.partition.sinks.destinations import Destinations, Standing
 from duramen.partition.sinks.staging import Chunk, ShareReader
@@ -34,7 +34,7 @@ BatchKey = tuple[str, int, int]
 OnReadable = Callable[["tuple[ShareDone, ...]"], None]
 
 
-def batch_key(sink_id: str, commit: Commit) -> BatchKey:
+def batch_key(sink_id: str, commit: SinkCommit) -> BatchKey:
     """What tells this batch from every other there ever was."""
     return sink_id, commit.batch_id, commit.producer_id
 
@@ -83,7 +83,7 @@ class CommitApplier:
         """Batches that are committed and not yet durable where they belong."""
         return len(self._jobs)
 
-    def start(self, sink_id: str, commit: Commit, staging: Partition) -> None:
+    def start(self, sink_id: str, commit: SinkCommit, staging: Partition) -> None:
         """Begin to move a committed batch, behind those of the same sink before it; once, however often called."""
         key = batch_key(sink_id, commit)
         if key in self._jobs or self.closed:
@@ -164,7 +164,7 @@ class CommitApplier:
 class BatchJob:
     """One committed batch under way: how many of its shares can be read, and how many are durable."""
 
-    def __init__(self, owner: CommitApplier, key: BatchKey, commit: Commit) -> None:
+    def __init__(self, owner: CommitApplier, key: BatchKey, commit: SinkCommit) -> None:
         self._owner = owner
         self.key = key
         self.producer_id = commit.producer_id
@@ -207,7 +207,9 @@ class BatchJob:
 class Move:
     """One share on its way to its partition."""
 
-    def __init__(self, owner: CommitApplier, job: BatchJob, number: int, share: Share, staging: Partition) -> None:
+    def __init__(
+        self, owner: CommitApplier, job: BatchJob, number: int, share: CommittedShare, staging: Partition
+    ) -> None:
         self._owner = owner
         self._job = job
         self._number = number
