@@ -19,10 +19,10 @@ from duramen.pipelines.model.declaration import Pipeline
 from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.json_values import as_python
 from duramen.pipelines.model.offsets import Cause
-from duramen.pipelines.run.cluster import Node
+from duramen.pipelines.run.cluster import PipelineNode
 from duramen.pipelines.run.table_reader import open_table
 from duramen.pipelines.tables.changelog import cause_of
-from duramen.pipelines.tables.store import Commit, Store
+from duramen.pipelines.tables.store import TableCommit, TableStore
 
 ROWS_MAX = 20
 
@@ -66,7 +66,7 @@ def trace_command(
         click.echo()
 
 
-def _rows(pipeline: Pipeline, table: str, store: Store, wanted: dict[str, str]) -> list[dict[str, Any]]:
+def _rows(pipeline: Pipeline, table: str, store: TableStore, wanted: dict[str, str]) -> list[dict[str, Any]]:
     rows = store.rows()
     for name, value in wanted.items():
         if name not in rows.column_names:
@@ -94,7 +94,7 @@ def _rows(pipeline: Pipeline, table: str, store: Store, wanted: dict[str, str]) 
 def _in_log(pipeline: Pipeline, table: str, cause: Cause) -> tuple[bytes | None, bytes | None] | None:
     """Key and value of a record of the table. None when it is gone, also with its topic: another one may have the name,
     and another record at this offset."""
-    node, folder = Node(pipeline.bootstrap), StepFolder(pipeline.folder, table)
+    node, folder = PipelineNode(pipeline.bootstrap), StepFolder(pipeline.folder, table)
     meant = folder.version(folder.current().version).topic_ids().get(cause.topic)
     if meant is not None and node.topic_id(cause.topic) != topic_id_text(meant):
         return None
@@ -115,7 +115,7 @@ def _text(value: bytes | None) -> str:
     return "(null: a deletion)" if value is None else value.decode("utf-8", "backslashreplace")
 
 
-def _nothing(table: str, store: Store, row: tuple[str, ...], record: str | None) -> str:
+def _nothing(table: str, store: TableStore, row: tuple[str, ...], record: str | None) -> str:
     if row:
         return f"{table} has no row with {' and '.join(row)}"
     commits = store.commits()
@@ -141,7 +141,7 @@ def _cell(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def _record(pipeline: Pipeline, table: str, store: Store, cause: Cause) -> dict[str, Any]:
+def _record(pipeline: Pipeline, table: str, store: TableStore, cause: Cause) -> dict[str, Any]:
     first = store.first_with(cause)
     if first is None:
         return {}
@@ -169,7 +169,7 @@ def _record(pipeline: Pipeline, table: str, store: Store, cause: Cause) -> dict[
     return found
 
 
-def _state(store: Store, cause: Cause, keys: dict[str, Any], changed: bool) -> str:
+def _state(store: TableStore, cause: Cause, keys: dict[str, Any], changed: bool) -> str:
     """What became of the row with these keys after the record. changed: the record changed it."""
     found = store.superseded(cause, keys)
     if found is None:
@@ -178,7 +178,7 @@ def _state(store: Store, cause: Cause, keys: dict[str, Any], changed: bool) -> s
     return f"superseded by {by} in table version {commit.version}" + (", which deleted it" if deleted else "")
 
 
-def _keys_of(pipeline: Pipeline, table: str, store: Store, cause: Cause) -> list[dict[str, Any]]:
+def _keys_of(pipeline: Pipeline, table: str, store: TableStore, cause: Cause) -> list[dict[str, Any]]:
     """The row that a record without one would have changed, where the record's key is the table's."""
     source, keys = pipeline.step(table).source, store.shape.keys
     record = _in_log(pipeline, table, cause) if keys == (source.key,) else None
@@ -192,7 +192,7 @@ def _keys_of(pipeline: Pipeline, table: str, store: Store, cause: Cause) -> list
         return []
 
 
-def _version(commit: Commit) -> dict[str, Any]:
+def _version(commit: TableCommit) -> dict[str, Any]:
     return {
         "version": commit.version,
         "offsets": commit.offsets.to_json(),

@@ -16,7 +16,7 @@ from typing import Final
 from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError
 from duramen.machines.sink.commands import ShareDone
 from duramen.machines.sink.pieces import Target
-from duramen.machines.sink.state import SinkCommit, CommittedShare
+from duramen.machines.sink.state import CommittedShare, SinkCommit
 from duramen.partition.replica.partition import Appended, Partition
 from duramen.partition.sinks.destinations import Destinations, Standing
 from duramen.partition.sinks.staging import Chunk, ShareReader
