@@ -174,7 +174,7 @@ class Host:
         turns = turns or LoadTurns(self._clock)
         work = partial(self._load_slice, replay, done)
         if replay.is_committed:
-            turns.add(work)
+            turns.add_load(work)
         else:
             self._load_watch = partial(self._committed_for_load, replay, turns, work)
             self.partition.watch(self._load_watch)
@@ -188,7 +188,7 @@ class Host:
         if self._load_watch is not None and replay.is_committed:
             self.partition.unwatch(self._load_watch)
             self._load_watch = None
-            turns.add(work)
+            turns.add_load(work)
 
     def _load_slice(self, replay: Replay, done: Callable[[DuramenError | None], None]) -> bool:
         if self.failed is not None:

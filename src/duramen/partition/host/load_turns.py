@@ -15,7 +15,7 @@ class LoadTurns:
         self._clock = clock
         self._works: deque[Callable[[], bool]] = deque()
 
-    def add(self, work: Callable[[], bool]) -> None:
+    def add_load(self, work: Callable[[], bool]) -> None:
         """Do it when its turn comes, never at once."""
         self._works.append(work)
         if len(self._works) == 1:

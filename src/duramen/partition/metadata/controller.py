@@ -61,7 +61,7 @@ class Controller:
         self._report = report
         self.machine = MetadataMachine(publisher.config)
         self.host: Host
-        self.lost = MetadataRepair(store, publisher.closed_directories, publisher.readopted)
+        self._repair = MetadataRepair(store, publisher.closed_directories, publisher.readopted)
         publisher.on_reconfigured.append(self._reconfigured)
         publisher.withdraw_by(self._withdraw)
 
@@ -75,7 +75,7 @@ class Controller:
         self.partition = partition = self._store.open_partition(METADATA_PARTITION, METADATA_TOPIC_ID, config)
         partition.lead(max(partition.log.epochs.latest + 1, 1), (self._node_id,), (self._node_id,))
         self.host = Host(partition, self.machine, self._world.clock)
-        self.lost.look(self._world.disk, self.machine, self._report)
+        self._repair.find_losses(self._world.disk, self.machine, self._report)
         self._snapshots = Snapshots(
             self._world,
             self._store,
@@ -85,15 +85,15 @@ class Controller:
             lambda: publisher.image,
             self._may_snapshot,
         )
-        forgiving = self.lost.has_told_beginning(partition)
-        self.host.load(self._snapshots.load(self.machine, forgiving=forgiving), self.lost.note)
-        self._snapshots.is_due = self.lost.found
+        forgiving = self._repair.is_beginning_recorded(partition)
+        self.host.load(self._snapshots.load(self.machine, forgiving=forgiving), self._repair.note_gap)
+        self._snapshots.is_due = self._repair.found
         publisher.load(self.machine.image.copy())
         self.host.observers.append(self._committed)
         now = self._world.clock.wall_ms()
         partition.append_local(leader_change(self._node_id, now), now)
         publisher.reconfigure()
-        self.lost.make_up(self.host, self.machine, self._node_id, now, self.new_topic)
+        self._repair.record_again(self.host, self.machine, self._node_id, now, self.new_topic)
         publisher.start(self.machine.removed)
 
     def _committed(self, records: list[LogRecord], end: int) -> None:

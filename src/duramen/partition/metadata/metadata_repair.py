@@ -99,20 +99,20 @@ def _all_removed(log: ReadableLog, machine: MetadataMachine) -> frozenset[TopicI
 class MetadataRepair:
     """Of one store. Without such a loss it only sees to it that no leader epoch is used twice.
 
-    regained: gets the topics that are about to be known again.
+    readopted: gets the topics that are about to be known again.
     """
 
-    def __init__(self, store: Store, closed_directories: ClosedDirectories, regained: set[TopicId]) -> None:
+    def __init__(self, store: Store, closed_directories: ClosedDirectories, readopted: set[TopicId]) -> None:
         self._store = store
         self._closed_directories = closed_directories
         self.found = False
         """Whether there is such a loss."""
-        self.regained = regained
+        self.readopted = readopted
         """Topics that are about to be known again."""
         self._is_anew = False
         self._removed: frozenset[TopicId] = frozenset()
 
-    def look(self, disk: Disk, machine: MetadataMachine, report: Callable[..., None]) -> None:
+    def find_losses(self, disk: Disk, machine: MetadataMachine, report: Callable[..., None]) -> None:
         """Before the metadata log is replayed: is such a loss on the list of a directory? OSError."""
         self._disk, self._machine, self._report = disk, machine, report
         told = [loss for directory in self._store.directories for loss in read_losses(disk, directory.path)]
@@ -129,7 +129,7 @@ class MetadataRepair:
         for directory in self._store.directories:
             directory.suspend_retention()
 
-    def note(self, first: int, last: int) -> None:
+    def note_gap(self, first: int, last: int) -> None:
         """The replay of the metadata log has come to records that are missing. OSError.
 
         Where the list does not name a loss any more, the snapshot that was taken behind it is lost, too: it is on the
@@ -157,12 +157,12 @@ class MetadataRepair:
             self.found = True
             self._forgive()
 
-    def has_told_beginning(self, partition: Partition) -> bool:
-        """Whether a repair has told that what came before the metadata log's first offset is lost. OSError."""
+    def is_beginning_recorded(self, partition: Partition) -> bool:
+        """Whether the list of losses has what came before the metadata log's first offset. OSError."""
         home, end = self._store.home(partition.tp).path, partition.log_start_offset
         return self.found and end > 0 and is_loss_recorded(self._disk, home, str(partition.tp), 0, end - 1)
 
-    def make_up(
+    def record_again(
         self, host: Host, machine: MetadataMachine, node_id: int, now_ms: int, born: Callable[[str], NewTopic]
     ) -> None:
         """Have recorded what the logs show and the machine, which is loaded, does not know.
@@ -175,8 +175,8 @@ class MetadataRepair:
         if self.found:
             self._removed = machine.removed | _all_removed(host.partition, machine)
             self._skip_producer_ids(host, machine.image, node_id, now_ms)
-            self._regain(host, machine.image, self._topics(machine, least_epoch, born), node_id, born)
-        # Last: the first change of a topic that is regained is what the publisher waits for.
+            self._readopt(host, machine.image, self._topics(machine, least_epoch, born), node_id, born)
+        # Last: the first change of a topic that is readopted is what the publisher waits for.
         self._raise_epochs(host, machine.image, node_id, least_epoch)
 
     def _raise_epochs(self, host: Host, image: MetadataImage, node_id: int, least: int) -> None:
@@ -207,7 +207,7 @@ class MetadataRepair:
 
         host.submit(command, answered)
 
-    def _regain(
+    def _readopt(
         self,
         host: Host,
         image: MetadataImage,
@@ -219,13 +219,13 @@ class MetadataRepair:
         if not lost:
             return
         wanted = [each._replace(configs=born(each.name).configs if each.name in _OUR_TOPICS else KEPT) for each in lost]
-        self.regained.update(each.topic_id for each in lost)
+        self.readopted.update(each.topic_id for each in lost)
         remedies = {each.topic_id: self._remedy(image, each, node_id) for each in lost}
 
         def answered(answer: Any) -> None:
             for each in lost:
                 if isinstance(answer, DuramenError) or each.topic_id not in answer:
-                    self.regained.discard(each.topic_id)
+                    self.readopted.discard(each.topic_id)
                     told = {"topic": each.name, "id": topic_id_text(each.topic_id)}
                     self._report("log-of-unknown-topic", **told, remedy=remedies[each.topic_id])
 
