@@ -88,7 +88,7 @@ def test_a_reserve_that_does_not_give_way_is_found() -> None:
 
 
 def test_a_full_volume_that_fences_is_found() -> None:
-    with patch.object(disk_full, "told", lambda error: error):
+    with patch.object(disk_full, "as_disk_full", lambda error: error):
         violations = (live(seed, FULL_VOLUMES).violation for seed in range(1, 40))
         assert "on a full disk" in next(filter(None, violations), "")
 

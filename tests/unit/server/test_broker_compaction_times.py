@@ -40,15 +40,15 @@ def test_what_was_just_closed_is_compacted_behind_the_checkpoint_it_waits_for(ot
 def test_the_looks_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """They cost the loop time for every compacted log: there are some, and then it is as before."""
     looks: list[int] = []
-    take = Cleaner.take
+    begin_pass = Cleaner.begin_pass
 
     def counted(self: Cleaner, *args: object) -> object:
         looks.append(server.clock.wall_ms())
-        return take(self, *args)  # type: ignore[arg-type]
+        return begin_pass(self, *args)  # type: ignore[arg-type]
 
     server = closed(100)
     server.lanes.held.add("checkpoint")
-    monkeypatch.setattr(Cleaner, "take", counted)
+    monkeypatch.setattr(Cleaner, "begin_pass", counted)
     server.pass_ms(BACKOFF_MS - 1_000)
     assert 5 < len(looks) <= 12, "the checkpoint never ends"
     server.lanes.held.clear()
