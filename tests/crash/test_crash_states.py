@@ -77,7 +77,7 @@ def test_a_forgotten_sync_is_found(path: str, what: str, dropped: Callable[[str]
 FORGOTTEN_AT: list[tuple[str, str, str, int]] = [
     ("merging", "the sync behind the rename that makes a copy count", "stage", 1),
     ("merging", "the sync behind the removal of what was replaced", "remove_replaced", 0),
-    ("silent_producer", "the sync of what is kept of producers whose records go", "KeepProducers.run", 0),
+    ("silent_producer", "the sync of what is kept of producers whose records go", "ProducerSnapshotJob.run", 0),
 ]
 """Syncs of names by the function that calls them, where others sync the same directory; 1: every second call of it."""
 
