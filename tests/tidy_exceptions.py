@@ -21,10 +21,6 @@ GERUNDS: set[str] = {
 """Modules that are named by what is done."""
 
 REPEATED_CLASSES: set[str] = {
-    "Loop",
-    "Member",
-    "Names",
-    "Producer",
     "Record",
     "Segment",
     "Topic",

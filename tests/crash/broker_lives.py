@@ -24,7 +24,7 @@ from tests.worlds.partition_world import Lanes, Numbers
 
 from duramen.errors import DuramenError
 from duramen.model import METADATA_TOPIC
-from duramen.sim.world.disk import Call, CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, DiskCall, NodeDied
 
 DIRECTORIES = ("/a", "/b", "/c")
 GENERATIONS = 4
@@ -164,7 +164,7 @@ class Life(Clients):
         self.trace.append(f"{directory}: {kind}")
         self.met[f"fault: {kind}"] += 1
 
-        def fault(call: Call) -> OSError | None:
+        def fault(call: DiskCall) -> OSError | None:
             if not call.path.startswith(f"{directory}/"):
                 return None
             if kind != "no journal part":

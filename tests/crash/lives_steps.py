@@ -12,7 +12,7 @@ from tests.crash.promises import LogPromise, require, view_of
 from tests.crash.session import NOW, SmallSegments, topic_id
 
 from duramen.errors import CorruptLogError, FencedDirectoryError, KafkaError, StorageError
-from duramen.sim.world.disk import Call
+from duramen.sim.world.disk import DiskCall
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.log.log import Log
 
@@ -296,7 +296,7 @@ class Steps(Cycle):
         kind = self.dice.choice(FAULTS)
         random = Random(self.dice.random())
 
-        def fault(call: Call) -> OSError | None:
+        def fault(call: DiskCall) -> OSError | None:
             error = fault_of(kind, call, random)
             if error is not None:
                 self.met[f"fault: {kind}"] += 1
@@ -310,7 +310,7 @@ def number_of(log: Log) -> int:
     return log.topic_id[-1]
 
 
-def fault_of(kind: str, call: Call, random: Random) -> OSError | None:
+def fault_of(kind: str, call: DiskCall, random: Random) -> OSError | None:
     """The error that such a disk has for a call. A journal is laid out beforehand: its parts need no space."""
     if kind == "failing sync":
         fails = call.operation in ("sync", "sync_directory") and random.random() < 0.05

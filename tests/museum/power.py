@@ -17,7 +17,7 @@ from duramen.partition.replica.partition import Appended
 from duramen.partition.store.store import Store
 from duramen.server.handlers import delete_records
 from duramen.sim.mutations.mutations import GUARDS, Guard
-from duramen.sim.world.disk import Call, CrashDisk, CrashFile
+from duramen.sim.world.disk import CrashDisk, CrashFile, DiskCall
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.journal.journal import JournalGroup
 from duramen.storage.journal.parts import PartMaker
@@ -113,7 +113,7 @@ def fsyncgate() -> None:
     acknowledged = acknowledge(bench, b"before")
     failures = [OSError(errno.EIO, "Input/output error")]
 
-    def fail_once(call: Call) -> OSError | None:
+    def fail_once(call: DiskCall) -> OSError | None:
         return failures.pop() if failures and call.operation == "sync" and "journal" in call.path else None
 
     bench.disk.fault = fail_once

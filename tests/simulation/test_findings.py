@@ -20,9 +20,9 @@ from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.workload import new_topic
 from duramen.sim.world.disk import CrashDisk
 from duramen.sim.world.entropy import SimEntropy
-from duramen.sim.world.loop import Loop, Process, SimClock
+from duramen.sim.world.loop import Process, SimClock, SimLoop
 from duramen.sim.world.network import SimNetwork, SimPort
-from duramen.sim.world.node import WALL_START_MS, Node
+from duramen.sim.world.node import WALL_START_MS, SimNode
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.journal.format import ENTRY_SIZE
 from duramen.storage.journal.reader import read_journal
@@ -158,10 +158,10 @@ class OneNode:
     """A node and one client in a calm world."""
 
     def __init__(self) -> None:
-        self.loop = Loop(Random(1))
+        self.loop = SimLoop(Random(1))
         network = SimNetwork(self.loop, Random(2))
         self.disk = CrashDisk(Random(3))
-        self.node = Node("n1", self.loop, network, Random(4), self.disk, self.boot, lambda line: None)
+        self.node = SimNode("n1", self.loop, network, Random(4), self.disk, self.boot, lambda line: None)
         self.node.on_error = self.failed
         people = Process("clients")
         self.clock = SimClock(self.loop, people, WALL_START_MS)

@@ -16,9 +16,9 @@ from duramen.sim.run.simulation import HOST, PORT, configuration
 from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.workload import new_topic
 from duramen.sim.world.disk import CrashDisk
-from duramen.sim.world.loop import Loop, Process, SimClock
+from duramen.sim.world.loop import Process, SimClock, SimLoop
 from duramen.sim.world.network import SimNetwork, SimPort
-from duramen.sim.world.node import WALL_START_MS, Node
+from duramen.sim.world.node import WALL_START_MS, SimNode
 from duramen.wire.batch import batches, build_batch
 
 CONFIGS = {"internal.segment.bytes": "20000", "file.delete.delay.ms": "0"}
@@ -30,10 +30,10 @@ class Story:
     """One node and one client; what each script returns is kept."""
 
     def __init__(self, seed: int) -> None:
-        self.loop = Loop(Random(seed))
+        self.loop = SimLoop(Random(seed))
         network = SimNetwork(self.loop, Random(seed + 1))
         self.disk = CrashDisk(Random(seed + 2))
-        self.node = Node("n1", self.loop, network, Random(seed + 3), self.disk, self.boot, lambda line: None)
+        self.node = SimNode("n1", self.loop, network, Random(seed + 3), self.disk, self.boot, lambda line: None)
         people = Process("clients")
         self.clock = SimClock(self.loop, people, WALL_START_MS)
         self.client = NodeClient(SimPort(network, people), self.clock, HOST, PORT, "c")

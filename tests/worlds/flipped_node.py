@@ -21,7 +21,7 @@ from duramen.sim.world.disk import CrashDisk
 from duramen.sim.world.entropy import SimEntropy
 from duramen.sim.world.executor import SimExecutor
 from duramen.sim.world.inode import PAGE, Inode
-from duramen.sim.world.loop import Loop, Process, SimClock
+from duramen.sim.world.loop import Process, SimClock, SimLoop
 from duramen.sim.world.network import Conditions, SimNetwork, SimPort
 from duramen.wire.batch import batches, build_batch
 
@@ -69,7 +69,7 @@ class Machine:
     def __init__(self, disk: CrashDisk, seed: int = 1, *, later_s: float = 0.0) -> None:
         random = Random(seed)
         self.disk = disk
-        self.loop = Loop(Random(random.random()))
+        self.loop = SimLoop(Random(random.random()))
         self.loop.now = later_s
         self.network = SimNetwork(
             self.loop, Random(random.random()), Conditions((0.0001, 0.0002), (1 << 20, 1 << 20), 0.0)

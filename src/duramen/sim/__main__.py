@@ -12,7 +12,7 @@ from pathlib import Path
 
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.mutations.mutations import GUARDS
-from duramen.sim.run.campaign import Book, Job, Tally, Violation, jobs_for, run_all, run_one
+from duramen.sim.run.campaign import Book, SeedRun, Tally, Violation, jobs_for, run_all, run_one
 from duramen.sim.run.power_cuts import cut_everywhere
 
 HELD, BROKEN, USAGE = 0, 1, 2
@@ -111,7 +111,7 @@ def run_long(path: Path, seeds: int | None, minutes: float | None, processes: in
     count = seeds if seeds is not None else 1 << 30 if minutes is not None else LONG_SEEDS
     tally = Tally()
 
-    def wanted() -> Iterator[Job]:
+    def wanted() -> Iterator[SeedRun]:
         for job in jobs_for(range(first, first + count), twice_every=TWICE_EVERY):
             if minutes is not None and time.perf_counter() - started > minutes * 60:
                 return

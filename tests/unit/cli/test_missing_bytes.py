@@ -14,7 +14,7 @@ from tests.worlds.storage_workload import FIRST, checkpoint, commit, fill, house
 
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import survey_directory
-from duramen.sim.world.disk import Call, CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, DiskCall, NodeDied
 from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.repair.rewrite_partition import DROPPED
@@ -157,7 +157,7 @@ def test_an_end_that_nobody_knows_is_no_limit(clean: bool) -> None:
     disk.remove(last.removesuffix("log") + "index")  # then it is read
     disk.sync_directory(HOME)
 
-    def unreadable(call: Call) -> OSError | None:
+    def unreadable(call: DiskCall) -> OSError | None:
         return OSError(errno.EIO, "I/O error", call.path) if (call.operation, call.path) == ("pread", last) else None
 
     with patch("duramen.storage.recovery.startup._check_magic"):

@@ -18,7 +18,7 @@ from duramen.cli.log.repair import CannotError
 from duramen.errors import CorruptLogError
 from duramen.model import TopicPartition
 from duramen.ports import File
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.wire.batch import batches
 
@@ -49,7 +49,7 @@ def fail(disk: CrashDisk, path: str) -> None:
     """No byte of the file that is there now can be read."""
     bad = OSError(errno.EIO, "Input/output error", path)
 
-    def fault(call: Call) -> OSError | None:
+    def fault(call: DiskCall) -> OSError | None:
         if call.operation == "rename" and path in call.path.split(" -> "):
             disk.fault = lambda call: None  # another file has that name from here on
         return bad if call.path == path and call.operation in READS else None
@@ -209,7 +209,7 @@ def test_a_journal_and_a_small_file_that_cannot_be_read() -> None:
         copy = disk.copy(Random(1))
         away = {part, path}
 
-        def fault(call: Call, away: set[str] = away) -> OSError | None:
+        def fault(call: DiskCall, away: set[str] = away) -> OSError | None:
             away -= set(call.path.split(" -> ")) if call.operation in ("rename", "remove") else set()
             return OSError(errno.EIO, "bad", call.path) if call.operation in READS and call.path in away else None
 
@@ -272,7 +272,7 @@ def test_so_it_does_beside_a_journal_that_cannot_be_read() -> None:
         parts = {path: disk.contents()[path].rstrip(b"\0") for path in names}
         away = {max(parts, key=lambda path: len(parts[path])), "/data/duramen-lost/losses"}
 
-        def fault(call: Call, away: set[str] = away) -> OSError | None:
+        def fault(call: DiskCall, away: set[str] = away) -> OSError | None:
             away -= set(call.path.split(" -> ")) if call.operation in ("rename", "remove") else set()
             return OSError(errno.EIO, "bad", call.path) if call.operation in READS and call.path in away else None
 

@@ -11,14 +11,14 @@ from tests.worlds.broker_world import NOW, InProcess
 
 from duramen.errors import ErrorCode
 from duramen.server.metrics.exposition import BrokerCollector
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.wire.batch import batches, build_batch
 from duramen.wire.messages import API
 
 KAFKA_STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
-Which = Callable[[Call], bool]
+Which = Callable[[DiskCall], bool]
 
 
 def fill(disk: CrashDisk, which: Which, failure: OSError = FULL) -> None:

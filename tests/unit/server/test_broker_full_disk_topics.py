@@ -11,7 +11,7 @@ from tests.worlds.broker_world import InProcess
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import SINK_STATE_TOPIC
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import Journal
@@ -188,9 +188,9 @@ def test_a_full_directory_is_not_tried_at_every_commit_of_another() -> None:
     disk = CrashDisk()
     server, _, (waiting, _) = two_directories(disk)
     line = server.connect()
-    tries: list[Call] = []
+    tries: list[DiskCall] = []
 
-    def fault(call: Call) -> OSError | None:
+    def fault(call: DiskCall) -> OSError | None:
         if call.operation != "pwritev" or not call.path.startswith("/b/t"):
             return None
         tries.append(call)

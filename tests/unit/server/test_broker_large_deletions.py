@@ -11,14 +11,14 @@ from tests.worlds.broker_world import InProcess
 
 from duramen.model import TopicPartition
 from duramen.partition.store import delete_partitions
-from duramen.sim.world.disk import Call
+from duramen.sim.world.disk import DiskCall
 from duramen.storage.log.retention import PendingRemoval
 from duramen.wire.messages import API
 
 MANY = 50
 
 
-def renamed(calls: list[Call]) -> list[Call]:
+def renamed(calls: list[DiskCall]) -> list[DiskCall]:
     return [call for call in calls if call.operation == "rename" and call.path.endswith("-delete")]
 
 
@@ -148,7 +148,7 @@ def test_power_fails_in_each_call_of_a_deletion_in_several_turns(again: bool, mo
     server.pass_ms(1000)
     copies = []
 
-    def copied(call: Call) -> None:
+    def copied(call: DiskCall) -> None:
         copies.extend(server.disk.copy(Random(1000 * call.number + seed)) for seed in range(4))
 
     server.disk.fault = copied

@@ -28,7 +28,7 @@ from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.machines.metadata.topics import regain_topics
 from duramen.model import TopicPartition, topic_id_text
 from duramen.partition.metadata.metadata_repair import KEPT
-from duramen.sim.world.disk import Call
+from duramen.sim.world.disk import DiskCall
 from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.wire.batch import batches
 from duramen.wire.messages import API
@@ -330,7 +330,7 @@ def test_a_snapshot_that_is_due_behind_a_loss_is_tried_until_it_is_written() -> 
     repaired(disk)
     refused: list[str] = []
 
-    def fault(call: Call) -> OSError | None:
+    def fault(call: DiskCall) -> OSError | None:
         if call.operation == "pwritev" and ".checkpoint" in call.path and len(refused) < 3:
             refused.append(call.path)
             return OSError(errno.ENOSPC, "no room", call.path)

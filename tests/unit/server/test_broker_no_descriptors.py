@@ -10,7 +10,7 @@ from tests.unit.server.test_broker_metadata_snapshots import restarted
 from tests.unit.server.test_broker_recreated_topics import delete_topic
 from tests.worlds.broker_world import InProcess
 
-from duramen.sim.world.disk import Call
+from duramen.sim.world.disk import DiskCall
 from duramen.storage.files.ballast import BALLAST
 from duramen.wire.messages import API
 
@@ -38,7 +38,7 @@ class Scarce:
         """From now on these calls fail where the path contains the name."""
         self.refused = 0
 
-        def none_left(call: Call) -> OSError | None:
+        def none_left(call: DiskCall) -> OSError | None:
             if call.operation not in operations or name not in call.path:
                 return None
             self.refused += 1
@@ -132,7 +132,7 @@ def test_a_log_whose_file_was_closed_takes_writes_when_it_can_be_opened_again() 
     server.pass_ms(70_000)
     opened: list[str] = []
 
-    def none_left(call: Call) -> OSError | None:
+    def none_left(call: DiskCall) -> OSError | None:
         if call.operation != "open" or not call.path.endswith(".log"):
             return None
         opened.append(call.path)
@@ -256,7 +256,7 @@ def test_more_files_than_may_be_open_are_written_synced_and_closed(deletes: bool
     most = disk.open_files + 20
     scarce = False
 
-    def none_left(call: Call) -> OSError | None:
+    def none_left(call: DiskCall) -> OSError | None:
         nonlocal scarce
         if call.operation not in OPENS or disk.open_files < most:
             return None

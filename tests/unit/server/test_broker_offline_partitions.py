@@ -10,7 +10,7 @@ from tests.worlds.broker_world import NOW, InProcess, after_power_cut
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.partition.metadata import controller, partition_creation
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.storage.journal.format import EntryKind
 from duramen.wire.messages import API
 
@@ -154,7 +154,7 @@ def test_a_partition_that_could_not_be_made_is_not_made_elsewhere_before_a_resta
     line = server.connect()
     where = []
 
-    def fault(call: Call) -> OSError | None:
+    def fault(call: DiskCall) -> OSError | None:
         home = next((path for path in ("/data", "/more") if call.path.startswith(f"{path}/t-0")), None)
         if home is None or call.operation != "sync" or home not in (where or [home]):
             return None

@@ -6,7 +6,7 @@ from tests.worlds.broker_world import InProcess, Line
 
 from duramen.errors import ErrorCode
 from duramen.server.handlers.fetch import FetchCall
-from duramen.sim.world.disk import Call
+from duramen.sim.world.disk import DiskCall
 from duramen.wire.messages import API
 
 LOG = "/data/t-0/00000000000000000000.log"
@@ -27,7 +27,7 @@ def test_a_checkpoint_of_the_old_log_leaves_nothing_in_the_new_one() -> None:
     request = API[19].request
     happened = []
 
-    def meanwhile(call: Call) -> None:
+    def meanwhile(call: DiskCall) -> None:
         if happened or (call.operation, call.path) != ("pread", LOG):
             return
         happened.append(call)  # the checkpoint reads what it is going to vouch for

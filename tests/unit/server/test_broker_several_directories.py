@@ -10,7 +10,7 @@ import pytest
 from tests.worlds.broker_world import InProcess
 
 from duramen.errors import ErrorCode, StorageError
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 
@@ -174,10 +174,10 @@ def test_a_new_directory_may_be_named_first() -> None:
         assert line.produce(topic, b"3").base_offset == 2
 
 
-def no_part(directory: str) -> Callable[[Call], OSError | None]:
+def no_part(directory: str) -> Callable[[DiskCall], OSError | None]:
     """The disk of the directory has less room left than a part of the journal takes."""
 
-    def fault(call: Call) -> OSError | None:
+    def fault(call: DiskCall) -> OSError | None:
         lacks = call.operation == "preallocate" and call.path.startswith(directory)
         return OSError(errno.ENOSPC, "no space", call.path) if lacks else None
 

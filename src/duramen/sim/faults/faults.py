@@ -14,7 +14,7 @@ from duramen.client.loop.node_client import NodeClient
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.workload.scripts import Script
 from duramen.sim.world.disk_faults import Errors, Latency, ShortReads, flip_a_bit, restore, take_pages
-from duramen.sim.world.node import Node
+from duramen.sim.world.node import SimNode
 
 POLL_S = 0.005
 START_DEADLINE_S = 60.0
@@ -78,7 +78,7 @@ class Faults:
     def __init__(
         self,
         random: Random,
-        node: Node,
+        node: SimNode,
         clients: list[NodeClient],
         note: Callable[[str], None],
         now: Callable[[], float],

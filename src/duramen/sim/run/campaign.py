@@ -33,7 +33,7 @@ class Violation(NamedTuple):
     lines: tuple[str, ...] = ()
 
 
-class Job(NamedTuple):
+class SeedRun(NamedTuple):
     """One seed to run. twice: run it again and compare the histories. guard: taken out meanwhile. trace: keep lines."""
 
     seed: int
@@ -43,7 +43,7 @@ class Job(NamedTuple):
     plan: Plan | None = None
 
 
-def run_one(job: Job) -> SimulationResult | Violation:
+def run_one(job: SeedRun) -> SimulationResult | Violation:
     """Run a seed, once or twice; a broken promise is returned, any other exception is a bug of the simulator."""
     with removed(job.guard) if job.guard else contextlib.nullcontext():
         try:
@@ -56,7 +56,7 @@ def run_one(job: Job) -> SimulationResult | Violation:
     return first
 
 
-def run_all(jobs: Iterable[Job], processes: int) -> Iterator[SimulationResult | Violation]:
+def run_all(jobs: Iterable[SeedRun], processes: int) -> Iterator[SimulationResult | Violation]:
     """The jobs' results in their order, as they come."""
     if processes <= 1:
         yield from map(run_one, jobs)
@@ -65,7 +65,7 @@ def run_all(jobs: Iterable[Job], processes: int) -> Iterator[SimulationResult | 
     room = threading.Semaphore(processes * 4)
     over = threading.Event()
 
-    def paced() -> Iterator[Job]:
+    def paced() -> Iterator[SeedRun]:
         for job in jobs:
             room.acquire()
             if over.is_set():
@@ -82,14 +82,14 @@ def run_all(jobs: Iterable[Job], processes: int) -> Iterator[SimulationResult | 
             room.release()  # the pool ends only when nobody waits to give it a job
 
 
-def jobs_for(seeds: Iterable[int], *, twice_every: int, guard: str | None = None) -> Iterator[Job]:
+def jobs_for(seeds: Iterable[int], *, twice_every: int, guard: str | None = None) -> Iterator[SeedRun]:
     """A job for each seed; every so manieth is run twice."""
     removed_guard = GUARDS[guard] if guard is not None else None
     for seed in seeds:
         if removed_guard is None:
-            yield Job(seed, seed % twice_every == 0)
+            yield SeedRun(seed, seed % twice_every == 0)
         else:
-            yield Job(seed, removed_guard.twice, guard, plan=removed_guard.plan)
+            yield SeedRun(seed, removed_guard.twice, guard, plan=removed_guard.plan)
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from duramen.sim.check.repeated_recovery import check_replay
 from duramen.sim.faults.faults import DATA, SECOND, DiskLiedError, Faults
 from duramen.sim.workload.admin_workload import Configurer, Grower, Hardener, Recreator, trim
 from duramen.sim.workload.compacted_workload import COMPACTED, Folder, KeyedProducer
-from duramen.sim.workload.group_workload import Member
+from duramen.sim.workload.group_workload import SimMember
 from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.sink_workload import LATE, Driver, Latecomer, Sunk, check_event, read_sunk, watch_sink
 from duramen.sim.workload.time_lookups import check_times
@@ -31,9 +31,9 @@ from duramen.sim.workload.topics import EXPIRING, STABLE, draw_scene
 from duramen.sim.workload.workload import (
     EARLIEST,
     LATEST,
-    Producer,
-    Reader,
     Scene,
+    SimProducer,
+    SimReader,
     create_topic,
     create_topics,
     list_offset,
@@ -44,9 +44,9 @@ from duramen.sim.world.background import background, few_entries, scrubbing_soon
 from duramen.sim.world.disk import CrashDisk
 from duramen.sim.world.disk_faults import Latency
 from duramen.sim.world.history import History
-from duramen.sim.world.loop import Loop, Process, SimClock
+from duramen.sim.world.loop import Process, SimClock, SimLoop
 from duramen.sim.world.network import SimNetwork, SimPort
-from duramen.sim.world.node import WALL_START_MS, Node, Server
+from duramen.sim.world.node import WALL_START_MS, Server, SimNode
 from duramen.sim.world.plan import Plan
 
 HOST, PORT = "127.0.0.1", 9092
@@ -124,7 +124,7 @@ class Simulation:
         self.seed = seed
         self.plan = plan
         self.random = random
-        self.loop = Loop(Random(random.getrandbits(64)))
+        self.loop = SimLoop(Random(random.getrandbits(64)))
         self.history = History(lambda: self.loop.now, keep=keep_lines)
         self.network = SimNetwork(self.loop, Random(random.getrandbits(64)))
         self.disk = CrashDisk(Random(random.getrandbits(64)), torn=plan.torn)
@@ -142,7 +142,7 @@ class Simulation:
         settings["log.dirs"] = ",".join(self.directories)
         self.config = configuration(settings | (SMALL_JOURNAL if plan.has("small journal", random) else {}))
         note = self.history.note
-        self.node = Node("n1", self.loop, self.network, random, self.disk, self._boot, note)
+        self.node = SimNode("n1", self.loop, self.network, random, self.disk, self._boot, note)
         self.disk.wall_ms = self.node.wall_ms
         self.node.on_error = self._server_failed
         self.people = Process("clients")
@@ -261,13 +261,13 @@ class Simulation:
         if plan.has("second producer", random):
             names.append((f"q-{tps[-1]}", tps[-1]))
         for name, tp in names:
-            actors.append(self.act(name, Producer(scene, name, tp, plan.records).script()))
-        readers = [Reader(scene, f"r{number}-{tp}", tp) for tp in tps for number in range(plan.readers)]
+            actors.append(self.act(name, SimProducer(scene, name, tp, plan.records).script()))
+        readers = [SimReader(scene, f"r{number}-{tp}", tp) for tp in tps for number in range(plan.readers)]
         stable = [tp for tp in tps if tp.topic == STABLE]
         static = plan.has("static members", Random(f"members of {self.seed}"))
-        members = [Member(scene, "group", f"m{number}", stable, static=static) for number in range(plan.members)]
+        members = [SimMember(scene, "group", f"m{number}", stable, static=static) for number in range(plan.members)]
         if plan.has("second group", random):
-            members.append(Member(scene, "other", "o0", stable[:1]))
+            members.append(SimMember(scene, "other", "o0", stable[:1]))
         watchers = [self.act(reader.name, reader.script()) for reader in readers]
         watchers += [self.act(member.name, member.script()) for member in members]
         if self.compacts:
@@ -284,7 +284,7 @@ class Simulation:
         scene.reading_on = False
         self._until("readers end", lambda: all(actor.finished for actor in watchers))
 
-    def _churn(self, readers: list[Reader], members: list[Member]) -> list[Actor]:
+    def _churn(self, readers: list[SimReader], members: list[SimMember]) -> list[Actor]:
         """Those who change things under way: the seed leaves some of them out."""
         scene = self.scene
         scripts = [
@@ -416,7 +416,7 @@ class Simulation:
             raise InvariantViolated("Progress", "what a lying disk left is neither served nor refused")
 
 
-def rest(node: Node, loop: Loop) -> Script:
+def rest(node: SimNode, loop: SimLoop) -> Script:
     """Time to finish what was begun, counted anew when the node dies in it, and until no job of its own is on."""
     starts = -1
     while starts != node.starts or not node.ready:
@@ -444,7 +444,7 @@ def expired(scene: Scene, tp: TopicPartition) -> Script:
         scene.coverage.hit("compacted topic expires")
 
 
-def needed_from(tp: TopicPartition, readers: list[Reader], members: list[Member]) -> int:
+def needed_from(tp: TopicPartition, readers: list[SimReader], members: list[SimMember]) -> int:
     """The first offset of the partition that some reader or group has not had yet."""
     positions = [reader.offset for reader in readers if reader.tp == tp]
     for group in sorted({member.group for member in members if tp in member.tps}):
@@ -452,7 +452,7 @@ def needed_from(tp: TopicPartition, readers: list[Reader], members: list[Member]
     return min(positions, default=0)
 
 
-def all_read(scene: Scene, readers: list[Reader], members: list[Member]) -> bool:
+def all_read(scene: Scene, readers: list[SimReader], members: list[SimMember]) -> bool:
     """Whether readers and groups have come to the end of what is stored."""
     stored = scene.stored
     if any(reader.offset < stored.get(reader.tp, 0) for reader in readers if scene.is_stable(reader.tp)):

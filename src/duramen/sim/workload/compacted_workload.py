@@ -18,8 +18,8 @@ from duramen.sim.workload.workload import (
     LATEST,
     MAX_INFLATED_BYTES,
     RETRY_S,
-    Producer,
     Scene,
+    SimProducer,
     fetch,
     list_offset,
     unexpected,
@@ -34,7 +34,7 @@ LAST_REPLY_S = 1.0
 """Virtual seconds after which nobody hears any more from a node that died."""
 
 
-class KeyedProducer(Producer):
+class KeyedProducer(SimProducer):
     """A Producer whose records have one of a few keys; some are tombstones. A value here is the record's own number."""
 
     def __init__(self, scene: Scene, name: str, tp: TopicPartition, total: int) -> None:

@@ -18,7 +18,7 @@ REJOIN = (
 )
 
 
-class Member:
+class SimMember:
     """One member: joins, takes its share, reads on from the committed positions, commits, and joins again.
 
     static: it has an instance id (KIP-345). It does not leave but comes back as the same, with a new member id.

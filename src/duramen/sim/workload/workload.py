@@ -109,7 +109,7 @@ def new_topic(name: str, partitions: int, configs: dict[str, str]) -> Any:
 # -- producing
 
 
-class Producer:
+class SimProducer:
     """An idempotent producer for one partition: up to five batches in flight, in order, each until acknowledged.
 
     It makes `total` records, and up to `MORE_WHILE_FAULTS` times as many as long as there are faults to come. Its first
@@ -351,7 +351,7 @@ def list_offset(scene: Scene, tp: TopicPartition, timestamp: int) -> Steps[int]:
         yield RETRY_S
 
 
-class Reader:
+class SimReader:
     """Follows one partition from its start, and steps back where the broker says that its past was lost."""
 
     def __init__(self, scene: Scene, name: str, tp: TopicPartition) -> None:

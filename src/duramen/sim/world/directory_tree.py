@@ -48,7 +48,7 @@ def _missing(path: str) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, "No such file or directory", path)
 
 
-class Names:
+class DirectoryTree:
     """The tree of directories below `/` and its pending changes, oldest first."""
 
     def __init__(self) -> None:
@@ -169,9 +169,9 @@ class Names:
         _reset(self.root, left)
         return left
 
-    def copy(self) -> Names:
+    def copy(self) -> DirectoryTree:
         """The same tree and the same pending changes, of nodes of its own."""
-        other = Names()
+        other = DirectoryTree()
         other._inodes = self._inodes
         files: dict[Inode, Inode] = {}
         directories = {self.root: other.root}

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from duramen.errors import DirectoryLockedError
 from duramen.ports import Buffer, File, Space
-from duramen.sim.world.directory_tree import Directory, Names
+from duramen.sim.world.directory_tree import Directory, DirectoryTree
 from duramen.sim.world.inode import Inode
 
 CACHE_BYTES = 64 << 20
@@ -43,7 +43,7 @@ class ShortWrite(OSError):  # noqa: N818 - named like the system call's outcome
     share = 0.5
 
 
-class Call(NamedTuple):
+class DiskCall(NamedTuple):
     """One disk call: its number (from 1), the port's method, the path, and the bytes it moves."""
 
     number: int
@@ -67,12 +67,12 @@ class CrashDisk:
         self.random = random or Random(0)
         self.torn = torn
         self.capacity = capacity
-        self.names = Names()
+        self.names = DirectoryTree()
         self.calls = 0
         self.cut_at: int | None = None
         self.kill_at: int | None = None
-        self.fault: Callable[[Call], OSError | None] | None = None
-        self.latency: Callable[[Call], float] | None = None
+        self.fault: Callable[[DiskCall], OSError | None] | None = None
+        self.latency: Callable[[DiskCall], float] | None = None
         self.short_reads: Callable[[int], int] | None = None
         self.wall_ms: Callable[[], int] = lambda: 0
         self.on_power_cut: Callable[[], None] = lambda: None
@@ -80,7 +80,7 @@ class CrashDisk:
         self.betrayed = False
         self.open_files = 0
         self.delay = 0.0
-        self.record: list[Call] | None = None
+        self.record: list[DiskCall] | None = None
         self.incarnation = 0
         self.used = 0
         self._locks: set[str] = set()
@@ -167,7 +167,7 @@ class CrashDisk:
         if self._dies_after is not None:
             self.leave(operation, path)
         self.calls += 1
-        call = Call(self.calls, operation, path, length)
+        call = DiskCall(self.calls, operation, path, length)
         if self.record is not None:
             self.record.append(call)
         if self.latency is not None:

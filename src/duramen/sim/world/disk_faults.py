@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from duramen.errors import DuramenError, KafkaError
 from duramen.sim.world.directory_tree import Directory
-from duramen.sim.world.disk import Call, CrashDisk, ShortWrite
+from duramen.sim.world.disk import CrashDisk, DiskCall, ShortWrite
 from duramen.storage.journal.format import ENTRY_SIZE, parse_part_name
 from duramen.storage.journal.reader import read_journal
 from duramen.wire.batch import batches
@@ -64,7 +64,7 @@ class Errors:
         self._skip = random.choice((0, 0, random.randint(0, 30)))
         self._left = random.choice((1, 1, 3, 10_000))
 
-    def __call__(self, call: Call) -> OSError | None:
+    def __call__(self, call: DiskCall) -> OSError | None:
         if call.operation in HINTS or not call.path.startswith(self.below):
             return None
         if self._left <= 0 or self.operation not in (None, call.operation) or self._random.random() > self._chance:
@@ -108,7 +108,7 @@ class Latency:
         self.slow = 0.0
         self.dragging = 0.0
 
-    def __call__(self, call: Call) -> float:
+    def __call__(self, call: DiskCall) -> float:
         if call.operation in ("sync", "sync_directory", "preallocate"):
             wait = self._random.expovariate(1000.0)
             return self.slow + (wait * 50 if self._random.random() < 0.02 else wait)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from duramen.sim.world.loop import Loop, Process
+from duramen.sim.world.loop import Process, SimLoop
 from duramen.storage.files.parallel import run_serial
 
 Work = Callable[[], Any]
@@ -26,7 +26,7 @@ class SimExecutor:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: SimLoop,
         process: Process,
         random: Random,
         start_s: tuple[float, float] = (0.00001, 0.001),

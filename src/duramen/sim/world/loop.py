@@ -51,7 +51,7 @@ class Event:
         self.callback = None
 
 
-class Loop:
+class SimLoop:
     """The agenda. `now` is virtual seconds since the simulation began."""
 
     def __init__(self, random: Random) -> None:
@@ -137,7 +137,7 @@ class Loop:
 class SimClock:
     """The Clock port of one process. Its wall clock has its own start and may be set; monotonic time never jumps."""
 
-    def __init__(self, loop: Loop, process: Process, wall_start_ms: int) -> None:
+    def __init__(self, loop: SimLoop, process: Process, wall_start_ms: int) -> None:
         self._loop = loop
         self._process = process
         self.wall_start_ms = wall_start_ms

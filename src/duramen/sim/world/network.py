@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 
 from duramen.ports import FileSpan, Part, Transport
-from duramen.sim.world.loop import Loop, Process
+from duramen.sim.world.loop import Process, SimLoop
 
 LEVEL_TRIGGER_S = 0.00001
 """Virtual seconds between two callbacks for the same lasting condition."""
@@ -34,11 +34,11 @@ class Conditions:
 class SimNetwork:
     """All connections of a simulation. Hosts are names; every process gets its own `SimPort` onto it."""
 
-    def __init__(self, loop: Loop, random: Random, conditions: Conditions | None = None) -> None:
+    def __init__(self, loop: SimLoop, random: Random, conditions: Conditions | None = None) -> None:
         self.loop = loop
         self.random = random
         self.conditions = conditions or Conditions()
-        self.listeners: dict[int, SimListener] = {}
+        self.listeners: dict[tuple[str, int], SimListener] = {}
         self.next_port = 20000
 
     def delay(self) -> float:
@@ -58,8 +58,9 @@ class SimListener:
     def close(self) -> None:
         """See ports.Listener."""
         listeners = self.owner.network.listeners
-        if listeners.get(self.port) is self:
-            del listeners[self.port]
+        address = (self.host, self.port)
+        if listeners.get(address) is self:
+            del listeners[address]
 
 
 class SimPort:
@@ -75,22 +76,22 @@ class SimPort:
         if port == 0:
             self.network.next_port += 1
             port = self.network.next_port
-        if port in self.network.listeners:
+        if (host, port) in self.network.listeners:
             raise OSError(errno.EADDRINUSE, "Address already in use")
         listener = SimListener(self, host, port, on_accept)
-        self.network.listeners[port] = listener
+        self.network.listeners[host, port] = listener
         return listener
 
     def connect(self, host: str, port: int) -> SimTransport:
         """See ports.Network."""
         transport = SimTransport(self, f"{host}:{port}")
         self.network.loop.at(
-            self.network.loop.now + self.network.delay(), self.process, lambda: self._arrive(transport, port)
+            self.network.loop.now + self.network.delay(), self.process, lambda: self._arrive(transport, (host, port))
         )
         return transport
 
-    def _arrive(self, transport: SimTransport, port: int) -> None:
-        listener = self.network.listeners.get(port)
+    def _arrive(self, transport: SimTransport, address: tuple[str, int]) -> None:
+        listener = self.network.listeners.get(address)
         if transport.closed:
             return
         if listener is None:

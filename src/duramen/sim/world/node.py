@@ -15,7 +15,7 @@ from duramen.ports import World
 from duramen.sim.world.disk import CrashDisk, NodeDied, PowerCut
 from duramen.sim.world.entropy import SimEntropy
 from duramen.sim.world.executor import SimExecutor
-from duramen.sim.world.loop import Loop, Process, SimClock
+from duramen.sim.world.loop import Process, SimClock, SimLoop
 from duramen.sim.world.network import SimNetwork, SimPort
 
 WALL_START_MS = 1_767_225_600_000
@@ -30,7 +30,7 @@ class Server(Protocol):
     def stop(self, on_stopped: Callable[[], None]) -> None: ...
 
 
-class Node:
+class SimNode:
     """A machine named `name`. boot builds the server on a World; note writes a line of the history.
 
     excused: what is wrong with the disk is reason enough not to start; refusals: how often that happened.
@@ -41,7 +41,7 @@ class Node:
     def __init__(
         self,
         name: str,
-        loop: Loop,
+        loop: SimLoop,
         network: SimNetwork,
         random: Random,
         disk: CrashDisk,

@@ -11,7 +11,7 @@ from tests.worlds.partition_world import NOW, TOPIC_ID, TP, Bench, NoTimer
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.replica.partition import Appended
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.wire.batch import build_batch
 
 MINUTE = 60_000
@@ -26,7 +26,7 @@ def values_on(disk: CrashDisk, path: str) -> bytes:
 
 
 def refuse(*operations: str, code: int = errno.EIO, within: str = "") -> object:
-    def fault(call: Call) -> OSError | None:
+    def fault(call: DiskCall) -> OSError | None:
         return OSError(code, "refused", call.path) if call.operation in operations and within in call.path else None
 
     return fault

@@ -8,7 +8,7 @@ from typing import Any
 from duramen.client.loop.node_client import CALL_TIMEOUT_S, NodeClient, call
 from duramen.ports import Transport
 from duramen.sim.workload.scripts import Actor, Script
-from duramen.sim.world.loop import Loop, Process, SimClock
+from duramen.sim.world.loop import Process, SimClock, SimLoop
 from duramen.sim.world.network import SimNetwork, SimPort
 from duramen.wire.frame import encode_response, parse_request, parse_request_header
 from duramen.wire.messages import API
@@ -50,8 +50,8 @@ class FakeBroker:
                 )
 
 
-def world(seed: int, patience: int = 1000) -> tuple[Loop, SimClock, NodeClient, FakeBroker]:
-    loop = Loop(Random(seed))
+def world(seed: int, patience: int = 1000) -> tuple[SimLoop, SimClock, NodeClient, FakeBroker]:
+    loop = SimLoop(Random(seed))
     network = SimNetwork(loop, Random(seed))
     broker = FakeBroker(SimPort(network, Process("server")), patience)
     people = Process("clients")
@@ -109,7 +109,7 @@ def test_a_silent_server_costs_a_timeout() -> None:
 
 
 def test_no_server_is_a_loss_too() -> None:
-    loop = Loop(Random(1))
+    loop = SimLoop(Random(1))
     people = Process("clients")
     clock = SimClock(loop, people, 0)
     client = NodeClient(SimPort(SimNetwork(loop, Random(1)), people), clock, "h", 9092, "c")

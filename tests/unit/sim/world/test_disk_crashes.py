@@ -10,7 +10,7 @@ import pytest
 
 from duramen.errors import DirectoryLockedError
 from duramen.ports import Disk, File
-from duramen.sim.world.disk import Call, CrashDisk, Killed, PowerCut
+from duramen.sim.world.disk import CrashDisk, DiskCall, Killed, PowerCut
 from duramen.sim.world.inode import Inode
 
 
@@ -288,7 +288,7 @@ def test_a_cold_read_of_a_file_that_is_cut_meanwhile_brings_what_is_left() -> No
         file.sync()
         file.drop_cache(0, 8192)
 
-        def cut(call: Call) -> float:
+        def cut(call: DiskCall) -> float:
             if call.operation == "pread":
                 node = disk.names.find("/f")
                 assert isinstance(node, Inode)
@@ -337,7 +337,7 @@ def test_calls_are_counted_recorded_and_slow() -> None:
         "sync",
         "sync_directory",
     ]
-    assert disk.record[3] == Call(4, "pwritev", "/d/a", 3)
+    assert disk.record[3] == DiskCall(4, "pwritev", "/d/a", 3)
     assert disk.calls == 6
     assert disk.take_delay() == 0.25
     assert disk.take_delay() == 0.0

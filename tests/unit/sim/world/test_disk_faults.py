@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from duramen.ports import Disk, File
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.sim.world.disk_faults import HINTS, OPERATIONS, Errors
 
 NO_CALLS_OF_THEIR_OWN = {"fileno", "resident", "nonresident", "read_cold", "read_back", "close"}
@@ -31,7 +31,7 @@ def test_every_method_of_the_port_can_fail_or_is_known_not_to() -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_what_can_fail_does(operation: str) -> None:
-    error = always_failing()(Call(1, operation, "/data/a", 0))
+    error = always_failing()(DiskCall(1, operation, "/data/a", 0))
     assert error is not None
     assert error.errno in (errno.EIO, errno.ENOSPC, errno.EACCES)
 

@@ -10,19 +10,19 @@ import pytest
 from duramen.ports import FileSpan, Transport, World
 from duramen.sim.world.disk import CrashDisk
 from duramen.sim.world.executor import SimExecutor
-from duramen.sim.world.loop import Loop, Process, SimClock
+from duramen.sim.world.loop import Process, SimClock, SimLoop
 from duramen.sim.world.network import Conditions, SimNetwork, SimPort
-from duramen.sim.world.node import Node
+from duramen.sim.world.node import SimNode
 
 
-def drain(loop: Loop, seconds: float = 1000.0) -> None:
+def drain(loop: SimLoop, seconds: float = 1000.0) -> None:
     loop.run(lambda: False, loop.now + seconds)
 
 
 class TestLoop:
     def test_time_orders_and_the_seed_breaks_ties(self) -> None:
         def run(seed: int) -> list[str]:
-            loop, process, seen = Loop(Random(seed)), Process("p"), []
+            loop, process, seen = SimLoop(Random(seed)), Process("p"), []
             for name in "abcdef":
                 loop.at(1.0, process, lambda name=name: seen.append(name))
             loop.at(0.5, process, lambda: seen.append("first"))
@@ -34,7 +34,7 @@ class TestLoop:
         assert len({tuple(run(seed)) for seed in range(10)}) > 5
 
     def test_call_soon_keeps_the_order_and_comes_before_what_is_due(self) -> None:
-        loop, process, seen = Loop(Random(3)), Process("p"), []
+        loop, process, seen = SimLoop(Random(3)), Process("p"), []
         clock = SimClock(loop, process, 1000)
 
         def first() -> None:
@@ -48,7 +48,7 @@ class TestLoop:
         assert seen[0] == -1 or seen[-1] == -1
 
     def test_call_last_comes_behind_all_that_is_soon(self) -> None:
-        loop, process, seen = Loop(Random(3)), Process("p"), []
+        loop, process, seen = SimLoop(Random(3)), Process("p"), []
         clock = SimClock(loop, process, 1000)
 
         def first() -> None:
@@ -62,7 +62,7 @@ class TestLoop:
         assert "due" in (seen[0], seen[-1])
 
     def test_clocks(self) -> None:
-        loop, process, seen = Loop(Random(3)), Process("p"), []
+        loop, process, seen = SimLoop(Random(3)), Process("p"), []
         clock = SimClock(loop, process, 5000)
         clock.call_later(2.5, lambda: seen.append((clock.monotonic(), clock.wall_ms())))
         clock.call_later(1.0, lambda: seen.append("cancelled")).cancel()
@@ -70,7 +70,7 @@ class TestLoop:
         assert seen == [(2.5, 7500)]
 
     def test_a_slow_disk_call_holds_back_later_events_in_order(self) -> None:
-        loop, seen = Loop(Random(3)), []
+        loop, seen = SimLoop(Random(3)), []
         delays = [4.0]
         process = Process("p", cost=lambda: delays.pop() if delays else 0.0)
         other = Process("other")
@@ -82,7 +82,7 @@ class TestLoop:
         assert seen == [(1.0, "slow"), (2.0, "other")] + [(5.0, number) for number in range(5)]
 
     def test_a_dead_process_does_nothing_more(self) -> None:
-        loop, seen = Loop(Random(3)), []
+        loop, seen = SimLoop(Random(3)), []
         process = Process("p")
         loop.at(1.0, process, lambda: loop.forget(process))
         loop.at(2.0, process, lambda: seen.append("ghost"))
@@ -92,7 +92,7 @@ class TestLoop:
         assert seen == []
 
     def test_run_stops_at_the_deadline(self) -> None:
-        loop, process = Loop(Random(3)), Process("p")
+        loop, process = SimLoop(Random(3)), Process("p")
         loop.at(10.0, process, lambda: None)
         assert loop.run(lambda: False, 5.0) is False
         assert loop.now == 5.0
@@ -100,7 +100,7 @@ class TestLoop:
 
 class TestExecutor:
     def test_lanes_are_in_order_and_report_errors(self) -> None:
-        loop, seen = Loop(Random(3)), []
+        loop, seen = SimLoop(Random(3)), []
         executor = SimExecutor(loop, Process("p"), Random(4))
 
         def fail() -> None:
@@ -115,7 +115,7 @@ class TestExecutor:
     def test_lanes_run_side_by_side(self) -> None:
         orders = set()
         for seed in range(20):
-            loop, seen = Loop(Random(seed)), []
+            loop, seen = SimLoop(Random(seed)), []
             executor = SimExecutor(loop, Process("p"), Random(seed))
             for lane in ("a", "b"):
                 for number in range(2):
@@ -129,7 +129,7 @@ class TestExecutor:
     def test_a_slow_disk_call_keeps_the_lane_but_not_the_loop(self) -> None:
         disk = CrashDisk()
         disk.latency = lambda call: 3.0
-        loop, seen = Loop(Random(3)), []
+        loop, seen = SimLoop(Random(3)), []
         process = Process("p", cost=disk.take_delay)
         executor = SimExecutor(loop, process, Random(4), start_s=(1.0, 1.0))
         executor.submit("a", lambda: disk.exists("/"), lambda *_: seen.append(loop.now))
@@ -198,8 +198,8 @@ class Caller:
             self.got += buffer[: max(0, count)]
 
 
-def ports(seed: int, **conditions: object) -> tuple[Loop, SimPort, SimPort]:
-    loop = Loop(Random(seed))
+def ports(seed: int, **conditions: object) -> tuple[SimLoop, SimPort, SimPort]:
+    loop = SimLoop(Random(seed))
     network = SimNetwork(loop, Random(seed), Conditions(**conditions))  # type: ignore[arg-type]
     return loop, SimPort(network, Process("server")), SimPort(network, Process("client"))
 
@@ -325,10 +325,10 @@ class TinyServer:
         self.world.clock.call_later(1.0, on_stopped)
 
 
-def make_node(seed: int = 1) -> tuple[Loop, Node, SimPort, list[str]]:
+def make_node(seed: int = 1) -> tuple[SimLoop, SimNode, SimPort, list[str]]:
     loop, _, client = ports(seed)
     notes: list[str] = []
-    node = Node("n1", loop, client.network, Random(seed), CrashDisk(Random(seed)), TinyServer, notes.append)
+    node = SimNode("n1", loop, client.network, Random(seed), CrashDisk(Random(seed)), TinyServer, notes.append)
     return loop, node, client, notes
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.model import METADATA_TOPIC, TopicPartition
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.storage.checkpoint.kafka_files import decode_offsets
 from duramen.storage.compaction.compaction_pass import CleanerSettings, CompactionPass
 from duramen.storage.compaction.eligibility import groups
@@ -479,7 +479,7 @@ def test_a_full_disk_ends_the_pass_and_the_next_one_tries_again(bench: Bench) ->
     cleaning = bench.take()
     assert cleaning is not None
 
-    def full(call: Call) -> OSError | None:
+    def full(call: DiskCall) -> OSError | None:
         return OSError(errno.ENOSPC, "full") if call.operation == "pwritev" and "cleaned" in call.path else None
 
     bench.disk.fault = full

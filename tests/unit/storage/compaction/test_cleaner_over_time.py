@@ -11,7 +11,7 @@ from tests.worlds.broker_world import claiming
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
-from duramen.sim.world.disk import Call
+from duramen.sim.world.disk import DiskCall
 from duramen.storage.checkpoint.kafka_files import decode_offsets
 from duramen.storage.compaction import segment_rewrite as cleaning
 from duramen.storage.directory.housekeeping import SealSegmentJob
@@ -381,7 +381,7 @@ def test_a_topic_made_again_while_a_swap_removes_files_of_the_deleted_one_keeps_
     cleaning = bench.directory.cleaner.running[0]
     old, made = bench.log, []
 
-    def slow(call: Call) -> None:
+    def slow(call: DiskCall) -> None:
         if call.operation != "remove" or not call.path.endswith(".index") or made:
             return
         made.append(call.path)
@@ -439,7 +439,7 @@ def test_segments_can_be_read_while_a_swap_lacks_room_for_a_name(bench: Bench, s
     assert cleaning is not None
     refused = []
 
-    def full(call: Call) -> OSError | None:
+    def full(call: DiskCall) -> OSError | None:
         if call.operation == "rename" and call.path.endswith(f"{suffix}.swap -> {bench.log.path}/{0:020d}{suffix}"):
             refused.append(call)
             return OSError(errno.ENOSPC, "full")

@@ -20,7 +20,7 @@ from tests.worlds.storage_workload import (
 )
 
 from duramen.model import TopicPartition
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.storage.directory.housekeeping import SealSegmentJob
 from duramen.storage.segment.segment import SEAL
 
@@ -71,7 +71,7 @@ def test_a_seal_that_finds_no_directory_fails_the_disk_unless_the_log_was_delete
     checkpoint(directory)
     (seal,) = (job for job in directory.take_maintenance(0) if isinstance(job, SealSegmentJob))
 
-    def missing(call: Call) -> OSError | None:
+    def missing(call: DiskCall) -> OSError | None:
         return FileNotFoundError(errno.ENOENT, "No such file or directory", call.path) if SEAL in call.path else None
 
     disk.fault = missing

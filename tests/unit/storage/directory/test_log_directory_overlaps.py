@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from duramen.model import TopicPartition
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.sim.world.entropy import SimEntropy
 from duramen.storage.directory.housekeeping import HousekeepingJob
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
@@ -75,7 +75,7 @@ def run_all(jobs: list[HousekeepingJob]) -> None:
 
 
 def refuse_to_sync(disk: CrashDisk) -> None:
-    def fault(call: Call) -> OSError | None:
+    def fault(call: DiskCall) -> OSError | None:
         failing = call.operation == "sync" and call.path.endswith(".log")
         return OSError(errno.EIO, "EIO", call.path) if failing else None
 
@@ -288,7 +288,7 @@ def test_two_syncs_of_a_log_do_not_take_each_others_files() -> None:
     assert second is not None
     beside = Thread(target=second.run)
 
-    def overtaken(call: Call) -> None:
+    def overtaken(call: DiskCall) -> None:
         if call.operation == "rename" and "leader-epoch-checkpoint" in call.path and not beside.ident:
             beside.start()
             beside.join(0.2)

@@ -8,7 +8,7 @@ import pytest
 from tests.worlds.storage_workload import FIRST, SETTINGS, append, checkpoint, commit, housekeep, start
 
 from duramen.model import TopicPartition
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.storage.checkpoint.scrub_progress import (
     NO_KEY,
     ScrubProgress,
@@ -245,7 +245,7 @@ def test_a_process_without_descriptors_has_found_nothing_and_looks_again(code: i
     sealed = sum(segment.size for segment in log.segments[:-1])
     refused = 0
 
-    def none_left(call: Call) -> OSError | None:
+    def none_left(call: DiskCall) -> OSError | None:
         nonlocal refused
         if call.operation != "open" or not call.path.endswith(suffix) or refused == 30:
             return None

@@ -10,7 +10,7 @@ import pytest
 
 from duramen.errors import FencedDirectoryError, KafkaError, StorageError
 from duramen.model import TopicPartition
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.storage.files.sync_history import SyncHistory
 from duramen.storage.journal.format import (
     ENTRY_SIZE,
@@ -423,7 +423,7 @@ def test_record_data_that_holds_a_journal_entry_is_not_taken_for_one() -> None:
         put(journal, log, bytes(27 + padding) + stored)
         journal.recycle(journal.next_lsn)
         commit(journal)
-    calls: list[Call] = disk.record or []
+    calls: list[DiskCall] = disk.record or []
     assert calls == []
     contents = read(disk)
     assert contents.damage is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.storage.journal.parts import Part, PartMaker
 
 SIZE = 64 << 10
@@ -15,7 +15,7 @@ def test_two_parts_made_at_the_same_time_are_two_parts() -> None:
     maker = PartMaker(disk, "/data", 0, 7)
     made: list[Part] = []
 
-    def meanwhile(call: Call) -> None:
+    def meanwhile(call: DiskCall) -> None:
         if call.operation == "preallocate":
             disk.fault = None
             made.append(maker.make(SIZE))  # the loop, while the job's thread waits for the disk

@@ -25,7 +25,7 @@ from duramen.machines.contract import LogRecord
 from duramen.model import TopicPartition
 from duramen.partition.host.replay import Replay
 from duramen.ports import Disk
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.sim.world.inode import Inode
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
@@ -378,7 +378,7 @@ def test_a_source_that_the_disk_cannot_read_is_damage_and_fences_nothing(operati
     if operation == "pread":
         bench.disk.short_reads = lambda length: -1  # nothing of it is in memory
 
-    def bad_sector(call: Call) -> OSError | None:
+    def bad_sector(call: DiskCall) -> OSError | None:
         return OSError(errno.EIO, "bad sector") if (call.operation, call.path) == (operation, source.path) else None
 
     bench.disk.fault = bad_sector

@@ -9,7 +9,7 @@ from tests.worlds.storage_workload import FIRST, append, commit, housekeep, read
 
 from duramen.errors import CorruptLogError
 from duramen.model import TopicPartition
-from duramen.sim.world.disk import Call, CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
 from duramen.storage.log.retention import active_expired, removable_before
@@ -246,7 +246,7 @@ def test_damage_found_while_sealing_is_reported_and_fences_nothing(unreadable: b
     checkpoint(directory)
     path = "/data/first-0/00000000000000000000.log"
 
-    def bad_sector(call: Call) -> OSError | None:
+    def bad_sector(call: DiskCall) -> OSError | None:
         return OSError(errno.EIO, "bad sector") if (call.operation, call.path) == ("pread", path) else None
 
     if unreadable:

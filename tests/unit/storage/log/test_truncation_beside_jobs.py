@@ -18,7 +18,7 @@ from tests.unit.storage.directory.test_log_directory_overlaps import (
 )
 from tests.worlds.stored_batches import stored_batches
 
-from duramen.sim.world.disk import Call
+from duramen.sim.world.disk import DiskCall
 from duramen.storage.directory.checkpointer import CheckpointJob
 from duramen.storage.directory.housekeeping import SealSegmentJob
 from duramen.storage.directory.log_directory import LogDirectory
@@ -96,7 +96,7 @@ def test_a_truncation_waits_for_whoever_writes_beside_the_log(suffix: str) -> No
     commit(directory)
     run, complete = job_that_writes(suffix, directory, log)
 
-    def cut(call: Call) -> None:
+    def cut(call: DiskCall) -> None:
         if call.operation == "rename" and f"{suffix}.tmp" in call.path and not log.truncations:
             log.truncate_to(1)
             commit(directory)

@@ -7,13 +7,13 @@ from contextlib import suppress
 import pytest
 from tests.unit.storage.recovery.test_startup_bounded import LOG0, again, filled, more, start, whole
 
-from duramen.sim.world.disk import Call, CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, DiskCall, NodeDied
 from duramen.wire.batch import build_batch
 
 COUNT, MORE = 300, 50
 
 
-def recovered(disk: CrashDisk) -> list[Call]:
+def recovered(disk: CrashDisk) -> list[DiskCall]:
     """The calls of a start after kill -9."""
     disk.kill()
     disk.power_on()
@@ -23,7 +23,7 @@ def recovered(disk: CrashDisk) -> list[Call]:
     return calls
 
 
-def named(calls: list[Call], operation: str, path: str = LOG0) -> list[Call]:
+def named(calls: list[DiskCall], operation: str, path: str = LOG0) -> list[DiskCall]:
     return [call for call in calls if call.operation == operation and call.path == path]
 
 
@@ -46,7 +46,7 @@ def test_a_page_that_only_the_cache_has_reaches_the_disk() -> None:
     more(directory, log, MORE)
     lose = True
 
-    def fault(call: Call) -> OSError | None:
+    def fault(call: DiskCall) -> OSError | None:
         return OSError(5, "lost") if lose and call.operation == "sync" and call.path == LOG0 else None
 
     disk.fault = fault

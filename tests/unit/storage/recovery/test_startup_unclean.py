@@ -22,7 +22,7 @@ from tests.unit.storage.recovery.test_startup_bounded import (
 from tests.worlds.stored_batches import stored_batches
 
 from duramen.errors import KafkaError
-from duramen.sim.world.disk import Call, CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, DiskCall, NodeDied
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import NewLog
@@ -80,7 +80,7 @@ def test_a_checkpoint_does_not_count_what_a_sync_before_it_was_to_do_and_did_not
     assert flushing is not None
     assert job is not None
 
-    def full(call: Call) -> OSError | None:
+    def full(call: DiskCall) -> OSError | None:
         return OSError(errno.EIO, "the index cannot be written") if call.operation == "pwritev" else None
 
     disk.fault = full

@@ -12,7 +12,7 @@ from tests.worlds.storage_workload import commit, fill, forget_lists, one_log, s
 from duramen.cli.log.findings import Finding
 from duramen.cli.log.inspection import verify_directory
 from duramen.cli.log.repair import apply, survey_directory
-from duramen.sim.world.disk import Call, CrashDisk, NodeDied
+from duramen.sim.world.disk import CrashDisk, DiskCall, NodeDied
 from duramen.storage.checkpoint.expected_segments import ExpectedSegments
 from duramen.storage.checkpoint.kafka_files import encode_offsets, read_checkpoint
 from duramen.storage.checkpoint.loss_record import read_losses
@@ -210,7 +210,7 @@ def test_a_crash_amid_a_swap_that_the_journal_has_forgotten_leaves_nothing_to_mi
     cleaning = bench.take()
     assert cleaning is not None
 
-    def opened_amid(call: Call) -> None:
+    def opened_amid(call: DiskCall) -> None:
         nonlocal orphaned
         if not (cleaning.swapping or cleaning.leaving) or call.operation not in ("rename", "remove", "sync_directory"):
             return
