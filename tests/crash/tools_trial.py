@@ -18,12 +18,12 @@ from tests.crash.session import DATA, NOW, Session
 from tests.crash.watched import Fault, WatchedDisk
 
 from duramen.cli.log import log as log_commands
-from duramen.cli.log import new_metadata
 from duramen.cli.log import repair as repair_command
 from duramen.errors import DuramenError
 from duramen.model import METADATA_TOPIC, topic_id_text
 from duramen.storage.checkpoint.loss_record import LOST_FOLDER
 from duramen.storage.journal.format import ENTRY_MAGIC, HEADER_BLOCK, EntryKind, decode_entry, decode_part_header
+from duramen.storage.repair import rebuild_metadata
 from duramen.storage.segment.partition_metadata import encode_partition_metadata
 
 OTHER_ID = b"w" * 16
@@ -196,7 +196,7 @@ def tools_trial(how: str, fault: Fault | None = None) -> Counter[Site]:
 
 
 def _begin_metadata_anew() -> None:
-    with patch.object(new_metadata, "METADATA_TOPIC_ID", OTHER_ID):  # which topic1 has here
+    with patch.object(rebuild_metadata, "METADATA_TOPIC_ID", OTHER_ID):  # which topic1 has here
         repair_command.command.callback(DATA, None, None, False, False, True, True, True)  # type: ignore[misc]
 
 

@@ -16,9 +16,9 @@ from random import Random
 
 from tests.worlds.flipped_node import Answers, Event, Image, Life, Machine, NoStartError, Questions, disk_of
 
-from duramen.cli.log.findings import Finding
-from duramen.cli.log.inspection import verify_directory
 from duramen.errors import DuramenError
+from duramen.storage.repair.report import Finding
+from duramen.storage.repair.verify import verify_directory
 
 STARTED_S = 300.0
 """When the node starts on the flipped files: later than all that happened before."""

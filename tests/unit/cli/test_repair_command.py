@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.unit.cli.repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
+from tests.worlds.repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
 from tests.worlds.storage_workload import FIRST, SeededEntropy, append, checkpoint, commit, read_all, small, start
 
 from duramen.cli.log import repair as repair_command

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from unittest.mock import patch
 
 import pytest
-from tests.unit.cli.repair_world import cut_short
-from tests.worlds.broker_world import NOW, InProcess, Line
-from tests.worlds.lost_metadata_world import producer_id, stopped
+from tests.unit.server.broker_world import NOW, InProcess, Line
+from tests.unit.server.lost_metadata_world import producer_id, stopped
+from tests.worlds.repair_world import cut_short
 
 from duramen.cli.log import repair as repair_command
-from duramen.cli.log.inspection import verify_directory
-from duramen.cli.log.new_metadata import begin_anew
 from duramen.cli.log.repair import CannotError
 from duramen.errors import DuramenError
 from duramen.model import OFFSETS_TOPIC, TopicPartition
 from duramen.partition.metadata.controller import METADATA_PARTITION
 from duramen.server.coordinators.groups import partition_for
 from duramen.sim.world.disk import CrashDisk
+from duramen.storage.repair.rebuild_metadata import begin_anew
+from duramen.storage.repair.verify import verify_directory
 from duramen.wire.messages import API
 
 TOPICS = [f"t{number}" for number in range(8)]

@@ -10,11 +10,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from duramen.cli.log.findings import DirectoryReport, Finding, PartitionReport
-from duramen.cli.log.inspection import segments_of, verify_directory
 from duramen.cli.log.repair import DEFAULT_DIRECTORY, CannotError, ends_with_2, ranges
 from duramen.cli.log.repair import command as repair
-from duramen.cli.log.segment_check import DECODED_BYTES_MAX, only_zeros
 from duramen.cli.shared.output import ProgressLine, human_bytes, plural, print_json, print_table
 from duramen.cli.shared.position import iso
 from duramen.cli.shared.records import Incoming, to_full, to_json
@@ -26,7 +23,10 @@ from duramen.storage.checkpoint.manifest import SEALS
 from duramen.storage.checkpoint.scrub_progress import NO_KEY
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.repair.overlay_disk import as_readable
+from duramen.storage.repair.report import DirectoryReport, Finding, PartitionReport
 from duramen.storage.repair.salvage import next_batch
+from duramen.storage.repair.verify import segments_of, verify_directory
+from duramen.storage.repair.verify_segment import DECODED_BYTES_MAX, only_zeros
 from duramen.storage.segment.scan import scan
 from duramen.storage.segment.segment import LOG, log_name, parse_base
 from duramen.wire.batch import BatchHeader, read_marker, records

@@ -12,9 +12,6 @@ from typing import Any
 
 import click
 
-from duramen.cli.log.known import NO_SNAPSHOT, KnownLog, lost_beginning, repairable
-from duramen.cli.log.new_metadata import METADATA_LOG, begin_anew
-from duramen.cli.log.unusable import unusable
 from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import sentence
 from duramen.cli.shared.output import human_bytes, plural, print_json, reason
@@ -41,9 +38,12 @@ from duramen.storage.repair.journal_reset import (
     write_points,
 )
 from duramen.storage.repair.journal_salvage import JournalLoss, survey_journal
+from duramen.storage.repair.known_logs import NO_SNAPSHOT, KnownLog, lost_beginning, repairable
 from duramen.storage.repair.overlay_disk import as_readable, seen_as
 from duramen.storage.repair.quarantine import free_path, move_aside, side_path
+from duramen.storage.repair.rebuild_metadata import METADATA_LOG, begin_anew
 from duramen.storage.repair.rewrite_partition import DROPPED, MOVED, PLACED, RESTORED, Action, Repair, SegmentRepair
+from duramen.storage.repair.unreadable_files import unusable
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, Epochs, encode_epochs
 from duramen.storage.segment.partition_metadata import (
     PARTITION_METADATA,

@@ -7,8 +7,6 @@ from random import Random
 import pytest
 from tests.worlds.storage_workload import FIRST, checkpoint, fill, one_log, read_all, small, start
 
-from duramen.cli.log.findings import Finding
-from duramen.cli.log.inspection import verify_directory
 from duramen.cli.log.repair import survey_directory
 from duramen.errors import StorageError
 from duramen.model import TopicPartition
@@ -16,6 +14,8 @@ from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown
 from duramen.storage.checkpoint.manifest import kafka_was_here
 from duramen.storage.files.atomic import replace_file
+from duramen.storage.repair.report import Finding
+from duramen.storage.repair.verify import verify_directory
 
 
 def found(disk: CrashDisk) -> list[Finding]:

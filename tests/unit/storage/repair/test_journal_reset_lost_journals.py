@@ -21,8 +21,6 @@ from tests.worlds.storage_workload import (
     start,
 )
 
-from duramen.cli.log.findings import Finding
-from duramen.cli.log.inspection import verify_directory
 from duramen.cli.log.repair import survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
@@ -35,6 +33,8 @@ from duramen.storage.journal.parts import PartMaker
 from duramen.storage.journal.reader import read_journal
 from duramen.storage.repair.journal_reset import forgo_journal
 from duramen.storage.repair.journal_salvage import survey_journal
+from duramen.storage.repair.report import Finding
+from duramen.storage.repair.verify import verify_directory
 
 
 def overwrite(disk: CrashDisk, path: str, position: int, data: bytes) -> None:

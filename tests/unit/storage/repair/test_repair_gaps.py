@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.cli.repair_world import TP, filled, findings, opened, scribble
+from tests.worlds.repair_world import TP, filled, findings, opened, scribble
 from tests.worlds.storage_workload import (
     FIRST,
     SeededEntropy,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import pytest
-from tests.unit.cli.repair_world import TP, findings, opened, scribble
+from tests.worlds.repair_world import TP, findings, opened, scribble
 from tests.worlds.storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, small, start
 
 from duramen.cli.log import repair as repair_command

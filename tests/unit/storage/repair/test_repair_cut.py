@@ -9,7 +9,7 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 import pytest
-from tests.unit.cli.repair_world import CHANGES, TP, findings, scribble
+from tests.worlds.repair_world import CHANGES, TP, findings, scribble
 from tests.worlds.storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, small, start
 
 from duramen.cli.log import repair as repair_command

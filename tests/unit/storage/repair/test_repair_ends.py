@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.cli.repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
+from reading import stored_batches
+from tests.worlds.repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
 from tests.worlds.storage_workload import append, checkpoint, commit, housekeep, read_all
-from tests.worlds.stored_batches import stored_batches
 
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.unit.cli.repair_world import TP, filled, findings, opened
+from tests.worlds.repair_world import TP, filled, findings, opened
 from tests.worlds.storage_workload import (
     FIRST,
     SECOND,

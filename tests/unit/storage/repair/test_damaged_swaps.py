@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 import click
 import pytest
-from tests.unit.cli.repair_world import cut_short, findings, scribble
-from tests.unit.cli.test_lost_directories import repaired
+from tests.unit.storage.repair.test_lost_directories import repaired
 from tests.unit.storage.compaction.test_cleaner import Bench, Compacted
+from tests.worlds.repair_world import cut_short, findings, scribble
 
 from duramen.cli.log import repair as repair_command
 from duramen.cli.log.repair import survey_directory

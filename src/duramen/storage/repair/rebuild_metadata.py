@@ -12,7 +12,6 @@ import posixpath
 
 import click
 
-from duramen.cli.log.known import repairable
 from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.output import print_json
 from duramen.errors import StorageError
@@ -22,6 +21,7 @@ from duramen.storage.checkpoint.kafka_files import LOCK
 from duramen.storage.checkpoint.loss_record import LOST_FOLDER, METADATA_RECREATED, record_loss
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.repair.journal_reset import settle
+from duramen.storage.repair.known_logs import repairable
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.storage.segment.leader_epochs import LARGEST_EPOCH, LEADER_EPOCHS, encode_epochs, latest_epoch
 from duramen.storage.segment.partition_metadata import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.unit.cli.repair_world import TP, findings
+from tests.worlds.repair_world import TP, findings
 from tests.worlds.storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, small, start
 
 from duramen.cli.log.repair import survey_directory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.cli.repair_world import TP, Segments, fill, filled, findings, opened, scribble
+from tests.worlds.repair_world import TP, Segments, fill, filled, findings, opened, scribble
 from tests.worlds.storage_workload import checkpoint, commit, forget_lists, housekeep, read_all, start
 
 from duramen.cli.log.repair import apply, survey_directory

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from unittest.mock import patch
 
 import pytest
-from tests.unit.cli.repair_world import TP, cut_short, findings
-from tests.unit.cli.test_repair_doubts import OTHER, put, settled
+from tests.unit.storage.repair.test_repair_doubts import OTHER, put, settled
+from tests.worlds.repair_world import TP, cut_short, findings
 from tests.worlds.storage_workload import FIRST, SECOND, commit, housekeep, read_all, start
 
 from duramen.cli.log import repair as repair_command

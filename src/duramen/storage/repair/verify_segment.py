@@ -5,11 +5,11 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable
 
-from duramen.cli.log.findings import Finding, SegmentReport, damage_told
 from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoint.loss_record import is_left
 from duramen.storage.files.atomic import read_file
+from duramen.storage.repair.report import Finding, SegmentReport, damage_told
 from duramen.storage.repair.salvage import next_batch
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
 from duramen.storage.segment.scan import NO_END, NO_LIMIT, scan

@@ -13,13 +13,13 @@ from tests.worlds.broker_world import InProcess
 from tests.worlds.lost_metadata_world import delete, repaired, stopped
 
 from duramen.cli.log import repair as repair_command
-from duramen.cli.log.inspection import verify_directory
 from duramen.cli.log.repair import CannotError
 from duramen.errors import CorruptLogError
 from duramen.model import TopicPartition
 from duramen.ports import File
 from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.storage.checkpoint.loss_record import read_losses
+from duramen.storage.repair.verify import verify_directory
 from duramen.wire.batch import batches
 
 RECORDS = 41

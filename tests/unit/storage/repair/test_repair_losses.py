@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
-from tests.unit.cli.repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
+from tests.worlds.repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
 from tests.worlds.storage_workload import (
     FIRST,
     SECOND,

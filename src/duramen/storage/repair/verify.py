@@ -7,11 +7,7 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 
-from duramen.cli.log.findings import DirectoryReport, Finding, PartitionReport, damage_told
-from duramen.cli.log.known import NO_SNAPSHOT, KnownLog, KnownLogs, believed_checkpoint, known_logs, lost_beginning
 from duramen.cli.log.repair import needed_swaps, readable, survey_log
-from duramen.cli.log.segment_check import NO_OFFSET, Replaced, SegmentCheck, Tick
-from duramen.cli.log.unusable import unusable
 from duramen.errors import StorageError
 from duramen.model import NO_TOPIC_ID, TopicPartition
 from duramen.ports import DirectoryLock, Disk
@@ -38,7 +34,18 @@ from duramen.storage.journal.reader import JournalContents
 from duramen.storage.recovery.startup import refuse_earlier_stop
 from duramen.storage.repair.foretelling import Foretold
 from duramen.storage.repair.interrupted_replacement import DAMAGED, UnfinishedSwap, as_placed
+from duramen.storage.repair.known_logs import (
+    NO_SNAPSHOT,
+    KnownLog,
+    KnownLogs,
+    believed_checkpoint,
+    known_logs,
+    lost_beginning,
+)
 from duramen.storage.repair.overlay_disk import Gaps, as_readable, seen_as
+from duramen.storage.repair.report import DirectoryReport, Finding, PartitionReport, damage_told
+from duramen.storage.repair.unreadable_files import unusable
+from duramen.storage.repair.verify_segment import NO_OFFSET, Replaced, SegmentCheck, Tick
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, read_epochs
 from duramen.storage.segment.partition_metadata import (
     PARTITION_METADATA,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.cli.repair_world import Harm, filled, findings, opened
-from tests.unit.cli.test_repair_ends import END, HARMS, reached
+from reading import stored_batches
+from tests.unit.storage.repair.test_repair_ends import END, HARMS, reached
+from tests.worlds.repair_world import Harm, filled, findings, opened
 from tests.worlds.storage_workload import SmallSegments, checkpoint, commit, housekeep
-from tests.worlds.stored_batches import stored_batches
 
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk

@@ -10,16 +10,16 @@ from functools import cache
 from random import Random
 
 import pytest
-from tests.unit.cli.repair_world import filled, opened
+from tests.worlds.repair_world import filled, opened
 from tests.worlds.storage_workload import SeededEntropy, read_all
 
-from duramen.cli.log.findings import DirectoryReport
-from duramen.cli.log.inspection import verify_directory
 from duramen.cli.log.repair import DirectoryRepair, apply, survey_directory
 from duramen.errors import StorageError
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.repair.journal_reset import settle
+from duramen.storage.repair.report import DirectoryReport
 from duramen.storage.repair.rewrite_partition import DROPPED
+from duramen.storage.repair.verify import verify_directory
 
 SEEDS = 15
 _KEPT = (".lock", ".kafka_cleanshutdown", "meta.properties", "duramen-reserve")

@@ -8,8 +8,8 @@ from random import Random
 from unittest.mock import patch
 
 import pytest
-from tests.unit.cli.repair_world import fill as filled
-from tests.unit.cli.repair_world import findings
+from tests.worlds.repair_world import fill as filled
+from tests.worlds.repair_world import findings
 from tests.worlds.storage_workload import FIRST, checkpoint, commit, fill, housekeep, one_log, read_all, start
 
 from duramen.cli.log import repair as repair_command

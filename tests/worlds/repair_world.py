@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from tests.worlds.storage_workload import FIRST, append, checkpoint, commit, housekeep, read_all, small, start
 
-from duramen.cli.log.findings import Finding
-from duramen.cli.log.inspection import verify_directory
 from duramen.cli.log.repair import apply, survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
+from duramen.storage.repair.report import Finding
 from duramen.storage.repair.rewrite_partition import DROPPED, Action
+from duramen.storage.repair.verify import verify_directory
 
 TP = TopicPartition("first", 0)
 
