@@ -15,9 +15,7 @@ SPREAD_CLASSES: set[str] = {
 }
 """Classes that stand in two files: the base, which has no other purpose."""
 
-GERUNDS: set[str] = {
-    "duramen.storage.repair.foretelling",
-}
+GERUNDS: set[str] = set()
 """Modules that are named by what is done."""
 
 REPEATED_CLASSES: set[str] = {

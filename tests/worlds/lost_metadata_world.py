@@ -9,10 +9,10 @@ from unittest.mock import patch
 from tests.worlds.broker_world import NOW, InProcess, Line
 
 from duramen.cli.log import repair as repair_command
-from duramen.cli.log.repair import apply, survey_directory
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import codec
 from duramen.sim.world.disk import CrashDisk
+from duramen.storage.repair.repair import apply, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.storage.repair.verify import verify_directory
 from duramen.wire.batch import batches, build_batch, records

@@ -6,13 +6,23 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import NamedTuple
 
-from tests.worlds.storage_workload import FIRST, append, checkpoint, commit, housekeep, read_all, small, start
+from tests.worlds.storage_workload import (
+    FIRST,
+    SeededEntropy,
+    append,
+    checkpoint,
+    commit,
+    housekeep,
+    read_all,
+    small,
+    start,
+)
 
-from duramen.cli.log.repair import apply, survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
+from duramen.storage.repair.repair import DirectoryRepair, apply, repair_directory, survey_directory
 from duramen.storage.repair.report import Finding
 from duramen.storage.repair.rewrite_partition import DROPPED, Action
 from duramen.storage.repair.verify import verify_directory
@@ -63,6 +73,25 @@ def opened(disk: CrashDisk) -> tuple[LogDirectory, Log]:
     directory = start(disk)
     (log,) = directory.logs.values()
     return directory, log
+
+
+class Agreeing:
+    """Lets a repair do everything."""
+
+    def show(self, found: DirectoryRepair) -> None:
+        pass
+
+    def approve(self, found: DirectoryRepair) -> None:
+        pass
+
+    def approve_more(self) -> None:
+        pass
+
+
+def repair(disk: CrashDisk) -> bool:
+    """`duramen log repair --yes`; whether records were dropped."""
+    found = repair_directory(disk, "/data", SeededEntropy(), Agreeing())
+    return any(action.kind == DROPPED for action in found.actions)
 
 
 def scribble(disk: CrashDisk, path: str, start: int, length: int) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from duramen.storage.checkpoint.metadata_snapshot import find_snapshots as find_snapshots
     from duramen.storage.checkpoint.metadata_snapshot import last_timestamp as last_timestamp
     from duramen.storage.checkpoint.metadata_snapshot import read_snapshot as read_snapshot
+    from duramen.storage.checkpoint.scrub_progress import NO_KEY as NO_KEY
     from duramen.storage.compaction.compaction_pass import CleanerSettings as CleanerSettings
     from duramen.storage.compaction.compaction_pass import CompactionJob as CompactionJob
     from duramen.storage.compaction.compaction_pass import CompactionPass as CompactionPass
@@ -57,8 +58,28 @@ if TYPE_CHECKING:
     from duramen.storage.read.timestamp_lookup import search_by_timestamp as search_by_timestamp
     from duramen.storage.read.verified_window import Recall as Recall
     from duramen.storage.recovery.open_partition import DIRECTORY_IN_PLACE as DIRECTORY_IN_PLACE
+    from duramen.storage.repair.dump import DamagedBytes as DamagedBytes
+    from duramen.storage.repair.dump import MissingOffsets as MissingOffsets
+    from duramen.storage.repair.dump import walk_batches as walk_batches
     from duramen.storage.repair.journal_reset import JOURNAL as JOURNAL
+    from duramen.storage.repair.journal_reset import Forgone as Forgone
+    from duramen.storage.repair.journal_salvage import JournalLoss as JournalLoss
+    from duramen.storage.repair.rebuild_metadata import METADATA_LOG as METADATA_LOG
+    from duramen.storage.repair.rebuild_metadata import rebuild_metadata_log as rebuild_metadata_log
+    from duramen.storage.repair.repair import DirectoryRepair as DirectoryRepair
+    from duramen.storage.repair.repair import repair_directory as repair_directory
+    from duramen.storage.repair.repair import reset_journal as reset_journal
+    from duramen.storage.repair.repair import survey_journal_reset as survey_journal_reset
+    from duramen.storage.repair.report import DirectoryReport as DirectoryReport
+    from duramen.storage.repair.report import Finding as Finding
+    from duramen.storage.repair.report import PartitionReport as PartitionReport
     from duramen.storage.repair.rewrite_partition import DROPPED as DROPPED
+    from duramen.storage.repair.rewrite_partition import MOVED as MOVED
+    from duramen.storage.repair.rewrite_partition import PLACED as PLACED
+    from duramen.storage.repair.rewrite_partition import RESTORED as RESTORED
+    from duramen.storage.repair.verify import verify_directory as verify_directory
+    from duramen.storage.repair.verify import verify_path as verify_path
+    from duramen.storage.repair.verify_segment import DECODED_BYTES_MAX as DECODED_BYTES_MAX
     from duramen.storage.segment.corruption import Damage as Damage
     from duramen.storage.segment.corruption import as_corruption as as_corruption
     from duramen.storage.segment.corruption import damage_of as damage_of
@@ -68,32 +89,34 @@ if TYPE_CHECKING:
     from duramen.storage.segment.leader_epochs import latest_epoch as latest_epoch
     from duramen.storage.segment.producer_state import ProducerStates as ProducerStates
 
+
 _PLACES: Final = {
+    "checkpoint.identity": ("known_cluster",),
     "checkpoint.kafka_files": (
-        "META_PROPERTIES",
         "decode_meta",
+        "META_PROPERTIES",
     ),
     "checkpoint.loss_record": (
-        "METADATA_RECREATED",
+        "is_loss_recorded",
+        "loss_owner",
         "LOSS_RECORD",
         "LOST_FOLDER",
-        "is_loss_recorded",
+        "METADATA_RECREATED",
         "read_losses",
-        "loss_owner",
         "record_loss",
     ),
-    "checkpoint.identity": ("known_cluster",),
     "checkpoint.metadata_snapshot": (
-        "SnapshotId",
-        "WriteSnapshotJob",
         "find_snapshots",
         "last_timestamp",
         "read_snapshot",
+        "SnapshotId",
+        "WriteSnapshotJob",
     ),
+    "checkpoint.scrub_progress": ("NO_KEY",),
     "compaction.compaction_pass": (
         "CleanerSettings",
-        "CompactionPass",
         "CompactionJob",
+        "CompactionPass",
     ),
     "directory.log_directory": (
         "DirectorySettings",
@@ -102,10 +125,10 @@ _PLACES: Final = {
     "files.atomic": ("read_file",),
     "files.ballast": ("release_ballast",),
     "files.disk_full": (
-        "NoRoomError",
-        "is_disk_full",
-        "without_traceback",
         "as_disk_full",
+        "is_disk_full",
+        "NoRoomError",
+        "without_traceback",
     ),
     "files.entropy": ("SystemEntropy",),
     "files.os_disk": ("RealDisk",),
@@ -130,20 +153,54 @@ _PLACES: Final = {
     "log.segment_layout": ("Outline",),
     "read.read_plan": ("Pending",),
     "read.timestamp_lookup": (
+        "search_by_timestamp",
         "TimeLookup",
         "Timestamped",
-        "search_by_timestamp",
     ),
     "read.verified_window": ("Recall",),
     "recovery.open_partition": ("DIRECTORY_IN_PLACE",),
-    "repair.journal_reset": ("JOURNAL",),
-    "repair.rewrite_partition": ("DROPPED",),
+    "repair.dump": (
+        "DamagedBytes",
+        "MissingOffsets",
+        "walk_batches",
+    ),
+    "repair.journal_reset": (
+        "Forgone",
+        "JOURNAL",
+    ),
+    "repair.journal_salvage": ("JournalLoss",),
+    "repair.rebuild_metadata": (
+        "METADATA_LOG",
+        "rebuild_metadata_log",
+    ),
+    "repair.repair": (
+        "DirectoryRepair",
+        "repair_directory",
+        "reset_journal",
+        "survey_journal_reset",
+    ),
+    "repair.report": (
+        "DirectoryReport",
+        "Finding",
+        "PartitionReport",
+    ),
+    "repair.rewrite_partition": (
+        "DROPPED",
+        "MOVED",
+        "PLACED",
+        "RESTORED",
+    ),
+    "repair.verify": (
+        "verify_directory",
+        "verify_path",
+    ),
+    "repair.verify_segment": ("DECODED_BYTES_MAX",),
     "segment.corruption": (
+        "as_corruption",
         "Damage",
         "damage_of",
-        "remedy_of",
-        "as_corruption",
         "disk_advice",
+        "remedy_of",
     ),
     "segment.leader_epochs": (
         "LARGEST_EPOCH",

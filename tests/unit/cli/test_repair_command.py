@@ -12,7 +12,7 @@ from tests.worlds.repair_world import TP, Harm, Segments, filled, findings, inte
 from tests.worlds.storage_workload import FIRST, SeededEntropy, append, checkpoint, commit, read_all, small, start
 
 from duramen.cli.log import repair as repair_command
-from duramen.cli.log.repair import apply, command, survey_directory
+from duramen.cli.log.repair import command
 from duramen.cli.main import main
 from duramen.errors import CorruptLogError, StorageError
 from duramen.sim.world.disk import CrashDisk, NodeDied
@@ -32,6 +32,7 @@ from duramen.storage.repair.journal_reset import (
     settle,
 )
 from duramen.storage.repair.journal_salvage import survey_journal
+from duramen.storage.repair.repair import apply, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED, REMOVED, RESTORED
 
 

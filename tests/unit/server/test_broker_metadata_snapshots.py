@@ -10,7 +10,6 @@ import pytest
 from tests.worlds.broker_world import InProcess
 
 from duramen.cli.log import repair as repair_command
-from duramen.cli.log.repair import apply, survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import MetadataImage
@@ -22,6 +21,7 @@ from duramen.partition.metadata.snapshots import encode
 from duramen.sim.world.disk import CrashDisk, PowerCut
 from duramen.storage.checkpoint.metadata_snapshot import SnapshotId, parse_snapshot_name, read_snapshot
 from duramen.storage.journal.format import ENTRY_START, HEADER_BLOCK, EntryKind, decode_entry, decode_part_header
+from duramen.storage.repair.repair import apply, survey_directory
 from duramen.storage.repair.verify import verify_partition
 from duramen.wire.messages import API
 from duramen.wire.records import cluster_metadata as schema

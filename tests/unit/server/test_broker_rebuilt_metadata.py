@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from unittest.mock import patch
 
 import pytest
-from tests.unit.server.broker_world import NOW, InProcess, Line
-from tests.unit.server.lost_metadata_world import producer_id, stopped
+from tests.worlds.broker_world import NOW, InProcess, Line
+from tests.worlds.lost_metadata_world import producer_id, stopped
 from tests.worlds.repair_world import cut_short
 
 from duramen.cli.log import repair as repair_command
@@ -17,7 +17,8 @@ from duramen.model import OFFSETS_TOPIC, TopicPartition
 from duramen.partition.metadata.controller import METADATA_PARTITION
 from duramen.server.coordinators.groups import partition_for
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.repair.rebuild_metadata import begin_anew
+from duramen.storage.files.entropy import SystemEntropy
+from duramen.storage.repair.rebuild_metadata import rebuild_metadata_log
 from duramen.storage.repair.verify import verify_directory
 from duramen.wire.messages import API
 
@@ -92,8 +93,7 @@ def test_it_may_end_in_any_call(clean: bool) -> None:
     ends = set()
 
     def whole(copy: CrashDisk) -> None:
-        entropy = repair_command._Entropy()
-        assert begin_anew(copy, LEFT, NOW, entropy, dry_run=False, yes=True, as_json=True) == 1
+        assert rebuild_metadata_log(copy, LEFT, NOW, SystemEntropy(), lambda recovers: None) is not None
 
     for cut in cut_short(disk, whole):
         ends.add(cut.exists(f"{LEFT}/{METADATA_PARTITION}"))
@@ -147,7 +147,7 @@ def test_no_leader_epoch_is_begun_twice_where_it_happens_again() -> None:
         server.connect().produce(name, b"1")
     disk = stopped(server)
     disk.remove("/a")
-    begin_anew(disk, "/b", NOW, repair_command._Entropy(), dry_run=False, yes=True, as_json=True)
+    rebuild_metadata_log(disk, "/b", NOW, SystemEntropy(), lambda recovers: None)
     for number in range(30):
         server = InProcess(disk, log_dirs="/b,/c")
         if number == 0:
@@ -157,7 +157,7 @@ def test_no_leader_epoch_is_begun_twice_where_it_happens_again() -> None:
         epochs = {tp: partition.leader_epoch for tp, partition in server.broker.store.partitions.items()}
         stopped(server)
     disk.remove("/b")
-    begin_anew(disk, "/c", NOW + 3_600_000, repair_command._Entropy(), dry_run=False, yes=True, as_json=True)
+    rebuild_metadata_log(disk, "/c", NOW + 3_600_000, SystemEntropy(), lambda recovers: None)
     server = InProcess(disk, log_dirs="/c")
     assert left
     for name in left:

@@ -6,29 +6,29 @@ import json
 import os
 import posixpath
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
-from duramen.cli.log.repair import DEFAULT_DIRECTORY, CannotError, ends_with_2, ranges
+from duramen.cli.log.repair import DEFAULT_DIRECTORY, ends_with_2, ranges
 from duramen.cli.log.repair import command as repair
 from duramen.cli.shared.output import ProgressLine, human_bytes, plural, print_json, print_table
 from duramen.cli.shared.position import iso
 from duramen.cli.shared.records import Incoming, to_full, to_json
 from duramen.errors import DuramenError
-from duramen.ports import Disk, File
-from duramen.storage.checkpoint.kafka_files import META_PROPERTIES
-from duramen.storage.checkpoint.loss_record import gap_behind
-from duramen.storage.checkpoint.manifest import SEALS
-from duramen.storage.checkpoint.scrub_progress import NO_KEY
-from duramen.storage.files.os_disk import RealDisk
-from duramen.storage.repair.overlay_disk import as_readable
-from duramen.storage.repair.report import DirectoryReport, Finding, PartitionReport
-from duramen.storage.repair.salvage import next_batch
-from duramen.storage.repair.verify import segments_of, verify_directory
-from duramen.storage.repair.verify_segment import DECODED_BYTES_MAX, only_zeros
-from duramen.storage.segment.scan import scan
-from duramen.storage.segment.segment import LOG, log_name, parse_base
+from duramen.ports import File
+from duramen.storage import (
+    DECODED_BYTES_MAX,
+    NO_KEY,
+    DamagedBytes,
+    DirectoryReport,
+    Finding,
+    MissingOffsets,
+    PartitionReport,
+    RealDisk,
+    verify_path,
+    walk_batches,
+)
 from duramen.wire.batch import BatchHeader, read_marker, records
 
 EPILOG = """\b
@@ -39,22 +39,7 @@ Examples:
   duramen log dump duramen-data/flights-0 --records --from 1000 --count 5
   duramen log repair /var/lib/duramen --dry-run
 """
-_NO_OFFSET = 1 << 62
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-class Damaged(NamedTuple):
-    """Bytes start..end of a segment hold no sound batch."""
-
-    start: int
-    end: int
-
-
-class Missing(NamedTuple):
-    """Offsets first..last that no segment holds."""
-
-    first: int
-    last: int
 
 
 @click.group(epilog=EPILOG)
@@ -106,7 +91,6 @@ def verify(paths: tuple[str, ...], decode: bool, as_json: bool) -> int:
 
 
 def _verified(path: str, *, decode: bool) -> DirectoryReport:
-    disk = RealDisk()
     done = 0
     with ProgressLine(f"checking {path}") as progress:
 
@@ -115,10 +99,7 @@ def _verified(path: str, *, decode: bool) -> DirectoryReport:
             done += size
             progress.show(human_bytes(done))
 
-        directory, only = path, None
-        if not disk.exists(posixpath.join(path, META_PROPERTIES)) and segments_of(disk, path):
-            directory, only = posixpath.split(posixpath.abspath(path))
-        return verify_directory(disk, directory, tick, decode=decode, only=only)
+        return verify_path(RealDisk(), path, tick, decode=decode)
 
 
 def _as_json(report: DirectoryReport) -> dict[str, Any]:
@@ -247,7 +228,7 @@ def dump(path: str, open_records: bool, first: int, count: int | None, as_json: 
     shown = 0
     damage = 0
     for file, position, header in _read(path, first):
-        if isinstance(header, Damaged | Missing):
+        if isinstance(header, DamagedBytes | MissingOffsets):
             damage += 1
             lines = [_damaged_line(header, as_json)]
         elif open_records and not header.is_control:
@@ -262,74 +243,13 @@ def dump(path: str, open_records: bool, first: int, count: int | None, as_json: 
     return int(damage > 0)
 
 
-def _segment_files(path: str) -> Iterator[str]:
-    if path.endswith(".log") or any(each in posixpath.basename(path) for each in (".log.dropped-", ".log.swap")):
-        yield path
-        return
-    try:
-        found = segments_of(RealDisk(), path)
-    except NotADirectoryError:
-        raise CannotError(f"{path} is neither a segment (.log) nor a partition's directory.") from None
-    if not found:
-        raise CannotError(f"{path} holds no segments; name a partition's directory, such as {path}/TOPIC-0.")
-    for base in found:
-        yield posixpath.join(path, log_name(base))
-
-
-def _read(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | Damaged | Missing]]:
+def _read(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | DamagedBytes | MissingOffsets]]:
     with ends_with_2():
-        yield from _batches(path, first)
+        yield from walk_batches(RealDisk(), path, first)
 
 
-def _batches(path: str, first: int) -> Iterator[tuple[File, int, BatchHeader | Damaged | Missing]]:
-    """Every sound batch that reaches up to offset `first`, and what lies between them where a batch is damaged.
-
-    And what no segment holds, where a file between two others is gone.
-    """
-    disk = as_readable(RealDisk(), {})
-    paths = list(_segment_files(path))
-    bases = [parse_base(posixpath.basename(name)) for name in paths]
-    for number, name in enumerate(paths):
-        following = bases[number + 1] if number + 1 < len(bases) else None
-        if following is not None and following <= first:
-            continue
-        file = disk.open(name)
-        try:
-            size = file.size()
-            start, expected, below = 0, 0, _NO_OFFSET if following is None else following
-            is_sound = True
-            while start < size:
-                end = size
-                for position, header, ok in scan(file, start, size, expect_offset=expected):
-                    if not ok or header is None:
-                        end = next_batch(file, position, size, from_offset=expected, below=below)
-                        is_sound = False
-                        if following is not None or not _is_reserved(disk, file, position, size):
-                            yield file, position, Damaged(position, end)
-                        break
-                    expected = header.next_offset
-                    if header.last_offset >= first:
-                        yield file, position, header
-                start = end
-            if is_sound and following is not None:
-                directory, partition = posixpath.split(posixpath.abspath(path))
-                gap = gap_behind(disk, directory, partition, max(expected, bases[number] or 0), following)
-                if gap is not None and gap[1] >= first:
-                    yield file, size, Missing(*gap)
-        finally:
-            file.close()
-
-
-def _is_reserved(disk: Disk, file: File, start: int, end: int) -> bool:
-    """Whether the rest of a log's last segment is space that was reserved and never written (`preallocate`)."""
-    stem = file.path.removesuffix(LOG)
-    if stem == file.path or any(disk.exists(stem + suffix) for suffix in SEALS):  # only Kafka reserves any
-        return False
-    return only_zeros(file, start, end)
-
-
-def _damaged_line(damaged: Damaged | Missing, as_json: bool) -> str:
-    if isinstance(damaged, Missing):
+def _damaged_line(damaged: DamagedBytes | MissingOffsets, as_json: bool) -> str:
+    if isinstance(damaged, MissingOffsets):
         if as_json:
             return json.dumps({"missing": True, "first_offset": damaged.first, "last_offset": damaged.last})
         return f"missing  offsets {damaged.first}..{damaged.last}: no segment holds them"

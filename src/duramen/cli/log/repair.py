@@ -1,13 +1,10 @@
-"""`duramen log repair`: take what is damaged out of a data directory that nobody uses, and put it aside."""
+"""`duramen log repair`: take what is damaged out of a data directory that no node uses, and put it aside."""
 
 from __future__ import annotations
 
 import contextlib
-import posixpath
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from random import SystemRandom
 from typing import Any
 
 import click
@@ -15,56 +12,28 @@ import click
 from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import sentence
 from duramen.cli.shared.output import human_bytes, plural, print_json, reason
-from duramen.errors import CorruptLogError, DuramenError, StorageError
-from duramen.model import TopicId, TopicPartition, topic_id_text
-from duramen.ports import Disk
-from duramen.storage.checkpoint.kafka_files import CLEAN_SHUTDOWN, LOCK, DirectoryCheckpoint
-from duramen.storage.checkpoint.loss_record import LOST_FOLDER, lacks_losses, losses_path, restore_losses
-from duramen.storage.checkpoint.manifest import held_journal
-from duramen.storage.checkpoint.metadata_snapshot import damaged_snapshots
-from duramen.storage.files.atomic import replace_file
-from duramen.storage.files.os_disk import RealDisk
-from duramen.storage.repair.foretelling import Foretold
-from duramen.storage.repair.inspect_partition import survey
-from duramen.storage.repair.interrupted_replacement import DAMAGED, UnfinishedSwap, as_placed, damaged_swaps
-from duramen.storage.repair.journal_reset import (
+from duramen.errors import DuramenError
+from duramen.model import TopicPartition
+from duramen.storage import (
+    DROPPED,
+    LOST_FOLDER,
+    METADATA_LOG,
+    MOVED,
+    PLACED,
+    RESTORED,
+    DirectoryRepair,
     Forgone,
-    finish,
-    forgo_journal,
-    identity,
-    point_of_files,
-    read_forgone,
-    settle,
-    write_points,
+    JournalLoss,
+    RealDisk,
+    SystemEntropy,
+    rebuild_metadata_log,
+    repair_directory,
+    reset_journal,
+    survey_journal_reset,
 )
-from duramen.storage.repair.journal_salvage import JournalLoss, survey_journal
-from duramen.storage.repair.known_logs import NO_SNAPSHOT, KnownLog, lost_beginning, repairable
-from duramen.storage.repair.overlay_disk import as_readable, seen_as
-from duramen.storage.repair.quarantine import free_path, move_aside, side_path
-from duramen.storage.repair.rebuild_metadata import METADATA_LOG, begin_anew
-from duramen.storage.repair.rewrite_partition import DROPPED, MOVED, PLACED, RESTORED, Action, Repair, SegmentRepair
-from duramen.storage.repair.unreadable_files import unusable
-from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, Epochs, encode_epochs
-from duramen.storage.segment.partition_metadata import (
-    PARTITION_METADATA,
-    encode_partition_metadata,
-    parse_partition_name,
-    partition_names,
-)
-from duramen.storage.segment.recovery_point import LogPoint
-from duramen.storage.segment.replacement import STRAY, strays
-from duramen.storage.segment.segment import SUFFIXES, file_name, log_name, parse_base
 
 DEFAULT_DIRECTORY = "./duramen-data"
-
-
-OF_IT = "directory"
-"""Where files of the data directory go that are no partition's."""
-REPLACED = "a compacted segment takes its place"
 NOT_DROPPED = "nothing was dropped; the directory is as a start and a clean stop leave it."
-NO_START = "it is damaged, and no start uses it"
-LIST = "what can be read of it stays; the rest may have been of the metadata log, and is told as that"
-OVERLAPPED = "it is none of the log's: a sealed segment holds its offsets"
 
 
 class CannotError(click.ClickException):
@@ -84,234 +53,6 @@ def ends_with_2() -> Iterator[None]:
         raise CannotError(sentence(str(error))) from None
     except OSError as error:
         raise CannotError(sentence(reason(error))) from None
-
-
-@dataclass(slots=True)
-class DirectoryRepair:
-    """What a data directory needs. recovers: it was not stopped cleanly, so the journal comes first.
-
-    checkpoint: of our clean stop, if that was the last one and is to be believed. readable: by partition's name.
-    """
-
-    path: str
-    recovers: bool
-    checkpoint: DirectoryCheckpoint | None = None
-    repairs: list[Repair] = field(default_factory=list)
-    readable: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    lacks_losses: bool = False
-    """Whether some of the list of losses cannot be read."""
-
-    @property
-    def actions(self) -> list[Action]:
-        """Everything there is to do."""
-        return [action for repair in self.repairs for action in repair.actions]
-
-
-class _Entropy:
-    """Randomness of this machine, for the identities a recovery draws."""
-
-    def __init__(self) -> None:
-        self._random = SystemRandom()
-
-    def random_bytes(self, length: int) -> bytes:
-        return self._random.randbytes(length)
-
-    def uniform(self, low: float, high: float) -> float:
-        return self._random.uniform(low, high)
-
-
-def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = None) -> DirectoryRepair:
-    """What would be repaired; nothing is changed. The caller has the lock. only: a partition, or a topic's name.
-
-    StorageError when it is no data directory, or when the journal itself is damaged.
-    """
-    asides, lacking = _asides(disk, path), lacks_losses(disk, path)
-    real = as_readable(disk, {})
-    disk = seen_as(real, [action.path for action in asides])
-    known = repairable(disk, path)
-    for home, why in known.refused.items():
-        tp = parse_partition_name(posixpath.basename(home))
-        if only is None or (tp is not None and only in (tp, tp.topic)):
-            raise StorageError(f"{home}: {why}")
-    found = DirectoryRepair(path, recovers=not known.clean, checkpoint=known.checkpoint)
-    if only is None:
-        of_it = Repair(real, path, "", None)
-        of_it.removals += [action for action in asides if posixpath.dirname(action.path) == path]
-        found.lacks_losses = lacking
-        of_it.removals += [Action(RESTORED, losses_path(path), 0, 0, -1, -1, LIST)] if lacking else []
-        found.repairs += [of_it] if of_it.removals else []
-    for name in [*partition_names(disk, path, known.ids), *known.absent(disk, path)]:
-        tp = parse_partition_name(name)
-        if tp is None or (only is not None and only not in (tp, tp.topic)):
-            continue
-        try:
-            disk.list_directory(posixpath.join(path, name))
-        except NotADirectoryError:
-            continue
-        except FileNotFoundError:
-            pass  # absent
-        log = known.log(disk, path, name)
-        repair = survey_log(disk, path, name, log)
-        repair.disk = real
-        repair.removals += [action for action in asides if posixpath.dirname(action.path) == repair.path]
-        found.repairs.append(repair)
-        found.readable[name] = readable(repair, log)
-    return found
-
-
-def needed_swaps(disk: Disk, path: str, name: str, known: KnownLog) -> list[UnfinishedSwap]:
-    """Damaged compacted segments of the partition `name` that are not to be had otherwise. OSError.
-
-    What one of them replaces may still be there, all of it: then that is the log.
-    """
-    home = posixpath.join(path, name)
-    found = damaged_swaps(disk, home, known.merged) if disk.exists(home) else []
-    before = _survey(disk, path, name, known).segments if found else []
-    return [swap for swap in found if not _is_whole(before, swap)]
-
-
-def _is_whole(segments: list[SegmentRepair], swap: UnfinishedSwap) -> bool:
-    reached = swap.base
-    for segment in segments:
-        if swap.base <= segment.base_offset < swap.end:
-            is_sound = segment.kept is None and not any(action.kind == DROPPED for action in segment.actions)
-            if segment.base_offset > reached or not is_sound:
-                return False
-            reached = segment.next_offset
-    return reached >= swap.end
-
-
-def _survey(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
-    ends = known.end_offset, known.point, known.least_end
-    return survey(disk, path, name, *ends, start=known.start_offset, limit=known.limit, missing=known.missing)
-
-
-def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
-    """What the partition `name` of a data directory needs behind its recovery; reads all of it. OSError.
-
-    Its disk is one to read from.
-    """
-    home = posixpath.join(path, name)
-
-    def aside(each: str, what: str) -> Action:
-        side = free_path(disk, side_path(path, name, posixpath.basename(each)))
-        return Action(MOVED, each, 0, 0, -1, -1, what, side)
-
-    disk = known.behind_start(disk, home)
-    overlapped = [
-        posixpath.join(home, file_name(base, suffix))
-        for base in known.listed.overlapped(disk, home)
-        for suffix in SUFFIXES
-        if disk.exists(posixpath.join(home, file_name(base, suffix)))
-    ]
-    disk = seen_as(disk, overlapped)
-    swaps = needed_swaps(disk, path, name, known)
-    disk = as_placed(disk, swaps)
-    known = known.once(swaps, disk, home)
-    repair = _survey(disk, path, name, known)
-    repair.swaps = swaps
-    if known.foretold is not None:
-        _leave_to_recovery(repair, known.foretold)
-    repair.removals += [aside(each, OVERLAPPED) for each in overlapped]
-    for swap in swaps:
-        repair.removals += [aside(each, REPLACED) for each in swap.replaced_logs]
-        repair.removals.append(Action(PLACED, swap.path, 0, 0, -1, -1, DAMAGED, swap.target))
-    if disk.exists(home):
-        clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
-        left = strays(disk, home, known.merged, clean=clean)
-        repair.removals += [aside(posixpath.join(home, each), STRAY) for each in left]
-        repair.removals += [aside(error.path, NO_START) for error in damaged_snapshots(disk, home)]
-    if repair.segments:
-        first, end = repair.segments[0], repair.segments[-1].next_offset
-        begin = max(known.start_offset, first.base_offset)
-        if not first.loses(0, begin - 1) and lost_beginning(disk, path, name, begin, end):
-            place = posixpath.join(repair.path, log_name(first.base_offset))
-            first.actions.append(Action(DROPPED, place, 0, 0, 0, begin - 1, NO_SNAPSHOT))
-    return repair
-
-
-def readable(repair: Repair, known: KnownLog) -> list[tuple[int, int]]:
-    """First and last offsets of what the repair, and the start behind it, leave of the log."""
-    gaps = sorted((a.first_offset, a.last_offset) for a in repair.actions if a.kind == DROPPED and a.first_offset >= 0)
-    position = max(known.start_offset, repair.segments[0].base_offset if repair.segments else 0)
-    end = known.end(max((segment.next_offset for segment in repair.segments), default=0))
-    kept = []
-    for first, last in gaps:
-        if 0 <= last < first:
-            continue
-        if position < min(first, end):
-            kept.append((position, min(first, end) - 1))
-        position = max(position, known.written_behind(first, end) if last < 0 else last + 1)
-    if position < end:
-        kept.append((position, end - 1))
-    return kept
-
-
-def _leave_to_recovery(repair: Repair, foretold: Foretold) -> None:
-    """What recovery puts right is no loss: the journal has it, or it was not acknowledged as stable."""
-    bases = [segment.base_offset for segment in repair.segments if not segment.is_new]
-    missing = foretold.missing(bases)
-    for segment in repair.segments:
-        base = segment.base_offset
-        if segment.is_new:
-            segment.actions = [] if foretold.remakes_all else segment.actions
-            continue
-        segment.actions = [
-            action
-            for action in segment.actions
-            if action.kind != DROPPED
-            or (action.first_offset, action.last_offset) in missing
-            or not _comes_back(foretold, base, action, bases)
-        ]
-    for path, write in foretold.lost_extents(repair.disk, repair.path):
-        end = write.position + write.length
-        segment = next(each for each in repair.segments if posixpath.basename(path) == log_name(each.base_offset))
-        if not any(action.kind == DROPPED for action in segment.actions):
-            what = "it differs from what was synced, or is gone; the journal does not have it"
-            segment.actions.append(Action(DROPPED, path, write.position, end, write.offset, -1, what))
-
-
-def _comes_back(foretold: Foretold, base: int, action: Action, bases: list[int]) -> bool:
-    """Whether recovery replaces what is to be dropped of a segment, or fills the gap that is told."""
-    if action.start < action.end:
-        return foretold.plan.replaces(base, action.start)
-    return foretold.fills(base, action.start, action.first_offset, action.last_offset, bases)
-
-
-def apply(disk: Disk, found: DirectoryRepair) -> None:
-    """Do what was found, in a directory that was stopped cleanly. OSError; again after a crash is fine."""
-    changed: dict[TopicPartition, LogPoint] = {}
-    checkpoint = found.checkpoint
-    known = {} if checkpoint is None else {point.tp: (key, point) for key, point in checkpoint.logs.items()}
-    for repair in found.repairs:
-        repair.move()
-    for repair in found.repairs:
-        if not repair.actions:
-            continue
-        tp = parse_partition_name(repair.name)
-        if tp in known and _is_bare(disk, repair.path):
-            key = known[tp][0]
-            epochs = () if checkpoint is None else checkpoint.epochs.get(key, ())
-            _make_home(disk, repair.path, key[0], epochs)
-        repair.apply()
-        if tp in known:
-            changed[tp] = point_of_files(disk, repair, known[tp][1])
-    if checkpoint is not None and changed:
-        write_points(disk, found.path, checkpoint, changed)
-
-
-def _is_bare(disk: Disk, path: str) -> bool:
-    """Whether a partition's directory is gone with what it says of the log, or a repair was cut short that made it."""
-    names = disk.list_directory(path) if disk.exists(path) else []
-    return PARTITION_METADATA not in names and all(parse_base(name) is None for name in names)
-
-
-def _make_home(disk: Disk, path: str, topic_id: TopicId, epochs: Epochs) -> None:
-    """The directory of a partition whose own is gone. OSError; again after a crash is fine."""
-    disk.make_directories(path)
-    replace_file(disk, posixpath.join(path, LEADER_EPOCHS), encode_epochs(epochs))
-    replace_file(disk, posixpath.join(path, PARTITION_METADATA), encode_partition_metadata(topic_id_text(topic_id)))
-    disk.sync_directory(posixpath.dirname(path))
 
 
 @click.command(
@@ -364,92 +105,61 @@ def command(
     only = topic if topic is None or partition is None else TopicPartition(topic, partition)
     with ends_with_2():
         if anew:
-            return begin_anew(
-                RealDisk(), path, int(time.time() * 1000), _Entropy(), dry_run=dry_run, yes=yes, as_json=as_json
-            )
-        told = _without_journal(path, dry_run=dry_run, yes=yes, as_json=as_json) if without else None
-        return told if told is not None else _repair(path, only, dry_run=dry_run, yes=yes, as_json=as_json)
+            return _rebuild_metadata(path, dry_run=dry_run, yes=yes, as_json=as_json)
+        code = _reset_journal(path, dry_run=dry_run, yes=yes, as_json=as_json) if without else None
+        return code if code is not None else _repair(path, only, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+class _Dialogue:
+    """Prints what a repair finds, and asks at the terminal. Raises UsageError where nothing has the name asked for."""
+
+    def __init__(self, path: str, only: TopicPartition | str | None, *, yes: bool, silent: bool) -> None:
+        self._path = path
+        self._only = only
+        self._yes = yes
+        self._silent = silent
+
+    def show(self, found: DirectoryRepair) -> None:
+        only = self._only
+        if only is not None and not found.repairs:
+            raise click.UsageError(f"{self._path} has no partition {f'of {only}' if isinstance(only, str) else only}.")
+        if not self._silent:
+            _print(found)
+
+    def approve(self, found: DirectoryRepair) -> None:
+        confirm(f"Repair {self._path}: {plural(len(found.actions), 'change')}?", self._yes)
+
+    def approve_more(self) -> None:
+        confirm("The recovery is done, and shows more to drop. Drop it?", self._yes, otherwise=NOT_DROPPED)
 
 
 def _repair(path: str, only: TopicPartition | str | None, *, dry_run: bool, yes: bool, as_json: bool) -> int:
-    disk = RealDisk()
-    lock = disk.lock(posixpath.join(path, LOCK))
-    try:
-        found = survey_directory(disk, path, only)
-        if only is not None and not found.repairs:
-            raise click.UsageError(f"{path} has no partition {f'of {only}' if isinstance(only, str) else only}.")
-        if not as_json:
-            _print(found)
-        if found.actions and not dry_run:
-            confirm(f"Repair {path}: {plural(len(found.actions), 'change')}?", yes)
-            if found.lacks_losses:
-                restore_losses(disk, path)  # no start goes on without it
-            if found.recovers:
-                for repair in found.repairs:
-                    repair.move()  # what is none of the log's would end its recovery
-                lock.release()  # recovery takes it itself
-                _recover(disk, path)
-                lock = disk.lock(posixpath.join(path, LOCK))
-                before, found = found.actions, survey_directory(disk, path, only)  # recovery has changed the files
-                if not as_json and found.actions != before:
-                    _print(found)
-                if not all(_was_told(action, before) for action in found.actions if action.kind == DROPPED):
-                    confirm("The recovery is done, and shows more to drop. Drop it?", yes, otherwise=NOT_DROPPED)
-            apply(disk, found)
-            if not as_json:
-                click.echo("done; start the node, then run `duramen log verify` at its next stop")
-    finally:
-        lock.release()
+    dialogue = _Dialogue(path, only, yes=yes, silent=as_json)
+    found = repair_directory(RealDisk(), path, SystemEntropy(), dialogue, only=only, dry_run=dry_run)
     if as_json:
         print_json(_as_json(found, done=not dry_run))
+    elif found.is_applied:
+        click.echo("done; start the node, then run `duramen log verify` at its next stop")
     return int(any(action.kind == DROPPED for action in found.actions))
 
 
-def _was_told(dropped: Action, before: list[Action]) -> bool:
-    """Whether what was found in front of the recovery says that these offsets of the log go."""
-    home, first, last = posixpath.dirname(dropped.path), dropped.first_offset, dropped.last_offset
-    return any(
-        action.kind == DROPPED
-        and posixpath.dirname(action.path) == home
-        and (action.first_offset <= first or first < 0)
-        and (action.last_offset < 0 or last <= action.last_offset)
-        for action in before
-    )
-
-
-def _without_journal(path: str, *, dry_run: bool, yes: bool, as_json: bool) -> int | None:
+def _reset_journal(path: str, *, dry_run: bool, yes: bool, as_json: bool) -> int | None:
     """The command for a damaged journal; None when it is sound, and the rest of the directory is what matters."""
     disk = RealDisk()
-    lock = disk.lock(posixpath.join(path, LOCK))
-    try:
-        in_the_way = _asides(disk, path)
-        found = _look_at_journal(seen_as(disk, [action.path for action in in_the_way]), path)
-    finally:
-        lock.release()
-    if found is None:
+    survey = survey_journal_reset(disk, path)
+    if survey is None:
         return None
+    found = survey.found
     resumes = isinstance(found, Forgone)
     if not as_json:
-        click.echo(_told(found, path))
-        for action in in_the_way:
+        click.echo(_journal_message(found, path))
+        for action in survey.in_the_way:
             click.echo(f"{action.kind}: {action.path}: {action.what}; it goes to {action.side_file}")
     lines: list[dict[str, Any]] = []
     if not dry_run:
-        confirm(
-            f"Finish it in {path}?" if resumes else f"Put the journal of {path} aside and go on without it?",
-            yes,
-        )
-        lock = disk.lock(posixpath.join(path, LOCK))  # nobody has started it since
-        try:
-            restore_losses(disk, path)
-            for action in in_the_way:
-                move_aside(disk, action.path, action.side_file)
-        finally:
-            lock.release()  # the rest takes it itself
-        if isinstance(found, Forgone):
-            lines = finish(disk, path, found, _Entropy())
-        else:
-            lines = forgo_journal(disk, path, found, _Entropy())
+        question = f"Finish it in {path}?" if resumes else f"Put the journal of {path} aside and go on without it?"
+        confirm(question, yes)
+        lines = reset_journal(disk, path, survey, SystemEntropy())
     if as_json:
         loss = {} if isinstance(found, Forgone) else found._asdict()
         print_json({"path": path, "done": not dry_run, "resumed": resumes, **loss, "ends": None, "losses": lines})
@@ -463,31 +173,25 @@ def _without_journal(path: str, *, dry_run: bool, yes: bool, as_json: bool) -> i
     return 1
 
 
-def _asides(disk: Disk, path: str) -> list[Action]:
-    """What stands in the way of all else in a data directory. OSError."""
-    found = []
-    for each, why in unusable(disk, path).items():
-        home = posixpath.dirname(each)
-        folder = OF_IT if home == path else posixpath.basename(home)
-        side = free_path(disk, side_path(path, folder, posixpath.basename(each)))
-        found.append(Action(MOVED, each, 0, 0, -1, -1, why, side))
-    return found
+def _rebuild_metadata(path: str, *, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """The command for a metadata log that is gone with its disk."""
+
+    def approve(recovers: bool) -> None:
+        if not as_json:
+            _print_rebuild(path, recovers=recovers)
+        if not dry_run:
+            confirm("Is the old metadata log lost for good, and on no disk that is only not mounted?", yes)
+
+    now_ms = int(time.time() * 1000)
+    begins_at = rebuild_metadata_log(RealDisk(), path, now_ms, SystemEntropy(), approve, dry_run=dry_run)
+    if as_json:
+        print_json({"path": path, "done": not dry_run, "partition": METADATA_LOG, "begins_at": begins_at})
+    elif not dry_run:
+        click.echo("done; start the node with all directories that are left in log.dirs")
+    return 1
 
 
-def _look_at_journal(disk: Disk, path: str) -> JournalLoss | Forgone | None:
-    """What to go on without: by a repair that was interrupted, or by the journal; None when that is sound."""
-    identity(disk, path)
-    forgone = read_forgone(disk, path)
-    if forgone is not None:
-        return forgone
-    contents = held_journal(disk, path)
-    contents.close()
-    if contents.damage is None or disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)):
-        return None
-    return survey_journal(disk, path, contents)
-
-
-def _told(found: JournalLoss | Forgone, path: str) -> str:
+def _journal_message(found: JournalLoss | Forgone, path: str) -> str:
     if isinstance(found, Forgone):
         return f"{path}: a repair without the journal was interrupted; it has to be finished"
     if found.missing:
@@ -497,13 +201,6 @@ def _told(found: JournalLoss | Forgone, path: str) -> str:
         f"{found.what}\n{found.last_lsn - found.first_lsn + 1} acknowledged journal entries cannot be applied, "
         f"{found.intact} of them can be read; the segments may have their records all the same"
     )
-
-
-def _recover(disk: Disk, path: str) -> None:
-    try:
-        settle(disk, path, 0, _Entropy())
-    except CorruptLogError as error:
-        raise StorageError(f"the directory cannot be recovered before it is repaired: {error}") from error
 
 
 def _print(found: DirectoryRepair) -> None:
@@ -547,3 +244,15 @@ def _as_json(found: DirectoryRepair, *, done: bool) -> dict[str, Any]:
             if repair.name and repair.actions
         ],
     }
+
+
+def _print_rebuild(path: str, *, recovers: bool) -> None:
+    if recovers:
+        click.echo(f"{path} was not stopped cleanly: its journal is recovered first")
+    click.echo(
+        f"{METADATA_LOG} begins anew in {path}. Topics are known again by their\n"
+        "partitions' directories, with settings that keep all records; their own settings\n"
+        "and other dynamic ones are lost. The node's own topics get as many partitions as\n"
+        "offsets.topic.num.partitions and duramen.sink.topic.num.partitions say: let these\n"
+        "be what they were when it first started."
+    )

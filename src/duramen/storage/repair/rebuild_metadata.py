@@ -1,19 +1,16 @@
-"""`duramen log repair --metadata`: begin the metadata log anew, whose directory is gone with the disk it was on.
+"""A new metadata log for a node whose old one is gone with the disk it was on (`duramen log repair --metadata`).
 
 The start refuses a node without one: no topic would be known. Where it is a directory that a checkpoint names, an
 ordinary repair makes it again. Where a whole disk is gone, nothing that is left names it, and it may as well be on one
-that is not mounted: so somebody has to say that it is lost. What the node does then,
-`partition/metadata/metadata_repair.py` says.
+that is not mounted: so the user has to say that it is lost. `partition/metadata/metadata_repair.py` describes what the
+node does then.
 """
 
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
 
-import click
-
-from duramen.cli.shared.confirmation import confirm
-from duramen.cli.shared.output import print_json
 from duramen.errors import StorageError
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, topic_id_text
 from duramen.ports import Disk, Entropy
@@ -95,38 +92,25 @@ def make(disk: Disk, path: str, now_ms: int) -> int:
     return first
 
 
-def begin_anew(disk: Disk, path: str, now_ms: int, entropy: Entropy, *, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """The command; its exit code."""
+def rebuild_metadata_log(
+    disk: Disk, path: str, now_ms: int, entropy: Entropy, approve: Callable[[bool], None], *, dry_run: bool = False
+) -> int | None:
+    """Put an empty metadata log where the old one is gone; the offset it begins at, None after a dry run.
+
+    approve: called before anything is changed, with whether the directory has to be recovered first; may raise.
+    DirectoryLockedError, StorageError, OSError.
+    """
     lock = disk.lock(posixpath.join(path, LOCK))
-    begins_at = None
     try:
         recovers = survey(disk, path)
-        if not as_json:
-            _tell(path, recovers=recovers)
-        if not dry_run:
-            confirm("Is the old metadata log lost for good, and on no disk that is only not mounted?", yes)
-            if recovers:
-                lock.release()  # recovery takes it itself
-                settle(disk, path, now_ms, entropy)
-                lock = disk.lock(posixpath.join(path, LOCK))
-                survey(disk, path)  # whoever had it meanwhile may have changed everything
-            begins_at = make(disk, path, now_ms)
-            if not as_json:
-                click.echo("done; start the node with all directories that are left in log.dirs")
+        approve(recovers)
+        if dry_run:
+            return None
+        if recovers:
+            lock.release()  # recovery takes it itself
+            settle(disk, path, now_ms, entropy)
+            lock = disk.lock(posixpath.join(path, LOCK))
+            survey(disk, path)  # a process that had it meanwhile may have changed everything
+        return make(disk, path, now_ms)
     finally:
         lock.release()
-    if as_json:
-        print_json({"path": path, "done": not dry_run, "partition": METADATA_LOG, "begins_at": begins_at})
-    return 1
-
-
-def _tell(path: str, *, recovers: bool) -> None:
-    if recovers:
-        click.echo(f"{path} was not stopped cleanly: its journal is recovered first")
-    click.echo(
-        f"{METADATA_LOG} begins anew in {path}. Topics are known again by their\n"
-        "partitions' directories, with settings that keep all records; their own settings\n"
-        "and other dynamic ones are lost. The node's own topics get as many partitions as\n"
-        "offsets.topic.num.partitions and duramen.sink.topic.num.partitions say: let these\n"
-        "be what they were when it first started."
-    )

@@ -7,7 +7,6 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 
-from duramen.cli.log.repair import needed_swaps, readable, survey_log
 from duramen.errors import StorageError
 from duramen.model import NO_TOPIC_ID, TopicPartition
 from duramen.ports import DirectoryLock, Disk
@@ -43,6 +42,7 @@ from duramen.storage.repair.known_logs import (
     lost_beginning,
 )
 from duramen.storage.repair.overlay_disk import Gaps, as_readable, seen_as
+from duramen.storage.repair.repair import needed_swaps, readable, survey_log
 from duramen.storage.repair.report import DirectoryReport, Finding, PartitionReport, damage_told
 from duramen.storage.repair.unreadable_files import unusable
 from duramen.storage.repair.verify_segment import NO_OFFSET, Replaced, SegmentCheck, Tick
@@ -59,6 +59,14 @@ from duramen.storage.segment.replacement import STRAY, strays
 from duramen.storage.segment.segment import PRODUCERS, SNAPSHOT, parse_base, parse_name
 
 _UNKNOWN = KnownLog()
+
+
+def verify_path(disk: Disk, path: str, tick: Tick, *, decode: bool = False) -> DirectoryReport:
+    """Check a data directory, or the one partition in it whose directory this is. See `verify_directory`."""
+    only = None
+    if not disk.exists(posixpath.join(path, META_PROPERTIES)) and segments_of(disk, path):
+        path, only = posixpath.split(posixpath.abspath(path))
+    return verify_directory(disk, path, tick, decode=decode, only=only)
 
 
 def verify_directory(

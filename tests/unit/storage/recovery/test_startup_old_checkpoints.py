@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.worlds.storage_workload import append, checkpoint, commit, fill, housekeep, one_log, read_all, start
 
-from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
+from duramen.storage.repair.repair import apply, survey_directory
 from duramen.storage.repair.verify import verify_directory
 
 OURS = "/data/duramen-checkpoint"

@@ -7,13 +7,13 @@ from random import Random
 import pytest
 from tests.worlds.storage_workload import FIRST, checkpoint, fill, one_log, read_all, small, start
 
-from duramen.cli.log.repair import survey_directory
 from duramen.errors import StorageError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown
 from duramen.storage.checkpoint.manifest import kafka_was_here
 from duramen.storage.files.atomic import replace_file
+from duramen.storage.repair.repair import survey_directory
 from duramen.storage.repair.report import Finding
 from duramen.storage.repair.verify import verify_directory
 

@@ -13,10 +13,10 @@ import pytest
 from tests.worlds.repair_world import filled, opened
 from tests.worlds.storage_workload import SeededEntropy, read_all
 
-from duramen.cli.log.repair import DirectoryRepair, apply, survey_directory
 from duramen.errors import StorageError
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.repair.journal_reset import settle
+from duramen.storage.repair.repair import DirectoryRepair, apply, survey_directory
 from duramen.storage.repair.report import DirectoryReport
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.storage.repair.verify import verify_directory

@@ -7,18 +7,20 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-import click
 import pytest
-from tests.unit.storage.repair.test_lost_directories import repaired
 from tests.unit.storage.compaction.test_cleaner import Bench, Compacted
-from tests.worlds.repair_world import cut_short, findings, scribble
+from tests.unit.storage.repair.test_lost_directories import repaired
+from tests.worlds.repair_world import Agreeing, cut_short, findings, scribble
+from tests.worlds.storage_workload import SeededEntropy
 
-from duramen.cli.log import repair as repair_command
-from duramen.cli.log.repair import survey_directory
+from duramen.ports import Entropy
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
+from duramen.storage.repair import repair as repair_module
+from duramen.storage.repair.repair import DirectoryRepair, repair_directory, survey_directory
+from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import batches, records
 
 HOME = "/data/compacted-0"
@@ -77,7 +79,7 @@ def interrupted(step: str, passes: int = 1) -> CrashDisk:
     """Power is lost in the swap of a pass: behind a step, or in step 5 in front of a suffix."""
     bench = filled(passes)
     disk = bench.disk
-    cleaning = bench.directory.cleaner.begin_pass(bench.settings, bench.now)
+    cleaning = bench.directory.cleaner.take(bench.settings, bench.now)
     assert cleaning is not None
     rename = disk.rename
 
@@ -91,7 +93,7 @@ def interrupted(step: str, passes: int = 1) -> CrashDisk:
     disk.rename = renamed  # type: ignore[method-assign]
     try:
         for _ in range(10_000):
-            job: Any = cleaning.next_job(bench.now)
+            job: Any = cleaning.take(bench.now)
             if job is None:
                 bench.commit()
                 continue
@@ -273,28 +275,29 @@ def test_repair_asks_again_before_it_drops_more_than_it_said(agreed: bool) -> No
     disk = interrupted("remove_replaced")
     asked: list[str] = []
 
-    def confirm(question: str, yes: bool, **words: str) -> None:
-        asked.append(question)
-        if len(asked) == 2 and not agreed:
-            raise click.ClickException(words["otherwise"])
+    class Asking(Agreeing):
+        def approve(self, found: DirectoryRepair) -> None:
+            asked.append("repair")
 
-    def recovered(disk: CrashDisk, path: str) -> None:
-        settled(disk, path)
+        def approve_more(self) -> None:
+            asked.append("drop more")
+            if not agreed:
+                raise InterruptedError
+
+    def recovered(disk: CrashDisk, path: str, entropy: Entropy) -> None:
+        settled(disk, path, entropy)
         content = disk.contents()[SWAP.removesuffix(".swap")]
         replace_file(disk, SWAP.removesuffix(".swap"), content[: len(content) // 2])
 
-    settled = repair_command._recover
+    settled = repair_module._recover
     scribble(disk, "/data/compacted-0/leader-epoch-checkpoint", 0, 3)  # something has to be done in the first place
     flipped(disk)
-    with (
-        patch.object(repair_command, "RealDisk", lambda: disk),
-        patch.object(repair_command, "confirm", confirm),
-        patch.object(repair_command, "_recover", recovered),
-    ):
+    with patch.object(repair_module, "_recover", recovered):
         if agreed:
-            assert repair_command.command.callback("/data", None, None, False, False, False, True) == 1
+            found = repair_directory(disk, "/data", SeededEntropy(), Asking())
+            assert any(action.kind == DROPPED for action in found.actions)
         else:
-            with pytest.raises(click.ClickException, match="nothing was dropped"):
-                repair_command.command.callback("/data", None, None, False, False, False, True)
-    assert ["more to drop" in each for each in asked] == [False, True]
+            with pytest.raises(InterruptedError):
+                repair_directory(disk, "/data", SeededEntropy(), Asking())
+    assert asked == ["repair", "drop more"]
     assert bool(read_losses(disk, "/data")) == agreed

@@ -8,11 +8,11 @@ import pytest
 from tests.worlds.repair_world import TP, findings
 from tests.worlds.storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, small, start
 
-from duramen.cli.log.repair import survey_directory
 from duramen.errors import StorageError
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.files.atomic import replace_file
+from duramen.storage.repair.repair import survey_directory
 from duramen.storage.segment.partition_metadata import encode_partition_metadata, is_damaged_id
 
 ONE, OTHER = "/data/first-0", "/data/second-0"

@@ -6,9 +6,9 @@ import pytest
 from tests.worlds.repair_world import TP, Segments, fill, filled, findings, opened, scribble
 from tests.worlds.storage_workload import checkpoint, commit, forget_lists, housekeep, read_all, start
 
-from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import read_losses
+from duramen.storage.repair.repair import apply, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED
 
 OTHER_TOPIC = bytes(range(50, 66))

@@ -21,7 +21,6 @@ from tests.worlds.storage_workload import (
     start,
 )
 
-from duramen.cli.log.repair import survey_directory
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
@@ -33,6 +32,7 @@ from duramen.storage.journal.parts import PartMaker
 from duramen.storage.journal.reader import read_journal
 from duramen.storage.repair.journal_reset import forgo_journal
 from duramen.storage.repair.journal_salvage import survey_journal
+from duramen.storage.repair.repair import survey_directory
 from duramen.storage.repair.report import Finding
 from duramen.storage.repair.verify import verify_directory
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from unittest.mock import patch
 
 import pytest
 from tests.unit.storage.repair.test_repair_doubts import OTHER, put, settled
-from tests.worlds.repair_world import TP, cut_short, findings
+from tests.worlds.repair_world import TP, cut_short, findings, repair
 from tests.worlds.storage_workload import FIRST, SECOND, commit, housekeep, read_all, start
 
-from duramen.cli.log import repair as repair_command
-from duramen.cli.log.repair import survey_directory
 from duramen.partition.metadata.directory_checks import check_apart
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.repair.repair import survey_directory
 
 HOME = "/data/first-0"
 
@@ -55,8 +53,7 @@ def lost(*, clean: bool, known: bool = True, behind: int = 0) -> tuple[CrashDisk
 
 
 def repaired(disk: CrashDisk, code: int = 1) -> None:
-    with patch.object(repair_command, "RealDisk", lambda: disk):
-        assert repair_command.command.callback("/data", None, None, False, False, True, True) == code  # type: ignore[misc]
+    assert repair(disk) == bool(code)
 
 
 @pytest.mark.parametrize(

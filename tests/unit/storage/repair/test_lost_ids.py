@@ -20,9 +20,9 @@ from tests.worlds.storage_workload import (
     start,
 )
 
-from duramen.cli.log.repair import survey_directory
 from duramen.errors import StorageError
 from duramen.sim.world.disk import CrashDisk
+from duramen.storage.repair.repair import survey_directory
 
 METADATA = "/data/first-0/partition.metadata"
 MADE_AGAIN = f"{METADATA}: it was missing or damaged; it was made again"

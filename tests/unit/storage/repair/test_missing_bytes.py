@@ -9,14 +9,14 @@ from unittest.mock import patch
 
 import pytest
 from tests.worlds.repair_world import fill as filled
-from tests.worlds.repair_world import findings
+from tests.worlds.repair_world import findings, repair
 from tests.worlds.storage_workload import FIRST, checkpoint, commit, fill, housekeep, one_log, read_all, start
 
-from duramen.cli.log import repair as repair_command
-from duramen.cli.log.repair import survey_directory
 from duramen.sim.world.disk import CrashDisk, DiskCall, NodeDied
 from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.files.atomic import replace_file
+from duramen.storage.repair import repair as repair_module
+from duramen.storage.repair.repair import survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import batches
 
@@ -34,9 +34,7 @@ def without_a_batch(disk: CrashDisk, number: int) -> None:
 
 
 def repaired(disk: CrashDisk) -> int:
-    with patch.object(repair_command, "RealDisk", lambda: disk):
-        code: int = repair_command.command.callback("/data", None, None, False, False, True, True)  # type: ignore[misc]
-    return code
+    return int(repair(disk))
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -106,7 +104,7 @@ def cut_repair(disk: CrashDisk) -> None:
     def die(*arguments: object) -> None:
         raise NodeDied
 
-    with patch.object(repair_command, "write_points", die), suppress(NodeDied):
+    with patch.object(repair_module, "write_points", die), suppress(NodeDied):
         repaired(disk)
     disk.end_process()
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from reading import stored_batches
 from tests.unit.storage.repair.test_repair_ends import END, HARMS, reached
 from tests.worlds.repair_world import Harm, filled, findings, opened
 from tests.worlds.storage_workload import SmallSegments, checkpoint, commit, housekeep
+from tests.worlds.stored_batches import stored_batches
 
-from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.compaction.compaction_pass import CleanerSettings
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
+from duramen.storage.repair.repair import apply, survey_directory
 from duramen.wire.batch import build_batch, parse_header, records
 
 NOW = 3_000_000

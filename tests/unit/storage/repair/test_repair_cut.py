@@ -6,17 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from random import Random
 from typing import NamedTuple
-from unittest.mock import patch
 
 import pytest
-from tests.worlds.repair_world import CHANGES, TP, findings, scribble
+from tests.worlds.repair_world import CHANGES, TP, findings, repair, scribble
 from tests.worlds.storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, small, start
 
-from duramen.cli.log import repair as repair_command
-from duramen.cli.log.repair import survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.loss_record import read_losses
+from duramen.storage.repair.repair import survey_directory
 
 LONG, SHORT = "/data/first-0", "/data/second-0"
 
@@ -136,11 +134,6 @@ class End(NamedTuple):
     lost: set[tuple[str, int]]
 
 
-def repaired(disk: CrashDisk) -> None:
-    with patch.object(repair_command, "RealDisk", lambda: disk):
-        repair_command.command.callback("/data", None, None, False, False, True, True)  # type: ignore[misc]
-
-
 def end_of(disk: CrashDisk) -> End:
     """By the commands and by a start."""
     assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
@@ -163,13 +156,13 @@ def cuts(harmed: CrashDisk) -> Iterator[tuple[CrashDisk, str]]:
     """The disk behind a repair that died in its call of that name: by the power, and killed."""
     probe = harmed.copy(Random(0))
     probe.record, before = [], probe.calls
-    repaired(probe)
+    repair(probe)
     for call in [call for call in probe.record if call.operation in CHANGES]:
         for how in ("cut_at", "kill_at"):
             disk = harmed.copy(Random(call.number))
             setattr(disk, how, disk.calls + call.number - before)
             with suppress(NodeDied):
-                repaired(disk)
+                repair(disk)
             if disk.powered:  # it was the last call, and had its effect
                 assert call is probe.record[-1]
                 disk.kill()
@@ -185,13 +178,13 @@ def test_the_second_ends_where_one_that_was_not_cut_ends(harm: Harm, clean: bool
     harmed = stopped(clean=clean)
     harm(harmed)
     whole = harmed.copy(Random(0))
-    repaired(whole)
+    repair(whole)
     wanted = end_of(whole)
     assert wanted.lost
     number = 0
     for disk, call in cuts(harmed):
         number += 1
-        repaired(disk)
+        repair(disk)
         try:
             found = end_of(disk)
         except AssertionError as error:
@@ -213,7 +206,7 @@ def test_behind_a_kill_all_segments_that_are_gone_are_told(shorter: bool) -> Non
         harmed.kill()
         harmed.power_on()
     remove(harmed, *segments(harmed, SHORT))  # nothing else is to be done there
-    repaired(harmed)
+    repair(harmed)
     end = end_of(harmed)
     assert {offset for name, offset in end.lost if name == "second-0"} == set(range(2 if shorter else 3))
     assert end.logs["second-0"][1:3] == (2 if shorter else 3, {})

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 import pytest
-from tests.worlds.repair_world import TP, findings, opened, scribble
+from tests.worlds.repair_world import TP, findings, opened, repair, scribble
 from tests.worlds.storage_workload import FIRST, SECOND, append, checkpoint, commit, housekeep, read_all, small, start
 
-from duramen.cli.log import repair as repair_command
-from duramen.cli.log.repair import apply, survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import encode_offsets
@@ -18,6 +14,7 @@ from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
+from duramen.storage.repair.repair import apply, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import batches, build_batch, parse_header
 from duramen.wire.seal import BLOCK_BYTES
@@ -269,8 +266,7 @@ def test_behind_a_kill_what_recovery_wrote_in_its_place_tells_how_much_is_gone(m
     disk.kill()
     disk.power_on()
     _, touched = cut_out(disk, path, 0.5, 100)
-    with patch.object(repair_command, "RealDisk", lambda: disk):
-        assert repair_command.command.callback("/data", None, None, False, False, True, True) == 1  # type: ignore[misc]
+    assert repair(disk)
     directory, log = opened(disk)
     left = read_all(log)
     lost = {offset for offset in records if offset not in left} - touched
@@ -303,8 +299,7 @@ def test_what_looks_like_a_batch_in_a_damaged_one_is_not_kept_in_its_place(size:
         disk.power_on()
     [at] = [at for at, header in batches(memoryview(disk.contents()[path])) if header.base_offset == victim]
     scribble(disk, path, at + 8, size)
-    with patch.object(repair_command, "RealDisk", lambda: disk):
-        assert repair_command.command.callback("/data", None, None, False, False, True, True) == 1  # type: ignore[misc]
+    assert repair(disk)
     directory, log = opened(disk)
     assert read_all(log) == {offset: value for offset, value in records.items() if offset != victim}
     directory.close(clean=False)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from reading import stored_batches
 from tests.worlds.repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
 from tests.worlds.storage_workload import append, checkpoint, commit, housekeep, read_all
+from tests.worlds.stored_batches import stored_batches
 
-from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.files.atomic import remove_file
 from duramen.storage.log.log import Log
+from duramen.storage.repair.repair import apply, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED
 
 END = 60

@@ -16,7 +16,6 @@ from tests.worlds.storage_workload import (
     start,
 )
 
-from duramen.cli.log.repair import apply, survey_directory
 from duramen.errors import StorageError
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import encode_offsets
@@ -24,6 +23,7 @@ from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.repair.journal_reset import settle
+from duramen.storage.repair.repair import apply, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED, Action
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-from unittest.mock import patch
 
 import pytest
-from click.testing import CliRunner
-from tests.worlds.repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
+from tests.worlds.repair_world import TP, Agreeing, Harm, Segments, filled, findings, interrupted, opened, scribble
 from tests.worlds.storage_workload import (
     FIRST,
     SECOND,
@@ -23,8 +21,6 @@ from tests.worlds.storage_workload import (
     start,
 )
 
-from duramen.cli.log import repair as repair_command
-from duramen.cli.log.repair import apply, command, survey_directory
 from duramen.errors import DirectoryLockedError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
@@ -33,6 +29,7 @@ from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.repair.repair import DirectoryRepair, apply, repair_directory, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED, REPAIRED
 
 
@@ -188,15 +185,15 @@ def test_nobody_uses_the_directory_while_a_repair_asks(tmp_path: Path) -> None:
     segment.write_bytes(content)
     refused = []
 
-    def asked(question: str, yes: bool) -> None:
-        try:
-            LogDirectory.open(disk, path, SETTINGS, now_ms=1_000_000, entropy=SeededEntropy()).close(clean=True)
-        except DirectoryLockedError:
-            refused.append(question)
+    class Asking(Agreeing):
+        def approve(self, found: DirectoryRepair) -> None:
+            try:
+                LogDirectory.open(disk, path, SETTINGS, now_ms=1_000_000, entropy=SeededEntropy()).close(clean=True)
+            except DirectoryLockedError:
+                refused.append(found)
 
-    with patch.object(repair_command, "confirm", asked):
-        result = CliRunner().invoke(command, [path], standalone_mode=False)
-    assert result.return_value == 1, result.output
+    found = repair_directory(disk, path, SeededEntropy(), Asking())
+    assert any(action.kind == DROPPED for action in found.actions)
     assert len(refused) == 1
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.worlds.storage_workload import append, checkpoint, commit, fill, housekeep, one_log, read_all, small, start
 
-from duramen.cli.log.repair import apply, survey_directory
 from duramen.storage.checkpoint.loss_record import read_losses, record_loss, unreadable_losses
+from duramen.storage.repair.repair import apply, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED
 
 

@@ -9,7 +9,6 @@ import pytest
 from tests.unit.storage.compaction.test_cleaner import NOW, TOPIC_ID, TP, Bench, Entropy
 from tests.worlds.storage_workload import commit, fill, forget_lists, one_log, start
 
-from duramen.cli.log.repair import apply, survey_directory
 from duramen.sim.world.disk import CrashDisk, DiskCall, NodeDied
 from duramen.storage.checkpoint.expected_segments import ExpectedSegments
 from duramen.storage.checkpoint.kafka_files import encode_offsets, read_checkpoint
@@ -18,6 +17,7 @@ from duramen.storage.directory.log_directory import DirectorySettings, LogDirect
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
 from duramen.storage.repair.journal_reset import settle
+from duramen.storage.repair.repair import apply, survey_directory
 from duramen.storage.repair.report import Finding
 from duramen.storage.repair.rewrite_partition import DROPPED, MOVED
 from duramen.storage.repair.verify import verify_directory

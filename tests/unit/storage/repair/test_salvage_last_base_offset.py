@@ -7,11 +7,11 @@ from random import Random
 import pytest
 from tests.worlds.storage_workload import SeededEntropy, append, checkpoint, commit, fill, one_log, read_all, start
 
-from duramen.cli.log.repair import apply, survey_directory
 from duramen.errors import CorruptLogError
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.repair.journal_reset import settle
+from duramen.storage.repair.repair import apply, survey_directory
 from duramen.storage.repair.report import Finding
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.storage.repair.verify import verify_directory

@@ -10,9 +10,9 @@ from tests.unit.storage.repair.test_lost_directories import repaired
 from tests.worlds.repair_world import Segments, cut_short, filled, findings, opened
 from tests.worlds.storage_workload import FIRST, read_all, start
 
-from duramen.cli.log.repair import survey_directory
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import read_losses
+from duramen.storage.repair.repair import survey_directory
 
 
 def put(disk: CrashDisk, path: str, content: bytes) -> None:

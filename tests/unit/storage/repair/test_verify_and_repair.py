@@ -11,10 +11,10 @@ import pytest
 from tests.worlds.repair_world import TP, Harm, Segments, filled, findings, opened, scribble
 from tests.worlds.storage_workload import FIRST, append, checkpoint, commit, housekeep, read_all, small, start
 
-from duramen.cli.log.repair import apply, survey_directory
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.repair.repair import apply, survey_directory
 from duramen.storage.repair.report import PartitionReport
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.storage.repair.verify import verify_directory
