@@ -94,6 +94,11 @@ def repair(disk: CrashDisk) -> bool:
     return any(action.kind == DROPPED for action in found.actions)
 
 
+def repaired(disk: CrashDisk, code: int = 1) -> None:
+    """The same, with the exit code that is expected."""
+    assert repair(disk) == bool(code)
+
+
 def scribble(disk: CrashDisk, path: str, start: int, length: int) -> None:
     """Damage that no single bit explains."""
     for at in range(start, start + length):

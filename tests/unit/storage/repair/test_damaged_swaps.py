@@ -9,8 +9,7 @@ from unittest.mock import patch
 
 import pytest
 from tests.unit.storage.compaction.test_cleaner import Bench, Compacted
-from tests.unit.storage.repair.test_lost_directories import repaired
-from tests.worlds.repair_world import Agreeing, cut_short, findings, scribble
+from tests.worlds.repair_world import Agreeing, cut_short, findings, repaired, scribble
 from tests.worlds.storage_workload import SeededEntropy
 
 from duramen.ports import Entropy

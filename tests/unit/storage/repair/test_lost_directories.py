@@ -6,13 +6,11 @@ from collections.abc import Callable
 
 import pytest
 from tests.unit.storage.repair.test_repair_doubts import OTHER, put, settled
-from tests.worlds.repair_world import TP, cut_short, findings, repair
+from tests.worlds.repair_world import TP, cut_short, findings, repaired
 from tests.worlds.storage_workload import FIRST, SECOND, commit, housekeep, read_all, start
 
-from duramen.partition.metadata.directory_checks import check_apart
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import read_losses
-from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.repair.repair import survey_directory
 
@@ -50,10 +48,6 @@ def lost(*, clean: bool, known: bool = True, behind: int = 0) -> tuple[CrashDisk
         disk.power_on()
     remove(disk, HOME)
     return disk, records, log.end_offset
-
-
-def repaired(disk: CrashDisk, code: int = 1) -> None:
-    assert repair(disk) == bool(code)
 
 
 @pytest.mark.parametrize(
@@ -201,17 +195,5 @@ def test_the_topic_can_be_deleted_and_is_forgotten() -> None:
     directory = start(disk)
     assert directory.offline == {}
     assert directory.logs.keys() == {(SECOND, 0), (b"\x07" * 16, 0)}
-    directory.close(clean=True)
-    assert findings(disk) == []
-
-
-def test_where_somebody_has_moved_it_to_another_log_directory_it_is_not_missed() -> None:
-    disk, _, _ = lost(clean=True)
-    directory = start(disk)
-    elsewhere = CrashDisk()
-    other: LogDirectory = start(elsewhere)
-    other.create_log(TP, FIRST, PlainLogConfig())
-    check_apart([directory, other])
-    assert directory.offline == {}
     directory.close(clean=True)
     assert findings(disk) == []

@@ -6,8 +6,7 @@ import contextlib
 from random import Random
 
 import pytest
-from tests.unit.storage.repair.test_lost_directories import repaired
-from tests.worlds.repair_world import Segments, cut_short, filled, findings, opened
+from tests.worlds.repair_world import Segments, cut_short, filled, findings, opened, repaired
 from tests.worlds.storage_workload import FIRST, read_all, start
 
 from duramen.sim.world.disk import CrashDisk
