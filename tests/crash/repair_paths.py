@@ -19,7 +19,7 @@ from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.journal.format import HEADER_BLOCK, EntryKind
 from duramen.storage.journal.reader import read_journal
-from duramen.storage.repair.journal_reset import finish, forgo_journal, read_forgone
+from duramen.storage.repair.journal_reset import begin_reset, finish_reset, read_reset
 from duramen.storage.repair.journal_salvage import survey_journal
 from duramen.wire.batch import build_batch, parse_header
 
@@ -95,14 +95,14 @@ def _flip(files: dict[str, bytes | Tree], name: str, position: int) -> None:
 
 def repair(disk: TapeDisk) -> None:
     """What the command does, first and every time."""
-    forgone = read_forgone(disk, DATA)
-    if forgone is not None:
-        finish(disk, DATA, forgone, Numbers(77))
+    reset = read_reset(disk, DATA)
+    if reset is not None:
+        finish_reset(disk, DATA, reset, Numbers(77))
         return
     contents = read_journal(disk, DATA)
     contents.close()
     require(contents.damage is not None, "a start refuses, but the journal is sound")
-    forgo_journal(disk, DATA, survey_journal(disk, DATA, contents), Numbers(77))
+    begin_reset(disk, DATA, survey_journal(disk, DATA, contents), Numbers(77))
 
 
 def check_repair(state: State) -> None:

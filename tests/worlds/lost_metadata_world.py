@@ -12,7 +12,7 @@ from duramen.cli.log import repair as repair_command
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import codec
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.repair.repair import apply, survey_directory
+from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.storage.repair.verify import verify_directory
 from duramen.wire.batch import batches, build_batch, records
@@ -45,7 +45,7 @@ def without(disk: CrashDisk, is_lost: Callable[[str, Any], bool], directory: str
                 disk.damage(path, at, 0x5A)
     repair = survey_directory(disk, directory)
     assert [action.kind for action in repair.actions if action.kind == DROPPED]
-    apply(disk, repair)
+    apply_repair(disk, repair)
     return found
 
 

@@ -22,9 +22,9 @@ from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
-from duramen.storage.repair.repair import DirectoryRepair, apply, repair_directory, survey_directory
+from duramen.storage.repair.repair import DirectoryRepair, apply_repair, repair_directory, survey_directory
 from duramen.storage.repair.report import Finding
-from duramen.storage.repair.rewrite_partition import DROPPED, Action
+from duramen.storage.repair.rewrite_partition import DROPPED, RepairAction
 from duramen.storage.repair.verify import verify_directory
 
 TP = TopicPartition("first", 0)
@@ -120,7 +120,7 @@ class Interrupted(NamedTuple):
     disk: CrashDisk
     records: dict[int, bytes]
     damaged: dict[str, bytes]
-    dropped: list[Action]
+    dropped: list[RepairAction]
     lost: set[int]
 
 
@@ -138,7 +138,7 @@ def interrupted(harm: Harm) -> Iterator[Interrupted]:
         lost = {offset for action in dropped for offset in range(action.first_offset, action.last_offset + 1)}
         disk.cut_at = disk.calls + call
         try:
-            apply(disk, found)
+            apply_repair(disk, found)
             died = False
         except NodeDied:
             disk.power_on()

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from duramen.storage.repair.dump import MissingOffsets as MissingOffsets
     from duramen.storage.repair.dump import walk_batches as walk_batches
     from duramen.storage.repair.journal_reset import JOURNAL as JOURNAL
-    from duramen.storage.repair.journal_reset import Forgone as Forgone
+    from duramen.storage.repair.journal_reset import JournalReset as JournalReset
     from duramen.storage.repair.journal_salvage import JournalLoss as JournalLoss
     from duramen.storage.repair.rebuild_metadata import METADATA_LOG as METADATA_LOG
     from duramen.storage.repair.rebuild_metadata import rebuild_metadata_log as rebuild_metadata_log
@@ -165,7 +165,7 @@ _PLACES: Final = {
         "walk_batches",
     ),
     "repair.journal_reset": (
-        "Forgone",
+        "JournalReset",
         "JOURNAL",
     ),
     "repair.journal_salvage": ("JournalLoss",),

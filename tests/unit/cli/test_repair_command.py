@@ -24,15 +24,15 @@ from duramen.storage.journal.format import HEADER_BLOCK
 from duramen.storage.journal.reader import read_journal
 from duramen.storage.repair import journal_reset
 from duramen.storage.repair.journal_reset import (
-    Forgone,
-    decode_forgone,
-    encode_forgone,
-    forgo_journal,
-    read_forgone,
-    settle,
+    JournalReset,
+    begin_reset,
+    decode_reset,
+    encode_reset,
+    read_reset,
+    recover_and_stop,
 )
 from duramen.storage.repair.journal_salvage import survey_journal
-from duramen.storage.repair.repair import apply, survey_directory
+from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED, REMOVED, RESTORED
 
 
@@ -52,7 +52,7 @@ def test_a_flipped_bit_of_a_sealed_segment_is_turned_back() -> None:
         found = survey_directory(disk, "/data")
         (action,) = found.actions
         assert (action.kind, action.path, action.start, action.end) == (RESTORED, segments[1][0], place, place + 1)
-        apply(disk, found)
+        apply_repair(disk, found)
         assert disk.contents()[segments[1][0]] == before[segments[1][0]]
     directory, log = opened(disk)
     assert read_all(log) == records
@@ -70,7 +70,7 @@ def test_a_flipped_bit_of_the_active_segment_is_turned_back() -> None:
         assert finding == "the bytes differ from the seal"
         (action,) = survey_directory(disk, "/data").actions
         assert (action.kind, action.path, action.start) == (RESTORED, path, place)
-        apply(disk, survey_directory(disk, "/data"))
+        apply_repair(disk, survey_directory(disk, "/data"))
         assert disk.contents()[path] == before
     assert findings(disk) == []
     directory, log = opened(disk)
@@ -86,14 +86,14 @@ def test_what_the_active_segment_was_sealed_as_is_forgotten_when_batches_of_it_g
     found = survey_directory(disk, "/data")
     assert {action.kind for action in found.actions} == {DROPPED}
     stale = disk.contents()[path[:-4] + ".sealing"]
-    apply(disk, found)
+    apply_repair(disk, found)
     assert path[:-4] + ".sealing" not in disk.contents()
     # A power cut may have left it: then it is what has to go.
     file = disk.open(path[:-4] + ".sealing", create=True, write=True)
     file.pwritev([stale], 0)
     file.close()
     assert [action.kind for action in survey_directory(disk, "/data").actions] == [REMOVED]
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     assert findings(disk) == []
     lost = set(range(found.actions[0].first_offset, found.actions[0].last_offset + 1))
     directory, log = opened(disk)
@@ -116,7 +116,7 @@ def test_a_missing_segment_is_a_gap_that_is_told_once() -> None:
     action, *others = survey_directory(disk, "/data").actions
     assert (action.kind, action.first_offset, action.last_offset) == (DROPPED, *missing)
     assert {(each.kind, each.what) for each in others} == {(REMOVED, "the segment that it speaks of is not there")}
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     assert [(loss["first_offset"], loss["last_offset"]) for loss in read_losses(disk, "/data")] == [missing]
     assert findings(disk) == []
     assert survey_directory(disk, "/data").actions == []
@@ -153,7 +153,7 @@ def test_a_missing_segment_keeps_its_partition_offline_until_it_is_repaired(numb
     directory.close(clean=True)
     (action, *_) = survey_directory(disk, "/data").actions
     assert (action.kind, action.first_offset, action.last_offset) == (DROPPED, base, last)
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     assert [(loss["first_offset"], loss["last_offset"]) for loss in read_losses(disk, "/data")] == [(base, last)]
     assert findings(disk) == []
     directory, log = opened(disk)
@@ -178,7 +178,7 @@ def test_a_segment_of_which_nothing_is_left_has_a_seal_that_holds(number: int) -
     path, size, _ = segments[number]
     scribble(disk, path, 0, size)
     found = survey_directory(disk, "/data")
-    apply(disk, found)
+    apply_repair(disk, found)
     assert findings(disk) == []
     directory, log = opened(disk)
     lost = set(range(found.actions[0].first_offset, found.actions[0].last_offset + 1))
@@ -200,7 +200,7 @@ def test_damaged_batches_go_to_a_side_file_and_their_offsets_become_a_gap() -> N
     assert action.kind == DROPPED
     assert (action.first_offset, action.last_offset) == (base + 2, base + 3)
     assert damaged != bytes_before
-    apply(disk, found)
+    apply_repair(disk, found)
     side = disk.contents()[action.side_file]
     assert side == damaged[action.start : action.end]
     (loss,) = read_losses(disk, "/data")
@@ -243,7 +243,7 @@ def test_whatever_is_lost_the_rest_keeps_its_offsets_through_a_power_cut_in_ever
     for cut in interrupted(harm):
         disk, records, lost = cut.disk, cut.records, cut.lost
         assert lost
-        apply(disk, survey_directory(disk, "/data"))
+        apply_repair(disk, survey_directory(disk, "/data"))
         told = read_losses(disk, "/data")
         assert {n for loss in told for n in range(loss["first_offset"], loss["last_offset"] + 1)} == lost
         directory, log = opened(disk)
@@ -262,11 +262,11 @@ def test_an_unclean_directory_is_recovered_first() -> None:
     scribble(disk, segments[1][0], 500, 30)
     found = survey_directory(disk, "/data")
     assert found.recovers
-    settle(disk, "/data", 1_000_000, SeededEntropy())
+    recover_and_stop(disk, "/data", 1_000_000, SeededEntropy())
     found = survey_directory(disk, "/data")
     assert not found.recovers
     lost = {n for action in found.actions for n in range(action.first_offset, action.last_offset + 1)}
-    apply(disk, found)
+    apply_repair(disk, found)
     directory, log = opened(disk)
     assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}
     directory.close(clean=True)
@@ -279,7 +279,7 @@ def test_side_files_that_cannot_be_read_go() -> None:
     disk.damage("/data/first-0/leader-epoch-checkpoint", 0)
     found = survey_directory(disk, "/data")
     assert [action.kind for action in found.actions] == [REMOVED, REMOVED]
-    apply(disk, found)
+    apply_repair(disk, found)
     directory, log = opened(disk)
     assert read_all(log) == records
     assert log.epochs.entries == [(0, 0)]
@@ -337,7 +337,7 @@ def test_a_damaged_journal_is_put_aside_and_what_may_be_missing_is_named(kept: b
     contents.close()
     loss = survey_journal(disk, "/data", contents)
     assert loss.ends == {(FIRST, 0): 6}
-    lines = forgo_journal(disk, "/data", loss, SeededEntropy())
+    lines = begin_reset(disk, "/data", loss, SeededEntropy())
     (copy,) = [
         line["side_file"] for line in lines if "side_file" in line and part.rpartition("/")[2] in line["side_file"]
     ]
@@ -400,7 +400,7 @@ def test_a_repair_without_the_journal_that_was_interrupted_is_finished(capsys: p
         raise NodeDied("between two calls")
 
     with patch.object(repair_command, "RealDisk", lambda: disk):
-        with patch.object(journal_reset, "survey", dies), pytest.raises(NodeDied):
+        with patch.object(journal_reset, "survey_partition", dies), pytest.raises(NodeDied):
             command.callback(*arguments)  # type: ignore[misc]
         for refused in (lambda: start(disk), lambda: survey_directory(disk, "/data")):
             with pytest.raises(StorageError, match="run `duramen log repair /data --journal` again"):
@@ -422,11 +422,11 @@ def test_a_repair_without_the_journal_that_was_interrupted_is_finished(capsys: p
 def test_a_damaged_note_of_what_is_acknowledged_is_not_believed() -> None:
     disk = CrashDisk()
     filled(disk)
-    content = encode_forgone(Forgone([], {(FIRST, 0): 70}))
-    assert decode_forgone(content) == Forgone([], {(FIRST, 0): 70})
+    content = encode_reset(JournalReset([], {(FIRST, 0): 70}))
+    assert decode_reset(content) == JournalReset([], {(FIRST, 0): 70})
     replace_file(disk, "/data/duramen-forgone", content.replace(b"70", b"60"))
     with pytest.raises(StorageError, match="duramen-forgone is damaged"):
-        read_forgone(disk, "/data")
+        read_reset(disk, "/data")
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

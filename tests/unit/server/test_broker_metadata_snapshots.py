@@ -21,7 +21,7 @@ from duramen.partition.metadata.snapshots import encode
 from duramen.sim.world.disk import CrashDisk, PowerCut
 from duramen.storage.checkpoint.metadata_snapshot import SnapshotId, parse_snapshot_name, read_snapshot
 from duramen.storage.journal.format import ENTRY_START, HEADER_BLOCK, EntryKind, decode_entry, decode_part_header
-from duramen.storage.repair.repair import apply, survey_directory
+from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.storage.repair.verify import verify_partition
 from duramen.wire.messages import API
 from duramen.wire.records import cluster_metadata as schema
@@ -391,7 +391,7 @@ def test_a_node_starts_whose_metadata_log_was_repaired_at_its_end() -> None:
     file.truncate(file.size() - 10)
     file.sync()
     file.close()
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     server = restarted(disk)
     line = server.connect()
     assert line.produce("kept", b"more").error_code == 0

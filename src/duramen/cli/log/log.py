@@ -76,17 +76,17 @@ def verify(paths: tuple[str, ...], decode: bool, as_json: bool) -> int:
     """
     if not paths and not os.path.isdir(DEFAULT_DIRECTORY):
         raise click.UsageError(f"there is no {DEFAULT_DIRECTORY} here; name the data directory.")
-    told: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     wrong = 0
     for path in paths or (DEFAULT_DIRECTORY,):
         with ends_with_2():
             report = _verified(path, decode=decode)
         wrong += sum(finding.kind != "tail" for finding in report.all_findings())
-        told.append(_as_json(report))
+        reports.append(_as_json(report))
         if not as_json:
             _print(report)
     if as_json:
-        print_json(told)
+        print_json(reports)
     return 1 if wrong else 0
 
 
@@ -260,7 +260,7 @@ def _damaged_line(damaged: DamagedBytes | MissingOffsets, as_json: bool) -> str:
 
 def _batch_line(file: File, position: int, header: BatchHeader, as_json: bool) -> str:
     """One batch; a control batch says what it marks."""
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "base_offset": header.base_offset,
         "last_offset": header.last_offset,
         "position": position,
@@ -277,12 +277,12 @@ def _batch_line(file: File, position: int, header: BatchHeader, as_json: bool) -
         "control": header.is_control,
     }
     if as_json:
-        return json.dumps(told, separators=(",", ":"))
+        return json.dumps(fields, separators=(",", ":"))
     parts = [
         f"{header.base_offset}..{header.last_offset}",
         f"byte {position}",
         human_bytes(header.size),
-        told["codec"],
+        fields["codec"],
         f"epoch {header.leader_epoch}",
         iso(header.max_timestamp) if header.max_timestamp >= 0 else "no time",
     ]

@@ -22,8 +22,8 @@ from duramen.storage import (
     PLACED,
     RESTORED,
     DirectoryRepair,
-    Forgone,
     JournalLoss,
+    JournalReset,
     RealDisk,
     SystemEntropy,
     rebuild_metadata_log,
@@ -150,7 +150,7 @@ def _reset_journal(path: str, *, dry_run: bool, yes: bool, as_json: bool) -> int
     if survey is None:
         return None
     found = survey.found
-    resumes = isinstance(found, Forgone)
+    resumes = isinstance(found, JournalReset)
     if not as_json:
         click.echo(_journal_message(found, path))
         for action in survey.in_the_way:
@@ -161,7 +161,7 @@ def _reset_journal(path: str, *, dry_run: bool, yes: bool, as_json: bool) -> int
         confirm(question, yes)
         lines = reset_journal(disk, path, survey, SystemEntropy())
     if as_json:
-        loss = {} if isinstance(found, Forgone) else found._asdict()
+        loss = {} if isinstance(found, JournalReset) else found._asdict()
         print_json({"path": path, "done": not dry_run, "resumed": resumes, **loss, "ends": None, "losses": lines})
         return 1
     for line in lines:
@@ -191,8 +191,8 @@ def _rebuild_metadata(path: str, *, dry_run: bool, yes: bool, as_json: bool) -> 
     return 1
 
 
-def _journal_message(found: JournalLoss | Forgone, path: str) -> str:
-    if isinstance(found, Forgone):
+def _journal_message(found: JournalLoss | JournalReset, path: str) -> str:
+    if isinstance(found, JournalReset):
         return f"{path}: a repair without the journal was interrupted; it has to be finished"
     if found.missing:
         what = "nobody knows what acknowledged journal entries were there; the segments may have their records"

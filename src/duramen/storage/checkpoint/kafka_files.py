@@ -31,7 +31,7 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 CHECKPOINT: Final = "duramen-checkpoint"
 CLEANED: Final = "duramen-cleaned"
-FORGONE: Final = "duramen-forgone"
+JOURNAL_RESET: Final = "duramen-forgone"
 
 
 # ---- Kafka's offset checkpoints

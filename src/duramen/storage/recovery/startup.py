@@ -22,8 +22,8 @@ from duramen.storage.checkpoint.kafka_files import (
     CLEAN_SHUTDOWN,
     CLEANED,
     CLEANER,
-    FORGONE,
     HIGH_WATERMARK,
+    JOURNAL_RESET,
     LOG_START,
     META_PROPERTIES,
     RECOVERY_POINT,
@@ -82,7 +82,7 @@ _TEMPORARIES = frozenset(
         CHECKPOINT,
         META_PROPERTIES,
         CLEAN_SHUTDOWN,
-        FORGONE,
+        JOURNAL_RESET,
         SCRUB_PROGRESS,
     )
 )
@@ -223,7 +223,7 @@ def _read_checkpoint(disk: Disk, path: str, contents: JournalContents, damage: l
 
 def refuse_half_done(disk: Disk, path: str) -> None:
     """StorageError when a repair without the journal was interrupted: only it knows which offsets are used up."""
-    if disk.exists(posixpath.join(path, FORGONE)):
+    if disk.exists(posixpath.join(path, JOURNAL_RESET)):
         raise StorageError(
             f"{path}: `duramen log repair --journal` was interrupted here; run `duramen log repair {path} --journal` "
             "again to finish it"

@@ -1,6 +1,6 @@
-"""What a partition's files need, looked at while no node uses them: `survey` touches nothing.
+"""Survey of a partition's files while no process uses them: what a repair would do. Nothing is changed.
 
-What is found is mended by `repair/rewrite_partition.py`.
+`repair/rewrite_partition.py` does what is found.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from duramen.storage.repair.rewrite_partition import (
     REPAIRED,
     RESTORED,
     WITH_IT,
-    Action,
-    Repair,
+    PartitionRepair,
+    RepairAction,
     SegmentRepair,
 )
 from duramen.storage.repair.salvage import (
+    BatchRun,
+    DamagedSegment,
     Landmarks,
-    Patched,
-    Run,
-    Segment,
+    PatchedFile,
     flipped_bit,
     runs,
     without_doubtful,
@@ -46,7 +46,7 @@ from duramen.wire.checksum import crc32c
 from duramen.wire.seal import BLOCK_BYTES, Seal
 
 
-def survey(
+def survey_partition(
     disk: Disk,
     directory: str,
     name: str,
@@ -57,13 +57,13 @@ def survey(
     start: int = 0,
     limit: Callable[[int], Limit] = lambda base: NO_LIMIT,
     missing: Callable[[Sequence[str]], list[tuple[int, int]]],
-) -> Repair:
-    """What the partition `name` of a data directory needs; reads all of it. See `Repair`. OSError.
+) -> PartitionRepair:
+    """What the partition `name` of a data directory needs; reads all of it. See `PartitionRepair`. OSError.
 
     start: the first offset that readers saw. limit: of the segment with that base offset. missing: first and last
     offset of each segment that is not among these names and must be, by what is kept elsewhere.
     """
-    repair = Repair(disk, directory, name, end_offset, point, least_end)
+    repair = PartitionRepair(disk, directory, name, end_offset, point, least_end)
     names = disk.list_directory(repair.path) if disk.exists(repair.path) else []
     bases = sorted(base for base in map(parse_base, names) if base is not None)
     for number, base in enumerate(bases):
@@ -76,7 +76,7 @@ def survey(
         if gap is not None and not found.loses(*gap):
             what = "no segment holds these offsets: a file is missing"
             path = posixpath.join(repair.path, log_name(base))
-            found.actions.append(Action(DROPPED, path, found.size, found.size, *gap, what))
+            found.actions.append(RepairAction(DROPPED, path, found.size, found.size, *gap, what))
     if not bases and (end := end_offset or least_end):
         repair.segments.append(_all_missing(repair.path, start, end))
     if end_offset is None and repair.segments and repair.segments[-1].next_offset < least_end:
@@ -92,13 +92,13 @@ def _all_missing(home: str, start: int, end: int) -> SegmentRepair:
     found = SegmentRepair(end, 0, next_offset=end, is_last=True, is_new=True)
     path, what = posixpath.join(home, log_name(end)), "none of the log's segments is there"
     if start < end:
-        found.actions.append(Action(DROPPED, path, 0, 0, start, end - 1, what))
+        found.actions.append(RepairAction(DROPPED, path, 0, 0, start, end - 1, what))
     else:
-        found.actions.append(Action(MADE, path, 0, 0, -1, -1, f"{what}; its records had all been deleted"))
+        found.actions.append(RepairAction(MADE, path, 0, 0, -1, -1, f"{what}; its records had all been deleted"))
     return found
 
 
-def _note_missing(repair: Repair, missing: list[tuple[int, int]]) -> None:
+def _note_missing(repair: PartitionRepair, missing: list[tuple[int, int]]) -> None:
     """Segments that the directory's own list has, or that left their seals: of a compacted log, or before the first."""
     if not repair.segments:
         return
@@ -109,21 +109,21 @@ def _note_missing(repair: Repair, missing: list[tuple[int, int]]) -> None:
         beside = before[-1] if before else repair.segments[0]
         what = "the segment that held these offsets is missing"
         path = posixpath.join(repair.path, log_name(beside.base_offset))
-        beside.actions.append(Action(DROPPED, path, beside.size, beside.size, first, last, what))
+        beside.actions.append(RepairAction(DROPPED, path, beside.size, beside.size, first, last, what))
 
 
-def _reach_end(repair: Repair) -> None:
-    """A sound segment behind which the log's end is told lost is replaced, too: see `Repair._replace`."""
+def _reach_end(repair: PartitionRepair) -> None:
+    """A sound segment after which the log's end is lost is replaced, too: see `PartitionRepair._replace`."""
     for segment in repair.segments:
         is_whole = segment.kept is None and not segment.is_new
         if is_whole and repair.lacks_end(segment) and segment.loses(segment.next_offset, (repair.end_offset or 0) - 1):
-            segment.kept = [Run(0, segment.size, [])]
+            segment.kept = [BatchRun(0, segment.size, [])]
 
 
 class _Survey:
     """Looks at one segment."""
 
-    def __init__(self, repair: Repair, base: int, below: int, *, is_last: bool) -> None:
+    def __init__(self, repair: PartitionRepair, base: int, below: int, *, is_last: bool) -> None:
         self._repair = repair
         self._below = below
         self._path = posixpath.join(repair.path, log_name(base))
@@ -134,7 +134,7 @@ class _Survey:
         source = disk.open(self._path)
         try:
             found.size = source.size()
-            file = Patched(source, found.patches)
+            file = PatchedFile(source, found.patches)
             known = None if self._was_replaced(source) else self._known(source)
             bad = [] if known is None else list(self._mend(file, known.seal))
             stop = found.size if known is None or known.is_growing else min(found.size, known.seal.length)
@@ -147,7 +147,7 @@ class _Survey:
             pieces = without_impostors(pieces, found.base_offset, {} if known is None else known.entries)
             if stop < found.size:
                 start = pieces.pop().start if pieces and not pieces[-1].headers else stop
-                pieces.append(Run(start, found.size, []))
+                pieces.append(BatchRun(start, found.size, []))
             self._judge(source, pieces, known)
             if bad:
                 self._tell_gaps(pieces, 0 if known is None or known.is_growing else known.seal.length)
@@ -158,15 +158,15 @@ class _Survey:
         if known is not None and bad and fits and found.kept is None:
             what = "the batches are sound, it speaks of others"
             path = self._beside(SEALING if known.is_growing else SEAL)
-            self._repair.removals.append(Action(REMOVED, path, 0, 0, -1, -1, what))
+            self._repair.removals.append(RepairAction(REMOVED, path, 0, 0, -1, -1, what))
         return found
 
-    def _segment(self, known: _Known, stop: int, bad: list[tuple[int, int]]) -> Segment:
+    def _segment(self, known: _Known, stop: int, bad: list[tuple[int, int]]) -> DamagedSegment:
         repair, base = self._repair, self._found.base_offset
         has_gaps = is_compacted(repair.disk, repair.directory, repair.name)
         ascending = tuple(sorted(bad))
         length = known.seal.length
-        return Segment(base, self._below, stop, length, ascending, known.entries, has_gaps, known.landmarks)
+        return DamagedSegment(base, self._below, stop, length, ascending, known.entries, has_gaps, known.landmarks)
 
     def _beside(self, suffix: str) -> str:
         return self._path[: -len(LOG)] + suffix
@@ -179,7 +179,7 @@ class _Survey:
             return False
         self._found.is_replaced = True
         what = "a repair was cut short behind this segment"
-        self._found.actions.append(Action(REMOVED, path, 0, 0, -1, -1, what))
+        self._found.actions.append(RepairAction(REMOVED, path, 0, 0, -1, -1, what))
         return True
 
     def _known(self, source: File) -> _Known | None:
@@ -205,17 +205,17 @@ class _Survey:
             return None
         return Landmarks(point.state.max_timestamp, point.state.max_timestamp_offset, point.state.first_timestamp)
 
-    def _entries(self, told: tuple[int, int] | None, size: int) -> dict[int, int]:
-        """Last offset by position, by the `.index` of a segment of `size` bytes, if its bytes and CRC are as told."""
+    def _entries(self, sealed_sides: tuple[int, int] | None, size: int) -> dict[int, int]:
+        """Last offset by position, by the `.index` of a segment of `size` bytes, if its bytes and CRC are those."""
         content = read_file(self._repair.disk, self._beside(INDEX)) or b""
         index = decode_offset_index(content, size, 2**31)
-        if index is None or (told is not None and (len(content), crc32c(content)) != told):
+        if index is None or (sealed_sides is not None and (len(content), crc32c(content)) != sealed_sides):
             return {}
         base = self._found.base_offset
         return {at: base + offset for offset, at in zip(index.offsets, index.positions, strict=True)}
 
-    def _judge(self, source: File, pieces: list[Run], known: _Known | None) -> None:
-        """What is damaged goes, and what the end of the file should have had is told."""
+    def _judge(self, source: File, pieces: list[BatchRun], known: _Known | None) -> None:
+        """What is damaged goes, and what the end of the file should have had is reported."""
         found = self._found
         sound = [run for run in pieces if run.headers]
         if sound:
@@ -234,10 +234,10 @@ class _Survey:
         elif known is not None and found.size < known.seal.length:
             self._short(sound, self._below, f"{known.seal.length} bytes were sealed; the end of this file is missing")
 
-    def _tell_gaps(self, pieces: list[Run], sealed: int) -> None:
+    def _tell_gaps(self, pieces: list[BatchRun], sealed: int) -> None:
         """Of a file that is not what was sealed: what is missing between batches that follow each other is lost.
 
-        Unless compaction may have taken it. What lies beside other damage is told with that. sealed: bytes of a
+        Unless compaction may have taken it. What lies beside other damage is reported with that. sealed: bytes of a
         finished segment by its seal; 0 otherwise.
         """
         repair, found = self._repair, self._found
@@ -249,13 +249,13 @@ class _Survey:
                     gap = gap_behind(repair.disk, repair.directory, repair.name, expected, header.base_offset)
                 if gap is not None:
                     what = "the batches with these offsets are missing"
-                    found.actions.append(Action(DROPPED, self._path, at, at, *gap, what))
+                    found.actions.append(RepairAction(DROPPED, self._path, at, at, *gap, what))
                 expected = header.next_offset
             if not run.headers:
                 expected = -1
         if found.size < sealed and not any(action.kind == DROPPED for action in found.actions):
             what = f"{sealed} bytes were sealed, it has {found.size}: batches are missing, nobody knows which"
-            found.actions.append(Action(DROPPED, self._path, found.size, found.size, -1, -1, what))
+            found.actions.append(RepairAction(DROPPED, self._path, found.size, found.size, -1, -1, what))
 
     def _note_short(self, limit: Limit) -> None:
         """The bytes in front of the limit were there: where fewer are, and no damage tells of others, some are gone."""
@@ -264,9 +264,9 @@ class _Survey:
             return
         if not is_left(repair.disk, self._path, found.size):
             what = f"it had {limit.position} bytes, it has {found.size}: batches are missing, nobody knows which"
-            found.actions.append(Action(DROPPED, self._path, found.size, found.size, -1, -1, what))
+            found.actions.append(RepairAction(DROPPED, self._path, found.size, found.size, -1, -1, what))
 
-    def _mend(self, file: Patched, seal: Seal) -> Iterator[tuple[int, int]]:
+    def _mend(self, file: PatchedFile, seal: Seal) -> Iterator[tuple[int, int]]:
         """Find single flipped bits; yields the blocks in which something else is wrong."""
         found = self._found
         for number, wanted in enumerate(seal.checksums):
@@ -285,9 +285,9 @@ class _Survey:
             at, mask = flipped
             found.patches[start + at] = block[at] ^ mask
             what = f"bit {mask.bit_length() - 1} of byte {start + at} was flipped; the seal says how it was"
-            found.actions.append(Action(RESTORED, self._path, start + at, start + at + 1, -1, -1, what))
+            found.actions.append(RepairAction(RESTORED, self._path, start + at, start + at + 1, -1, -1, what))
 
-    def _drop(self, source: File, run: Run, pieces: list[Run]) -> None:
+    def _drop(self, source: File, run: BatchRun, pieces: list[BatchRun]) -> None:
         before = [piece for piece in pieces if piece.headers and piece.end <= run.start]
         behind = [piece for piece in pieces if piece.headers and piece.start >= run.end]
         first = before[-1].headers[-1][1].next_offset if before else self._found.base_offset
@@ -295,9 +295,9 @@ class _Survey:
         last = -1 if last >= NO_END - 1 else last
         what = "no sound batch is here"
         side = self._side_file(source, run)
-        self._found.actions.append(Action(DROPPED, self._path, run.start, run.end, first, last, what, side))
+        self._found.actions.append(RepairAction(DROPPED, self._path, run.start, run.end, first, last, what, side))
 
-    def _side_file(self, source: File, run: Run) -> str:
+    def _side_file(self, source: File, run: BatchRun) -> str:
         """A name that no other bytes have: what an earlier repair put aside stays."""
         name = f"{posixpath.basename(self._path)}.dropped-{run.start}"
         path = side_path(self._repair.directory, self._repair.name, name)
@@ -307,17 +307,17 @@ class _Survey:
             number += 1
         return path if number == 1 else f"{path}-{number}"
 
-    def _short(self, sound: list[Run], end: int, what: str) -> None:
+    def _short(self, sound: list[BatchRun], end: int, what: str) -> None:
         """The file ends too early: nothing can be put aside, but the offsets must not be used again."""
         found = self._found
         if found.next_offset < end:
             found.kept = sound
             place = (found.size, found.size, found.next_offset, end - 1)
-            found.actions.append(Action(DROPPED, self._path, *place, what))
+            found.actions.append(RepairAction(DROPPED, self._path, *place, what))
 
 
 class _Known(NamedTuple):
-    """What a seal says of a segment. is_growing: it speaks of the beginning only. The rest: see `salvage.Segment`."""
+    """What a seal says of a segment. is_growing: it covers only the beginning. The rest: see `DamagedSegment`."""
 
     seal: Seal
     entries: dict[int, int]
@@ -343,9 +343,9 @@ def _is_as_sealed(disk: Disk, stem: str, suffix: str, content: bytes, size: int)
     return decode_time_index(content, 2**31) is not None
 
 
-def _unreadable(disk: Disk, path: str, names: list[str], segments: list[SegmentRepair]) -> list[Action]:
+def _unreadable(disk: Disk, path: str, names: list[str], segments: list[SegmentRepair]) -> list[RepairAction]:
     """Side files that cannot be what they should be, and seals of segments that are not there."""
-    found: list[Action] = []
+    found: list[RepairAction] = []
     sizes = {segment.base_offset: segment for segment in segments}
     for name in names:
         inside = posixpath.join(path, name)
@@ -369,5 +369,5 @@ def _unreadable(disk: Disk, path: str, names: list[str], segments: list[SegmentR
             what = "it is damaged; the next start makes it again"
             if segment is None and name.endswith((SEAL, SEALING)):
                 what = "the segment that it speaks of is not there"
-            found.append(Action(REMOVED, inside, 0, len(content), -1, -1, what))
+            found.append(RepairAction(REMOVED, inside, 0, len(content), -1, -1, what))
     return found

@@ -1,6 +1,6 @@
 """Compactions that were interrupted while their `.log.swap` was complete: the files as if they had come to their end.
 
-What a start finishes (`swapping.settle`) is shown so by `as_settled`. With a `.log.swap` that was damaged since no
+What a start finishes (`swapping.settle`) is shown so by `as_finished`. With a `.log.swap` that was damaged since no
 start goes on, and it is no copy to be put aside: it is the segment, for what it replaces may be removed already. A
 repair puts it in place as it is, and what it replaces aside; then it is judged as any other. Until that is done
 `as_placed` shows the files as they will be.
@@ -34,7 +34,7 @@ from duramen.wire.seal import Seal
 DAMAGED: Final = "a compaction was interrupted, and its segment is damaged"
 
 
-class UnfinishedSwap(NamedTuple):
+class InterruptedReplacement(NamedTuple):
     """In the partition directory `home`: offsets from base to in front of `end`.
 
     replaced: base offsets of the segments there that it replaces. outdated: side files that are the old segment's.
@@ -66,7 +66,7 @@ class UnfinishedSwap(NamedTuple):
         return name.endswith(SWAP) and parsed is not None and parsed[0] == self.base
 
 
-def damaged_swaps(disk: Disk, home: str, merged: Iterable[tuple[int, int]] = ()) -> list[UnfinishedSwap]:
+def damaged_replacements(disk: Disk, home: str, merged: Iterable[tuple[int, int]] = ()) -> list[InterruptedReplacement]:
     """The compacted segments in a partition's directory that no start puts in place. OSError.
 
     merged: (first base, end offset) of groups of segments, by the SWAP entries of the journal. Else its seal tells it
@@ -88,7 +88,9 @@ def damaged_swaps(disk: Disk, home: str, merged: Iterable[tuple[int, int]] = ())
             outdated = tuple(file_name(base, suffix) for suffix in (INDEX, TIME_INDEX, SEAL))
         if end > base:
             replaced = tuple(each for each in present if base <= each < end)
-            found.append(UnfinishedSwap(home, base, end, replaced, tuple(each for each in outdated if each in names)))
+            found.append(
+                InterruptedReplacement(home, base, end, replaced, tuple(each for each in outdated if each in names))
+            )
     return found
 
 
@@ -114,7 +116,7 @@ def _resembles(disk: Disk, path: str, seal: Seal) -> bool:
         return file.size() == seal.length or any(blocks_hold(file, seal))
 
 
-def place(disk: Disk, swap: UnfinishedSwap) -> None:
+def place_replacement(disk: Disk, swap: InterruptedReplacement) -> None:
     """Put it in place; the segments that it replaces are aside. Again after a crash is fine. OSError."""
     if not disk.exists(swap.path):
         return
@@ -128,7 +130,7 @@ def place(disk: Disk, swap: UnfinishedSwap) -> None:
     disk.sync_directory(swap.home)
 
 
-def as_settled(disk: Disk, home: str, merged: Sequence[tuple[int, int]]) -> Disk:
+def as_finished(disk: Disk, home: str, merged: Sequence[tuple[int, int]]) -> Disk:
     """The disk as if the next start after a kill had put sound compacted segments in place, for reading. OSError."""
     names = disk.list_directory(home) if disk.exists(home) else []
     ends = placed_by_start(disk, home, merged) if any(name.endswith(SWAP) for name in names) else {}
@@ -136,13 +138,13 @@ def as_settled(disk: Disk, home: str, merged: Sequence[tuple[int, int]]) -> Disk
     return as_placed(
         disk,
         [
-            UnfinishedSwap(home, base, end, tuple(each for each in present if base <= each < end))
+            InterruptedReplacement(home, base, end, tuple(each for each in present if base <= each < end))
             for base, end in ends.items()
         ],
     )
 
 
-def as_placed(disk: Disk, swaps: Sequence[UnfinishedSwap]) -> Disk:
+def as_placed(disk: Disk, swaps: Sequence[InterruptedReplacement]) -> Disk:
     """The disk as if these were in place, for reading. OSError."""
     real: dict[str, str] = {}
     hidden: set[str] = set()

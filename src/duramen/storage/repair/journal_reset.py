@@ -1,4 +1,4 @@
-"""Going on without what a damaged journal held, so that a crash at any point loses nothing that is still known.
+"""Journal reset: go on without what a damaged journal held, and lose nothing still known by a crash at any point.
 
 What the readable rest of the journal tells of acknowledged offsets would go with the journal. So it is put on stable
 storage first (`duramen-forgone`), and only then the directory is recovered without the rest and stopped cleanly, and
@@ -23,7 +23,7 @@ from duramen.storage.checkpoint.identity import compare_identity, refuse_other_i
 from duramen.storage.checkpoint.kafka_files import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
-    FORGONE,
+    JOURNAL_RESET,
     LOCK,
     META_PROPERTIES,
     RECOVERY_POINT,
@@ -40,9 +40,9 @@ from duramen.storage.checkpoint.metadata_snapshot import find_snapshots, read_sn
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.atomic import read_file, remove_file, replace_file
 from duramen.storage.files.crc_lines import decode_lines, encode_lines
-from duramen.storage.repair.inspect_partition import survey
-from duramen.storage.repair.journal_salvage import JournalLoss, put_aside
-from duramen.storage.repair.rewrite_partition import DROPPED, Repair
+from duramen.storage.repair.inspect_partition import survey_partition
+from duramen.storage.repair.journal_salvage import JournalLoss, quarantine_journal
+from duramen.storage.repair.rewrite_partition import DROPPED, PartitionRepair
 from duramen.storage.segment.partition_metadata import read_topic_id
 from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.segment import log_name, parse_base
@@ -51,51 +51,51 @@ JOURNAL = "(journal)"
 """In the list of losses: no partition, but the journal of all."""
 
 
-class Forgone(NamedTuple):
+class JournalReset(NamedTuple):
     """What has to hold when the journal is given up: the lines for the list of losses, and each log's least end."""
 
     lines: list[dict[str, Any]]
     ends: dict[LogKey, int]
 
 
-def encode_forgone(forgone: Forgone) -> bytes:
+def encode_reset(reset: JournalReset) -> bytes:
     """One JSON object, and a line with its CRC-32C."""
-    ends = [[topic_id.hex(), partition, end] for (topic_id, partition), end in sorted(forgone.ends.items())]
-    return encode_lines([json.dumps({"lines": forgone.lines, "ends": ends})])
+    ends = [[topic_id.hex(), partition, end] for (topic_id, partition), end in sorted(reset.ends.items())]
+    return encode_lines([json.dumps({"lines": reset.lines, "ends": ends})])
 
 
-def decode_forgone(content: bytes) -> Forgone | None:
-    """Inverse of `encode_forgone`; None when it is damaged."""
+def decode_reset(content: bytes) -> JournalReset | None:
+    """Inverse of `encode_reset`; None when it is damaged."""
     found = decode_lines(content, '{"lines"')
     if found is None:
         return None
-    told = json.loads(found[0])
-    ends = {(bytes.fromhex(topic_id), partition): end for topic_id, partition, end in told["ends"]}
-    return Forgone(told["lines"], ends)
+    fields = json.loads(found[0])
+    ends = {(bytes.fromhex(topic_id), partition): end for topic_id, partition, end in fields["ends"]}
+    return JournalReset(fields["lines"], ends)
 
 
-def read_forgone(disk: Disk, path: str) -> Forgone | None:
+def read_reset(disk: Disk, path: str) -> JournalReset | None:
     """What an interrupted run of this has begun in a data directory; None when there was none. StorageError."""
-    name = posixpath.join(path, FORGONE)
+    name = posixpath.join(path, JOURNAL_RESET)
     content = read_file(disk, name)
     if content is None:
         return None
-    forgone = decode_forgone(content)
-    if forgone is None:
+    reset = decode_reset(content)
+    if reset is None:
         raise StorageError(
             f"{name} is damaged: it says which offsets must not be used again. Restore it from a copy; without it, "
             "remove it, and offsets that were acknowledged may be given to other records"
         )
-    return forgone
+    return reset
 
 
-def forgo_journal(disk: Disk, path: str, loss: JournalLoss, entropy: Entropy) -> list[dict[str, Any]]:
+def begin_reset(disk: Disk, path: str, loss: JournalLoss, entropy: Entropy) -> list[dict[str, Any]]:
     """Go on without what lies behind the damage of a journal; what may be missing is returned and written down.
 
     The journal is put aside first. The segments keep what they have of it. The caller does not hold the lock. OSError,
-    StorageError; after a crash, `finish`.
+    StorageError; after a crash, `finish_reset`.
     """
-    copies = put_aside(disk, path, loss)
+    copies = quarantine_journal(disk, path, loss)
     count = loss.last_lsn - loss.first_lsn + 1
     what = (
         f"{count} journal entries from {loss.first_lsn} on, {loss.intact} of them readable; the rest may have held "
@@ -107,9 +107,9 @@ def forgo_journal(disk: Disk, path: str, loss: JournalLoss, entropy: Entropy) ->
         what = "nothing: every entry could be read, the damage is elsewhere"
     line = {"partition": JOURNAL, "kind": DROPPED, "first_offset": -1, "last_offset": -1, "what": what}
     ends = loss.ends | {key: max(end, loss.ends.get(key, -1)) for key, end in _snapshot_ends(disk, path)}
-    forgone = Forgone([{**line, "side_file": copy} for copy in copies] or [line], ends)
-    replace_file(disk, posixpath.join(path, FORGONE), encode_forgone(forgone))
-    return finish(disk, path, forgone, entropy)
+    reset = JournalReset([{**line, "side_file": copy} for copy in copies] or [line], ends)
+    replace_file(disk, posixpath.join(path, JOURNAL_RESET), encode_reset(reset))
+    return finish_reset(disk, path, reset, entropy)
 
 
 def _snapshot_ends(disk: Disk, path: str) -> Iterator[tuple[LogKey, int]]:
@@ -123,16 +123,16 @@ def _snapshot_ends(disk: Disk, path: str) -> Iterator[tuple[LogKey, int]]:
             yield (read_topic_id(disk, home), tp.partition), snapshot.offset
 
 
-def finish(disk: Disk, path: str, forgone: Forgone, entropy: Entropy) -> list[dict[str, Any]]:
+def finish_reset(disk: Disk, path: str, reset: JournalReset, entropy: Entropy) -> list[dict[str, Any]]:
     """Everything behind the note of what is acknowledged; again after a crash at any point is fine. OSError."""
-    lines = list(forgone.lines)
+    lines = list(reset.lines)
     record_loss(disk, path, lines)
     if not disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)) or read_checkpoint(disk, path) is None:
-        settle(disk, path, 0, entropy, forgo=True)
+        recover_and_stop(disk, path, 0, entropy, forgo=True)
     lock = disk.lock(posixpath.join(path, LOCK))
     try:
-        lines += _move_ends(disk, path, forgone.ends)
-        remove_file(disk, posixpath.join(path, FORGONE))
+        lines += _move_ends(disk, path, reset.ends)
+        remove_file(disk, posixpath.join(path, JOURNAL_RESET))
         disk.sync_directory(path)
     finally:
         lock.release()
@@ -151,17 +151,17 @@ def _move_ends(disk: Disk, path: str, ends: dict[LogKey, int]) -> list[dict[str,
         end = ends.get(key, -1)
         if end <= point.recovery_point:
             continue
-        told = {
+        line = {
             "partition": str(point.tp),
             "kind": DROPPED,
             "first_offset": point.recovery_point,
             "last_offset": end - 1,
             "what": "acknowledged; the segments do not have it, the journal that was put aside may",
         }
-        record_loss(disk, path, [told])
-        lines.append(told)
+        record_loss(disk, path, [line])
+        lines.append(line)
         missing = partial(missing_segments, listed=listed.get(point.tp, NOTHING_EXPECTED), point=point)
-        repair = survey(disk, path, str(point.tp), end, point, start=point.start_offset, missing=missing)
+        repair = survey_partition(disk, path, str(point.tp), end, point, start=point.start_offset, missing=missing)
         repair.apply()
         changed[point.tp] = point_of_files(disk, repair, point._replace(recovery_point=end))
     if changed:
@@ -189,7 +189,7 @@ def identity(disk: Disk, path: str) -> MetaProperties:
     return found
 
 
-def settle(disk: Disk, path: str, now_ms: int, entropy: Entropy, *, forgo: bool = False) -> None:
+def recover_and_stop(disk: Disk, path: str, now_ms: int, entropy: Entropy, *, forgo: bool = False) -> None:
     """Recover a directory that was not stopped cleanly, and stop it cleanly: then nothing needs its journal.
 
     forgo: see LogDirectory.open. StorageError, CorruptLogError when that cannot be done.
@@ -208,13 +208,13 @@ def write_points(
     """
     logs = {key: changed.get(point.tp, point) for key, point in checkpoint.logs.items()}
     segments = {key: bases for key, bases in checkpoint.segments.items() if checkpoint.logs[key].tp not in changed}
-    told = checkpoint._replace(logs=logs, segments=segments)
+    moved = checkpoint._replace(logs=logs, segments=segments)
     points = encode_offsets({point.tp: point.recovery_point for point in logs.values()})
     replace_file(disk, posixpath.join(path, RECOVERY_POINT), points)
-    replace_file(disk, posixpath.join(path, CHECKPOINT), encode_checkpoint(told))
+    replace_file(disk, posixpath.join(path, CHECKPOINT), encode_checkpoint(moved))
 
 
-def point_of_files(disk: Disk, repair: Repair, point: LogPoint) -> LogPoint:
+def point_of_files(disk: Disk, repair: PartitionRepair, point: LogPoint) -> LogPoint:
     """The log's end as it lies in the files now: the offset is what it was."""
     bases = [base for base in map(parse_base, disk.list_directory(repair.path)) if base is not None]
     last = max(bases, default=point.segment_base)

@@ -1,4 +1,4 @@
-"""The way out of a damaged journal: put it aside whole, and say what it may have held that the segments do not.
+"""Salvage of a damaged journal: it is quarantined whole, with what it may have held that the segments do not.
 
 The entries before the damage are recovered as ever; behind them the batches that the segments hold are accepted where
 they follow without a gap. What is intact in the journal behind the damage tells which offsets were acknowledged.
@@ -79,7 +79,7 @@ def read_part(disk: Disk, path: str) -> bytes:
         file.close()
 
 
-def put_aside(disk: Disk, directory: str, loss: JournalLoss) -> list[str]:
+def quarantine_journal(disk: Disk, directory: str, loss: JournalLoss) -> list[str]:
     """Copy the parts to `duramen-lost/journal`, synced; returns the copies. Again after a crash is fine. OSError."""
     lost = posixpath.join(directory, LOST_FOLDER)
     folder = posixpath.join(lost, "journal")

@@ -33,10 +33,17 @@ from duramen.storage.checkpoint.metadata_snapshot import damaged_snapshots, pars
 from duramen.storage.checkpoint.partition_ids import refused_homes
 from duramen.storage.journal.reader import JournalContents
 from duramen.storage.recovery.startup import refuse_earlier_stop, refuse_half_done
-from duramen.storage.repair.foretelling import Foretold, Names, foretell, key_of_directory, names_of, synced_ends
-from duramen.storage.repair.interrupted_replacement import UnfinishedSwap, as_settled
+from duramen.storage.repair.interrupted_replacement import InterruptedReplacement, as_finished
 from duramen.storage.repair.journal_reset import identity
 from duramen.storage.repair.overlay_disk import seen_as
+from duramen.storage.repair.recovery_forecast import (
+    DirectoryOwners,
+    RecoveryForecast,
+    directory_owners,
+    forecast_recovery,
+    owner_of,
+    synced_ends,
+)
 from duramen.storage.segment.partition_metadata import parse_partition_name
 from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.replacement import strays
@@ -51,70 +58,70 @@ class KnownLog(NamedTuple):
 
     start_offset: the first that readers see. point: what the checkpoint of a clean stop of ours says; foretold: what
     the recovery that is still to come makes of it. wanted: the segments on that stop's list; None: see
-    `vouching.listed_segments`. placed: base and end offsets of damaged compacted segments that are taken for the log's.
+    `listed_segments`. placed: base and end offsets of damaged compacted segments that are taken for the log's.
     """
 
     start_offset: int = 0
     end_offset: int | None = None
     least_end: int = 0
     point: LogPoint | None = None
-    foretold: Foretold | None = None
+    forecast: RecoveryForecast | None = None
     wanted: ExpectedSegments | None = NOTHING_EXPECTED
     placed: Sequence[tuple[int, int]] = ()
 
     def missing(self, names: Sequence[str]) -> list[tuple[int, int]]:
         """First and last offset of each segment that must be there and is not among its directory's names."""
-        if self.foretold is None:
+        if self.forecast is None:
             gone = missing_segments(names, self.wanted, self.point)
         else:
-            gone = self.foretold.missing(base for base in map(parse_base, names) if base is not None)
+            gone = self.forecast.missing(base for base in map(parse_base, names) if base is not None)
         return [each for each in gone if not any(base <= each[0] and each[1] < end for base, end in self.placed)]
 
     def limit(self, base: int) -> Limit:
         """For a segment, by base offset."""
-        if self.foretold is None:
+        if self.forecast is None:
             is_active = self.point is not None and self.point.segment_base == base
             position = self.point.position if self.point is not None and is_active else NO_END
             return NO_LIMIT if self.end_offset is None else Limit(position, self.end_offset)
-        kept = self.foretold.plan.kept_to
-        if kept is None or self.foretold.plan.is_least or base > kept.segment_base:
+        kept = self.forecast.plan.kept_to
+        if kept is None or self.forecast.plan.is_least or base > kept.segment_base:
             return NO_LIMIT
         return Limit(NO_END if base < kept.segment_base else kept.position, kept.offset)
 
     @property
     def listed(self) -> ExpectedSegments:
         """The segments that must be there."""
-        return (self.wanted or NOTHING_EXPECTED) if self.foretold is None else self.foretold.wanted
+        return (self.wanted or NOTHING_EXPECTED) if self.forecast is None else self.forecast.wanted
 
     @property
     def merged(self) -> Sequence[tuple[int, int]]:
         """(first base, end offset) of groups of segments, by the journal's SWAP entries."""
-        return () if self.foretold is None else self.foretold.plan.merged
+        return () if self.forecast is None else self.forecast.plan.merged
 
-    def behind_start(self, disk: Disk, home: str) -> Disk:
+    def after_start(self, disk: Disk, home: str) -> Disk:
         """The disk, to be read from, with compactions at their end that a start finishes. OSError."""
-        return disk if self.foretold is None else as_settled(disk, home, self.merged)
+        return disk if self.forecast is None else as_finished(disk, home, self.merged)
 
-    def once(self, swaps: Sequence[UnfinishedSwap], disk: Disk, home: str) -> KnownLog:
+    def once(self, swaps: Sequence[InterruptedReplacement], disk: Disk, home: str) -> KnownLog:
         """The same with these in place, as `disk` shows the partition directory `home`. OSError."""
-        foretold = self.foretold
-        if foretold is not None and disk.exists(home):
+        forecast = self.forecast
+        if forecast is not None and disk.exists(home):
             unplaced = [posixpath.join(home, name) for name in strays(disk, home, self.merged, clean=False)]
-            wanted = foretold.wanted.and_unmerged(seen_as(disk, unplaced), home, settled=False)
-            foretold = foretold._replace(wanted=wanted)
+            wanted = forecast.wanted.and_unmerged(seen_as(disk, unplaced), home, settled=False)
+            forecast = forecast._replace(wanted=wanted)
         placed = [(swap.base, min(swap.end, reach(disk, home, swap.base))) for swap in swaps]
-        return self._replace(placed=placed, foretold=foretold)
+        return self._replace(placed=placed, forecast=forecast)
 
     def end(self, found: int) -> int:
         """The log's end behind the start, where its segments end with `found` now."""
-        if self.foretold is None or self.foretold.plan.end is None:
+        if self.forecast is None or self.forecast.plan.end is None:
             return found if self.end_offset is None else self.end_offset
-        plan_end = self.foretold.plan.end.offset
-        return plan_end if self.foretold.plan.accept_from is None else max(plan_end, found)
+        plan_end = self.forecast.plan.end.offset
+        return plan_end if self.forecast.plan.accept_from is None else max(plan_end, found)
 
-    def written_behind(self, offset: int, end: int) -> int:
+    def next_written(self, offset: int, end: int) -> int:
         """The first offset behind this one that the recovery writes into its segment; `end` without one."""
-        plan = None if self.foretold is None else self.foretold.plan
+        plan = None if self.forecast is None else self.forecast.plan
         writes = () if plan is None else (write for each in plan.writes.values() for write in each)
         return min((write.offset for write in writes if write.offset > offset and not write.extent), default=end)
 
@@ -132,8 +139,8 @@ class KnownLogs(NamedTuple):
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     least_ends: Mapping[TopicPartition, int]
-    foretold: Mapping[LogKey, Foretold]
-    named: Names
+    forecast: Mapping[LogKey, RecoveryForecast]
+    named: DirectoryOwners
     ids: Mapping[TopicPartition, TopicId]
     refused: Mapping[str, str]
 
@@ -143,14 +150,14 @@ class KnownLogs(NamedTuple):
         if tp is None:
             return KnownLog()
         home = posixpath.join(directory, name)
-        key = key_of_directory(disk, home, self.named)
-        foretold = None if key is None else self.foretold.get(key)
-        if foretold is not None and not foretold.plan.entries and not disk.exists(home):
-            foretold = None  # a start makes it anew only where the journal has something of it
-        start = self.starts.get(tp, 0) if foretold is None else foretold.plan.start
+        key = owner_of(disk, home, self.named)
+        forecast = None if key is None else self.forecast.get(key)
+        if forecast is not None and not forecast.plan.entries and not disk.exists(home):
+            forecast = None  # a start makes it anew only where the journal has something of it
+        start = self.starts.get(tp, 0) if forecast is None else forecast.plan.start
         wanted = None if self.listed is None else self.listed.get(tp, NOTHING_EXPECTED)
         ends = self.ends.get(tp), self.least_ends.get(tp, 0)
-        return KnownLog(start, *ends, self.points.get(tp), foretold, wanted)
+        return KnownLog(start, *ends, self.points.get(tp), forecast, wanted)
 
     def absent(self, disk: Disk, directory: str) -> list[str]:
         """Names of the partitions that must be there, and whose directories are gone. OSError."""
@@ -183,7 +190,7 @@ def repairable(disk: Disk, path: str) -> KnownLogs:
 
 
 def lost_beginning(disk: Disk, directory: str, name: str, begin: int, end: int) -> bool:
-    """Whether nothing holds what was below offset `begin` of the metadata log, and no repair has told that. OSError.
+    """Whether nothing holds what was below offset `begin` of the metadata log, and no repair has listed that. OSError.
 
     begin, end: of the log. A start refuses then. Not of other logs: of those nothing has to be kept.
     """
@@ -219,12 +226,12 @@ def known_logs(disk: Disk, path: str, journal: JournalContents) -> KnownLogs:
         least_ends = {tp: point.recovery_point for tp, point in points.items() if point.is_least}
     elif clean:
         ends = read_offsets(disk, posixpath.join(path, RECOVERY_POINT))
-    foretold: Mapping[LogKey, Foretold] = {}
-    named = Names()
+    forecast: Mapping[LogKey, RecoveryForecast] = {}
+    named = DirectoryOwners()
     if not clean:  # then only its recovery tells the ends
-        named = names_of(disk, path, journal)
+        named = directory_owners(disk, path, journal)
         least_ends = synced_ends(disk, path, journal, named)
-        foretold = foretell(disk, path, journal, named)
+        forecast = forecast_recovery(disk, path, journal, named)
     to_believe = believed_checkpoint(disk, path, journal)
     believed = checkpoint if clean else to_believe
     if believed is None:
@@ -234,4 +241,4 @@ def known_logs(disk: Disk, path: str, journal: JournalContents) -> KnownLogs:
     listed = listed_segments(disk, path, checkpoint)
     ids = kept_ids(disk, path, to_believe, journal)
     refused = refused_homes(disk, path, journal, to_believe)
-    return KnownLogs(clean, checkpoint, points, listed, starts, ends, least_ends, foretold, named, ids, refused)
+    return KnownLogs(clean, checkpoint, points, listed, starts, ends, least_ends, forecast, named, ids, refused)

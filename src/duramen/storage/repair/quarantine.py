@@ -1,4 +1,4 @@
-"""Side files in `duramen-lost`: names that nothing else has, and moving there what is no part of a log."""
+"""Quarantine in `duramen-lost`: free names for side files, and moving there what is no part of a log."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_free_for(disk: Disk, path: str, source: File, start: int, end: int) -> bo
         file.close()
 
 
-def move_aside(disk: Disk, path: str, side_file: str) -> None:
+def quarantine_file(disk: Disk, path: str, side_file: str) -> None:
     """The file, or directory, gets a name in `duramen-lost`; again after a crash is fine. OSError."""
     folder = posixpath.dirname(side_file)
     lost = posixpath.dirname(folder)

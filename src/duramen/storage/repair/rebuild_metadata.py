@@ -17,7 +17,7 @@ from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoint.kafka_files import LOCK
 from duramen.storage.checkpoint.loss_record import LOST_FOLDER, METADATA_RECREATED, record_loss
 from duramen.storage.files.atomic import replace_file
-from duramen.storage.repair.journal_reset import settle
+from duramen.storage.repair.journal_reset import recover_and_stop
 from duramen.storage.repair.known_logs import repairable
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.storage.segment.leader_epochs import LARGEST_EPOCH, LEADER_EPOCHS, encode_epochs, latest_epoch
@@ -37,7 +37,7 @@ _SINCE_MINUTES = 26_297_280
 _BEHIND_KNOWN = 1 << 20
 
 
-def survey(disk: Disk, path: str) -> bool:
+def survey_metadata(disk: Disk, path: str) -> bool:
     """Whether the directory has to be recovered first; nothing is changed. The caller has the lock. OSError.
 
     StorageError where the metadata log is not gone, or `duramen log repair` makes it again, or there is nothing to know
@@ -69,7 +69,7 @@ def first_offset(disk: Disk, path: str, now_ms: int) -> int:
     return min(max(by_clock, latest + _BEHIND_KNOWN), LARGEST_EPOCH)
 
 
-def make(disk: Disk, path: str, now_ms: int) -> int:
+def make_metadata_log(disk: Disk, path: str, now_ms: int) -> int:
     """Tell the loss, and put an empty log there; the offset that it begins at. OSError; again after a crash is fine.
 
     The directory was stopped cleanly, and the caller has the lock.
@@ -102,15 +102,15 @@ def rebuild_metadata_log(
     """
     lock = disk.lock(posixpath.join(path, LOCK))
     try:
-        recovers = survey(disk, path)
+        recovers = survey_metadata(disk, path)
         approve(recovers)
         if dry_run:
             return None
         if recovers:
             lock.release()  # recovery takes it itself
-            settle(disk, path, now_ms, entropy)
+            recover_and_stop(disk, path, now_ms, entropy)
             lock = disk.lock(posixpath.join(path, LOCK))
-            survey(disk, path)  # a process that had it meanwhile may have changed everything
-        return make(disk, path, now_ms)
+            survey_metadata(disk, path)  # a process that had it meanwhile may have changed everything
+        return make_metadata_log(disk, path, now_ms)
     finally:
         lock.release()

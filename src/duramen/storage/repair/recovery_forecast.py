@@ -1,4 +1,4 @@
-"""What the next start makes of a directory that was not stopped cleanly, told without touching it.
+"""Forecast of a recovery: what the next start makes of a directory that was not stopped cleanly.
 
 For `duramen log verify` and `repair`: what recovery writes anew or cuts off is no damage and no loss, however it looks.
 Everything else is: what bypassed the journal is nowhere but in its segment.
@@ -32,7 +32,7 @@ from duramen.storage.segment.scan import crc_of
 from duramen.storage.segment.segment import log_name
 
 
-class Foretold(NamedTuple):
+class RecoveryForecast(NamedTuple):
     """Of one log. plan: what recovery goes by; wanted: the segments that have to be there behind it."""
 
     plan: RecoveryPlan
@@ -89,8 +89,10 @@ class Foretold(NamedTuple):
         return self.plan.replaces(0, 0) and all(map(self.plan.remakes, self.plan.writes))
 
 
-def foretell(disk: Disk, path: str, journal: JournalContents, named: Names) -> Mapping[LogKey, Foretold]:
-    """By log; nothing of those of which nobody knows where they end. named: see `names_of`. OSError."""
+def forecast_recovery(
+    disk: Disk, path: str, journal: JournalContents, named: DirectoryOwners
+) -> Mapping[LogKey, RecoveryForecast]:
+    """By log, but for logs whose end is not known. named: see `directory_owners`. OSError."""
     if journal.generation < 0 or journal.damage is not None:
         return {}
     checkpoint = _believed(disk, path, journal)
@@ -99,26 +101,28 @@ def foretell(disk: Disk, path: str, journal: JournalContents, named: Names) -> M
         for plan in plans.values():
             plan.accept_untold()
         return {
-            key: Foretold(plan, ExpectedSegments()) for key, plan in plans.items() if plan.created and not plan.deleted
+            key: RecoveryForecast(plan, ExpectedSegments())
+            for key, plan in plans.items()
+            if plan.created and not plan.deleted
         }
     found = {}
     for key, plan in make_plans(journal.entries, checkpoint.logs, checkpoint.checkpoint_lsn).items():
         listed = checkpoint.segments.get(key, ())
         if plan.end is not None and not plan.deleted:
             wanted = ExpectedSegments(listed or _only(plan, checkpoint.logs.get(key)), plan.cut, tuple(plan.merged))
-            found[key] = Foretold(plan, wanted)
+            found[key] = RecoveryForecast(plan, wanted)
     for name in disk.list_directory(path):
         home = posixpath.join(path, name)
-        there = key_of_directory(disk, home, named)
+        there = owner_of(disk, home, named)
         if there is None:
             continue
         if there in found:
             plan, wanted = found[there]
             known = there in checkpoint.logs and not (plan.created or plan.truncated)
-            found[there] = Foretold(plan, wanted.and_sealed(disk.list_directory(home), start_known=known))
+            found[there] = RecoveryForecast(plan, wanted.and_sealed(disk.list_directory(home), start_known=known))
         elif there not in checkpoint.logs:
-            # It was only just being made: nobody was told of anything in it.
-            found[there] = Foretold(RecoveryPlan(there, end=Point(0, 0, 0)), ExpectedSegments())
+            # It was only just being made: nothing in it was acknowledged.
+            found[there] = RecoveryForecast(RecoveryPlan(there, end=Point(0, 0, 0)), ExpectedSegments())
     return found
 
 
@@ -133,7 +137,7 @@ def _believed(disk: Disk, path: str, journal: JournalContents) -> DirectoryCheck
     return None if checkpoint is None or is_outdated(disk, path, checkpoint, journal) else checkpoint
 
 
-class Names(NamedTuple):
+class DirectoryOwners(NamedTuple):
     """How a start tells whose a partition's directory is.
 
     restored: of these logs it writes the metadata file anew, whatever that says, unless it names one of `created`.
@@ -146,10 +150,10 @@ class Names(NamedTuple):
     known: frozenset[TopicId] = frozenset()
 
 
-def names_of(disk: Disk, path: str, journal: JournalContents) -> Names:
+def directory_owners(disk: Disk, path: str, journal: JournalContents) -> DirectoryOwners:
     """Of a directory that was not stopped cleanly, whose journal this is, open. OSError."""
     if journal.damage is not None:
-        return Names()
+        return DirectoryOwners()
     checkpoint = _believed(disk, path, journal)
     created, deleted = (
         {(entry.topic_id, entry.partition) for entry in journal.entries if entry.kind == kind}
@@ -162,10 +166,10 @@ def names_of(disk: Disk, path: str, journal: JournalContents) -> Names:
     restored = {}
     if checkpoint is not None:
         restored = {checkpoint.logs[key].tp: key for key in checkpoint.epochs if key not in gone}
-    return Names(by_name, restored, frozenset(created), known)
+    return DirectoryOwners(by_name, restored, frozenset(created), known)
 
 
-def key_of_directory(disk: Disk, path: str, names: Names) -> LogKey | None:
+def owner_of(disk: Disk, path: str, names: DirectoryOwners) -> LogKey | None:
     """Whose partition directory it is, by its metadata file, else its name; None where these do not tell. OSError."""
     tp = parse_partition_name(posixpath.basename(path))
     if tp is None:
@@ -181,7 +185,7 @@ def key_of_directory(disk: Disk, path: str, names: Names) -> LogKey | None:
     return made if made in names.created and is_damaged_id(topic_id, made[0], names.known) else found
 
 
-def synced_ends(disk: Disk, path: str, journal: JournalContents, named: Names) -> dict[TopicPartition, int]:
+def synced_ends(disk: Disk, path: str, journal: JournalContents, named: DirectoryOwners) -> dict[TopicPartition, int]:
     """After a stop that was not clean: the offsets up to which logs must reach, since segments were synced so far.
 
     By the last checkpoint, and by what the journal says of batches that bypassed it, also of logs that are younger; of
@@ -205,7 +209,7 @@ def synced_ends(disk: Disk, path: str, journal: JournalContents, named: Names) -
     ends = {}
     for name in disk.list_directory(path):
         tp = parse_partition_name(name)
-        there = key_of_directory(disk, posixpath.join(path, name), named)
+        there = owner_of(disk, posixpath.join(path, name), named)
         if tp is None or there is None or there in deleted:
             continue
         point = known.get(there)

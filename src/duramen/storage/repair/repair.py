@@ -14,25 +14,38 @@ from duramen.storage.checkpoint.loss_record import lacks_losses, losses_path, re
 from duramen.storage.checkpoint.manifest import held_journal
 from duramen.storage.checkpoint.metadata_snapshot import damaged_snapshots
 from duramen.storage.files.atomic import replace_file
-from duramen.storage.repair.foretelling import Foretold
-from duramen.storage.repair.inspect_partition import survey
-from duramen.storage.repair.interrupted_replacement import DAMAGED, UnfinishedSwap, as_placed, damaged_swaps
+from duramen.storage.repair.inspect_partition import survey_partition
+from duramen.storage.repair.interrupted_replacement import (
+    DAMAGED,
+    InterruptedReplacement,
+    as_placed,
+    damaged_replacements,
+)
 from duramen.storage.repair.journal_reset import (
-    Forgone,
-    finish,
-    forgo_journal,
+    JournalReset,
+    begin_reset,
+    finish_reset,
     identity,
     point_of_files,
-    read_forgone,
-    settle,
+    read_reset,
+    recover_and_stop,
     write_points,
 )
 from duramen.storage.repair.journal_salvage import JournalLoss, survey_journal
 from duramen.storage.repair.known_logs import NO_SNAPSHOT, KnownLog, lost_beginning, repairable
 from duramen.storage.repair.overlay_disk import as_readable, seen_as
-from duramen.storage.repair.quarantine import free_path, move_aside, side_path
-from duramen.storage.repair.rewrite_partition import DROPPED, MOVED, PLACED, RESTORED, Action, Repair, SegmentRepair
-from duramen.storage.repair.unreadable_files import unusable
+from duramen.storage.repair.quarantine import free_path, quarantine_file, side_path
+from duramen.storage.repair.recovery_forecast import RecoveryForecast
+from duramen.storage.repair.rewrite_partition import (
+    DROPPED,
+    MOVED,
+    PLACED,
+    RESTORED,
+    PartitionRepair,
+    RepairAction,
+    SegmentRepair,
+)
+from duramen.storage.repair.unreadable_files import unusable_files
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, Epochs, encode_epochs
 from duramen.storage.segment.partition_metadata import (
     PARTITION_METADATA,
@@ -62,7 +75,7 @@ class DirectoryRepair:
     path: str
     recovers: bool
     checkpoint: DirectoryCheckpoint | None = None
-    repairs: list[Repair] = field(default_factory=list)
+    repairs: list[PartitionRepair] = field(default_factory=list)
     readable: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     lacks_losses: bool = False
     """Whether some of the list of losses cannot be read."""
@@ -70,7 +83,7 @@ class DirectoryRepair:
     """Whether something had to be done, and is."""
 
     @property
-    def actions(self) -> list[Action]:
+    def actions(self) -> list[RepairAction]:
         """Everything there is to do."""
         return [action for repair in self.repairs for action in repair.actions]
 
@@ -121,7 +134,7 @@ def repair_directory(
                     dialogue.show(found)
                 if not all(_was_reported(action, before) for action in found.actions if action.kind == DROPPED):
                     dialogue.approve_more()
-            apply(disk, found)
+            apply_repair(disk, found)
             found.is_applied = True
     finally:
         lock.release()
@@ -133,9 +146,9 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
 
     StorageError when it is no data directory, or when the journal itself is damaged.
     """
-    asides, lacking = _asides(disk, path), lacks_losses(disk, path)
+    unusable, lacking = _unusable_files(disk, path), lacks_losses(disk, path)
     real = as_readable(disk, {})
-    disk = seen_as(real, [action.path for action in asides])
+    disk = seen_as(real, [action.path for action in unusable])
     known = repairable(disk, path)
     for home, why in known.refused.items():
         tp = parse_partition_name(posixpath.basename(home))
@@ -143,10 +156,10 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
             raise StorageError(f"{home}: {why}")
     found = DirectoryRepair(path, recovers=not known.clean, checkpoint=known.checkpoint)
     if only is None:
-        of_it = Repair(real, path, "", None)
-        of_it.removals += [action for action in asides if posixpath.dirname(action.path) == path]
+        of_it = PartitionRepair(real, path, "", None)
+        of_it.removals += [action for action in unusable if posixpath.dirname(action.path) == path]
         found.lacks_losses = lacking
-        of_it.removals += [Action(RESTORED, losses_path(path), 0, 0, -1, -1, LIST)] if lacking else []
+        of_it.removals += [RepairAction(RESTORED, losses_path(path), 0, 0, -1, -1, LIST)] if lacking else []
         found.repairs += [of_it] if of_it.removals else []
     for name in [*partition_names(disk, path, known.ids), *known.absent(disk, path)]:
         tp = parse_partition_name(name)
@@ -161,24 +174,24 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
         log = known.log(disk, path, name)
         repair = survey_log(disk, path, name, log)
         repair.disk = real
-        repair.removals += [action for action in asides if posixpath.dirname(action.path) == repair.path]
+        repair.removals += [action for action in unusable if posixpath.dirname(action.path) == repair.path]
         found.repairs.append(repair)
-        found.readable[name] = readable(repair, log)
+        found.readable[name] = readable_ranges(repair, log)
     return found
 
 
-def needed_swaps(disk: Disk, path: str, name: str, known: KnownLog) -> list[UnfinishedSwap]:
+def needed_replacements(disk: Disk, path: str, name: str, known: KnownLog) -> list[InterruptedReplacement]:
     """Damaged compacted segments of the partition `name` that are not to be had otherwise. OSError.
 
     What one of them replaces may still be there, all of it: then that is the log.
     """
     home = posixpath.join(path, name)
-    found = damaged_swaps(disk, home, known.merged) if disk.exists(home) else []
+    found = damaged_replacements(disk, home, known.merged) if disk.exists(home) else []
     before = _survey(disk, path, name, known).segments if found else []
     return [swap for swap in found if not _is_whole(before, swap)]
 
 
-def _is_whole(segments: list[SegmentRepair], swap: UnfinishedSwap) -> bool:
+def _is_whole(segments: list[SegmentRepair], swap: InterruptedReplacement) -> bool:
     reached = swap.base
     for segment in segments:
         if swap.base <= segment.base_offset < swap.end:
@@ -189,23 +202,23 @@ def _is_whole(segments: list[SegmentRepair], swap: UnfinishedSwap) -> bool:
     return reached >= swap.end
 
 
-def _survey(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
+def _survey(disk: Disk, path: str, name: str, known: KnownLog) -> PartitionRepair:
     ends = known.end_offset, known.point, known.least_end
-    return survey(disk, path, name, *ends, start=known.start_offset, limit=known.limit, missing=known.missing)
+    return survey_partition(disk, path, name, *ends, start=known.start_offset, limit=known.limit, missing=known.missing)
 
 
-def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
+def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> PartitionRepair:
     """What the partition `name` of a data directory needs behind its recovery; reads all of it. OSError.
 
     Its disk is one to read from.
     """
     home = posixpath.join(path, name)
 
-    def aside(each: str, what: str) -> Action:
+    def aside(each: str, what: str) -> RepairAction:
         side = free_path(disk, side_path(path, name, posixpath.basename(each)))
-        return Action(MOVED, each, 0, 0, -1, -1, what, side)
+        return RepairAction(MOVED, each, 0, 0, -1, -1, what, side)
 
-    disk = known.behind_start(disk, home)
+    disk = known.after_start(disk, home)
     overlapped = [
         posixpath.join(home, file_name(base, suffix))
         for base in known.listed.overlapped(disk, home)
@@ -213,17 +226,17 @@ def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
         if disk.exists(posixpath.join(home, file_name(base, suffix)))
     ]
     disk = seen_as(disk, overlapped)
-    swaps = needed_swaps(disk, path, name, known)
+    swaps = needed_replacements(disk, path, name, known)
     disk = as_placed(disk, swaps)
     known = known.once(swaps, disk, home)
     repair = _survey(disk, path, name, known)
     repair.swaps = swaps
-    if known.foretold is not None:
-        _leave_to_recovery(repair, known.foretold)
+    if known.forecast is not None:
+        _leave_to_recovery(repair, known.forecast)
     repair.removals += [aside(each, OVERLAPPED) for each in overlapped]
     for swap in swaps:
         repair.removals += [aside(each, REPLACED) for each in swap.replaced_logs]
-        repair.removals.append(Action(PLACED, swap.path, 0, 0, -1, -1, DAMAGED, swap.target))
+        repair.removals.append(RepairAction(PLACED, swap.path, 0, 0, -1, -1, DAMAGED, swap.target))
     if disk.exists(home):
         clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
         left = strays(disk, home, known.merged, clean=clean)
@@ -234,11 +247,11 @@ def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> Repair:
         begin = max(known.start_offset, first.base_offset)
         if not first.loses(0, begin - 1) and lost_beginning(disk, path, name, begin, end):
             place = posixpath.join(repair.path, log_name(first.base_offset))
-            first.actions.append(Action(DROPPED, place, 0, 0, 0, begin - 1, NO_SNAPSHOT))
+            first.actions.append(RepairAction(DROPPED, place, 0, 0, 0, begin - 1, NO_SNAPSHOT))
     return repair
 
 
-def readable(repair: Repair, known: KnownLog) -> list[tuple[int, int]]:
+def readable_ranges(repair: PartitionRepair, known: KnownLog) -> list[tuple[int, int]]:
     """First and last offsets of what the repair, and the start behind it, leave of the log."""
     gaps = sorted((a.first_offset, a.last_offset) for a in repair.actions if a.kind == DROPPED and a.first_offset >= 0)
     position = max(known.start_offset, repair.segments[0].base_offset if repair.segments else 0)
@@ -249,44 +262,44 @@ def readable(repair: Repair, known: KnownLog) -> list[tuple[int, int]]:
             continue
         if position < min(first, end):
             kept.append((position, min(first, end) - 1))
-        position = max(position, known.written_behind(first, end) if last < 0 else last + 1)
+        position = max(position, known.next_written(first, end) if last < 0 else last + 1)
     if position < end:
         kept.append((position, end - 1))
     return kept
 
 
-def _leave_to_recovery(repair: Repair, foretold: Foretold) -> None:
+def _leave_to_recovery(repair: PartitionRepair, forecast: RecoveryForecast) -> None:
     """What recovery puts right is no loss: the journal has it, or it was not acknowledged as stable."""
     bases = [segment.base_offset for segment in repair.segments if not segment.is_new]
-    missing = foretold.missing(bases)
+    missing = forecast.missing(bases)
     for segment in repair.segments:
         base = segment.base_offset
         if segment.is_new:
-            segment.actions = [] if foretold.remakes_all else segment.actions
+            segment.actions = [] if forecast.remakes_all else segment.actions
             continue
         segment.actions = [
             action
             for action in segment.actions
             if action.kind != DROPPED
             or (action.first_offset, action.last_offset) in missing
-            or not _comes_back(foretold, base, action, bases)
+            or not _comes_back(forecast, base, action, bases)
         ]
-    for path, write in foretold.lost_extents(repair.disk, repair.path):
+    for path, write in forecast.lost_extents(repair.disk, repair.path):
         end = write.position + write.length
         segment = next(each for each in repair.segments if posixpath.basename(path) == log_name(each.base_offset))
         if not any(action.kind == DROPPED for action in segment.actions):
             what = "it differs from what was synced, or is gone; the journal does not have it"
-            segment.actions.append(Action(DROPPED, path, write.position, end, write.offset, -1, what))
+            segment.actions.append(RepairAction(DROPPED, path, write.position, end, write.offset, -1, what))
 
 
-def _comes_back(foretold: Foretold, base: int, action: Action, bases: list[int]) -> bool:
+def _comes_back(forecast: RecoveryForecast, base: int, action: RepairAction, bases: list[int]) -> bool:
     """Whether recovery replaces what is to be dropped of a segment, or fills the gap that is told."""
     if action.start < action.end:
-        return foretold.plan.replaces(base, action.start)
-    return foretold.fills(base, action.start, action.first_offset, action.last_offset, bases)
+        return forecast.plan.replaces(base, action.start)
+    return forecast.fills(base, action.start, action.first_offset, action.last_offset, bases)
 
 
-def apply(disk: Disk, found: DirectoryRepair) -> None:
+def apply_repair(disk: Disk, found: DirectoryRepair) -> None:
     """Do what was found, in a directory that was stopped cleanly. OSError; again after a crash is fine."""
     changed: dict[TopicPartition, LogPoint] = {}
     checkpoint = found.checkpoint
@@ -322,7 +335,7 @@ def _make_home(disk: Disk, path: str, topic_id: TopicId, epochs: Epochs) -> None
     disk.sync_directory(posixpath.dirname(path))
 
 
-def _was_reported(dropped: Action, before: list[Action]) -> bool:
+def _was_reported(dropped: RepairAction, before: list[RepairAction]) -> bool:
     """Whether what was found in front of the recovery says that these offsets of the log go."""
     home, first, last = posixpath.dirname(dropped.path), dropped.first_offset, dropped.last_offset
     return any(
@@ -340,15 +353,15 @@ class JournalResetSurvey(NamedTuple):
     found: the loss, or what an interrupted run of the same repair has begun.
     """
 
-    found: JournalLoss | Forgone
-    in_the_way: list[Action]
+    found: JournalLoss | JournalReset
+    in_the_way: list[RepairAction]
 
 
 def survey_journal_reset(disk: Disk, path: str) -> JournalResetSurvey | None:
     """What `reset_journal` would do; None when the journal is sound. The lock is held meanwhile. OSError."""
     lock = disk.lock(posixpath.join(path, LOCK))
     try:
-        in_the_way = _asides(disk, path)
+        in_the_way = _unusable_files(disk, path)
         found = _look_at_journal(seen_as(disk, [action.path for action in in_the_way]), path)
     finally:
         lock.release()
@@ -361,31 +374,31 @@ def reset_journal(disk: Disk, path: str, survey: JournalResetSurvey, entropy: En
     try:
         restore_losses(disk, path)
         for action in survey.in_the_way:
-            move_aside(disk, action.path, action.side_file)
+            quarantine_file(disk, action.path, action.side_file)
     finally:
         lock.release()  # the rest takes it itself
-    if isinstance(survey.found, Forgone):
-        return finish(disk, path, survey.found, entropy)
-    return forgo_journal(disk, path, survey.found, entropy)
+    if isinstance(survey.found, JournalReset):
+        return finish_reset(disk, path, survey.found, entropy)
+    return begin_reset(disk, path, survey.found, entropy)
 
 
-def _asides(disk: Disk, path: str) -> list[Action]:
+def _unusable_files(disk: Disk, path: str) -> list[RepairAction]:
     """What stands in the way of all else in a data directory. OSError."""
     found = []
-    for each, why in unusable(disk, path).items():
+    for each, why in unusable_files(disk, path).items():
         home = posixpath.dirname(each)
         folder = OF_IT if home == path else posixpath.basename(home)
         side = free_path(disk, side_path(path, folder, posixpath.basename(each)))
-        found.append(Action(MOVED, each, 0, 0, -1, -1, why, side))
+        found.append(RepairAction(MOVED, each, 0, 0, -1, -1, why, side))
     return found
 
 
-def _look_at_journal(disk: Disk, path: str) -> JournalLoss | Forgone | None:
+def _look_at_journal(disk: Disk, path: str) -> JournalLoss | JournalReset | None:
     """What to go on without: by a repair that was interrupted, or by the journal; None when that is sound."""
     identity(disk, path)
-    forgone = read_forgone(disk, path)
-    if forgone is not None:
-        return forgone
+    reset = read_reset(disk, path)
+    if reset is not None:
+        return reset
     contents = held_journal(disk, path)
     contents.close()
     if contents.damage is None or disk.exists(posixpath.join(path, CLEAN_SHUTDOWN)):
@@ -395,6 +408,6 @@ def _look_at_journal(disk: Disk, path: str) -> JournalLoss | Forgone | None:
 
 def _recover(disk: Disk, path: str, entropy: Entropy) -> None:
     try:
-        settle(disk, path, 0, entropy)
+        recover_and_stop(disk, path, 0, entropy)
     except CorruptLogError as error:
         raise StorageError(f"the directory cannot be recovered before it is repaired: {error}") from error

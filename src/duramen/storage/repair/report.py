@@ -96,6 +96,6 @@ class DirectoryReport:
             yield from partition.findings
 
 
-def damage_told(error: CorruptLogError) -> Finding:
+def damage_finding(error: CorruptLogError) -> Finding:
     """What the storage says of a damaged place, as a finding."""
     return Finding("damage", error.path, error.start, error.end, error.offset, error.reason)

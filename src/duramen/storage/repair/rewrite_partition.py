@@ -1,12 +1,12 @@
-"""Repairing a partition's files while no node uses them: what is sound stays, at its offsets; the rest is put aside.
+"""Repair of a partition's files while no process uses them: sound batches keep their offsets, the rest is quarantined.
 
-`repair/inspect_partition.py` says what would be done and touches nothing; `Repair.apply` does it. A single flipped bit
-under a seal is turned back. Other damage loses the batches it touches: their bytes go to a side file first, and a line
-in the list of losses says which offsets they had; then the segment is replaced by one without them. The offsets stay a
-gap; at the end of the log a batch without records has them, or readers would wait in front of it. Indexes go before the
-segment changes, for they can be made again: after a crash at any point the same repair can be run again. The new
-segment's seal waits under a name of its own (`REPAIRED`) until the segment is in place: where it fits, the old seal
-speaks of what was there before.
+`repair/inspect_partition.py` says what would be done and touches nothing; `PartitionRepair.apply` does it. A single
+flipped bit under a seal is turned back. Other damage loses the batches it touches: their bytes go to a side file first,
+and a line in the list of losses says which offsets they had; then the segment is replaced by one without them. The
+offsets stay a gap; at the end of the log a batch without records has them, or readers would wait in front of it.
+Indexes go before the segment changes, for they can be made again: after a crash at any point the same repair can be run
+again. The new segment's seal waits under a name of its own (`REPAIRED`) until the segment is in place: where it fits,
+the old seal speaks of what was there before.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import NamedTuple
 from duramen.ports import Disk, File
 from duramen.storage.checkpoint.loss_record import LOST_FOLDER, is_loss_recorded, loss_owner, record_loss
 from duramen.storage.files.atomic import remove_file, replace_file
-from duramen.storage.repair.interrupted_replacement import UnfinishedSwap, place
-from duramen.storage.repair.quarantine import move_aside
-from duramen.storage.repair.salvage import Patched, Run
+from duramen.storage.repair.interrupted_replacement import InterruptedReplacement, place_replacement
+from duramen.storage.repair.quarantine import quarantine_file
+from duramen.storage.repair.salvage import BatchRun, PatchedFile
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, read_epochs
 from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.seal import SEALING, compute_seal
@@ -40,7 +40,7 @@ _MOST_OFFSETS = 1 << 31
 RESTORED, DROPPED, REMOVED, MOVED, MADE, PLACED = "restored", "dropped", "removed", "moved", "made", "placed"
 
 
-class Action(NamedTuple):
+class RepairAction(NamedTuple):
     """One thing to do to a file. Bytes start..end of it.
 
     kind: RESTORED (a flipped bit is turned back), DROPPED (bytes go to `side_file`; offsets first..last become a gap),
@@ -70,8 +70,8 @@ class SegmentRepair:
     base_offset: int
     size: int
     patches: dict[int, int] = field(default_factory=dict)
-    actions: list[Action] = field(default_factory=list)
-    kept: list[Run] | None = None
+    actions: list[RepairAction] = field(default_factory=list)
+    kept: list[BatchRun] | None = None
     next_offset: int = 0
     epoch: int = -1
     is_last: bool = False
@@ -79,7 +79,7 @@ class SegmentRepair:
     is_new: bool = False
 
     def loses(self, first: int, last: int) -> bool:
-        """Whether it is told already that these offsets are lost."""
+        """Whether an action reports these offsets as lost."""
         return any(
             action.kind == DROPPED and action.first_offset <= first and last <= action.last_offset
             for action in self.actions
@@ -87,7 +87,7 @@ class SegmentRepair:
 
 
 @dataclass(slots=True)
-class Repair:
+class PartitionRepair:
     """What one partition needs. end_offset: of the log, by the checkpoint of the last clean stop; None unknown.
 
     name: of its directory; empty where it is the data directory itself that needs it, which has only `removals`.
@@ -102,11 +102,11 @@ class Repair:
     point: LogPoint | None = None
     least_end: int = 0
     segments: list[SegmentRepair] = field(default_factory=list)
-    removals: list[Action] = field(default_factory=list)
-    swaps: list[UnfinishedSwap] = field(default_factory=list)
+    removals: list[RepairAction] = field(default_factory=list)
+    swaps: list[InterruptedReplacement] = field(default_factory=list)
 
     @property
-    def actions(self) -> list[Action]:
+    def actions(self) -> list[RepairAction]:
         """Everything there is to do, in the order of the files."""
         return [action for segment in self.segments for action in segment.actions] + self.removals
 
@@ -125,16 +125,16 @@ class Repair:
         """Before all else: what is none of the log's goes out of its way, what is comes into its place. OSError."""
         for action in self.removals:
             if action.kind == MOVED and self.disk.exists(action.path) and not self.disk.exists(action.side_file):
-                move_aside(self.disk, action.path, action.side_file)
+                quarantine_file(self.disk, action.path, action.side_file)
         for swap in self.swaps:
-            place(self.disk, swap)
+            place_replacement(self.disk, swap)
 
     def apply(self) -> None:
         """Do the rest, durably at every step. OSError."""
         for segment in self.segments:
             if segment.kept is not None:
                 lost = self._lost_end(segment)
-                self._put_aside(segment, sum(run.end - run.start for run in segment.kept) + len(lost))
+                self._quarantine(segment, sum(run.end - run.start for run in segment.kept) + len(lost))
                 self._replace(segment, segment.kept, lost)
                 continue
             if segment.is_replaced:
@@ -142,7 +142,7 @@ class Repair:
             if segment.patches:
                 self._restore(segment)
             if any(action.kind == DROPPED for action in segment.actions):
-                self._put_aside(segment, segment.size)  # nothing to move, but offsets to remember
+                self._quarantine(segment, segment.size)  # nothing to move, but offsets to remember
             if segment.is_new:
                 self._make_empty(segment.base_offset)
                 self.disk.sync_directory(self.path)
@@ -167,7 +167,7 @@ class Repair:
         finally:
             file.close()
 
-    def _put_aside(self, segment: SegmentRepair, left: int) -> None:
+    def _quarantine(self, segment: SegmentRepair, left: int) -> None:
         """Copy what is dropped to side files and list it, once: a repair cut short may have had another reason.
 
         left: bytes of the segment behind that; where the checkpoint has not followed yet, the list tells of them.
@@ -203,7 +203,7 @@ class Repair:
         first, reached = segment.next_offset, self._reached(segment)
         return bytes(lost_batch(first, reached - 1, self._epoch_of(segment))) if reached > first else b""
 
-    def _replace(self, segment: SegmentRepair, kept: list[Run], lost: bytes) -> None:
+    def _replace(self, segment: SegmentRepair, kept: list[BatchRun], lost: bytes) -> None:
         """The segment without what is dropped, and with `lost` behind it."""
         end, reached = self.end_offset, self._reached(segment)
         goes_on = segment.is_last and end is not None and reached < end
@@ -259,7 +259,7 @@ class Repair:
     ) -> None:
         """Make `path` of ranges of a file, with something behind them, and sync it; the caller gives it its name."""
         target = self.disk.open(path, create=True, write=True)
-        patched = Patched(source, patches)
+        patched = PatchedFile(source, patches)
         try:
             target.truncate(0)
             position = 0

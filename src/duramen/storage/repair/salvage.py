@@ -30,7 +30,7 @@ Chain = list[tuple[int, BatchHeader]]
 """Positions and headers of batches that follow each other."""
 
 
-class Run(NamedTuple):
+class BatchRun(NamedTuple):
     """Bytes start..end of a file. headers: of the sound batches that fill it, none when it is damaged."""
 
     start: int
@@ -38,7 +38,7 @@ class Run(NamedTuple):
     headers: list[tuple[int, BatchHeader]]
 
 
-class Patched:
+class PatchedFile:
     """A file read with some bytes changed."""
 
     def __init__(self, file: File, patches: dict[int, int]) -> None:
@@ -59,7 +59,9 @@ class Patched:
         return data
 
 
-def runs(file: File, start: int, stop: int, *, from_offset: int, below: int, limit: Limit = NO_LIMIT) -> Iterator[Run]:
+def runs(
+    file: File, start: int, stop: int, *, from_offset: int, below: int, limit: Limit = NO_LIMIT
+) -> Iterator[BatchRun]:
     """The file's bytes start..stop as sound and damaged runs, in order.
 
     from_offset, below, limit: bounds of the offsets that batches here may have. Memory follows the number of batches.
@@ -75,10 +77,10 @@ def runs(file: File, start: int, stop: int, *, from_offset: int, below: int, lim
             end = at + header.size
             expected = header.next_offset
         if headers:
-            yield Run(position, end, headers)
+            yield BatchRun(position, end, headers)
         if end < stop:
             behind = next_batch(file, end, stop, from_offset=expected, below=below, doubt=False)
-            yield Run(end, behind, [])
+            yield BatchRun(end, behind, [])
             end = behind
         position = end
 
@@ -139,7 +141,7 @@ class Landmarks(NamedTuple):
     first_timestamp: int = -1
 
     def fit(self, headers: Iterable[BatchHeader]) -> bool:
-        """Whether a segment of which this is told may have these batches."""
+        """Whether a segment with these landmarks may have these batches."""
         return all(
             header.max_timestamp <= self.max_timestamp
             and (header.last_offset != self.max_timestamp_offset or header.max_timestamp == self.max_timestamp)
@@ -153,7 +155,7 @@ class Landmarks(NamedTuple):
         return header.count > 0 <= self.max_timestamp and place == (self.max_timestamp_offset, self.max_timestamp)
 
 
-class Segment(NamedTuple):
+class DamagedSegment(NamedTuple):
     """What is known of a segment some of whose blocks are not what was sealed: bytes start..end of each in `bad`.
 
     It begins with offset `base`, ends before `below`, and its last batch at byte `end`. sealed: bytes that were sealed.
@@ -243,7 +245,7 @@ class Segment(NamedTuple):
         return (_end(chain), chain[-1][1].next_offset) == (self.end, self.below)
 
 
-def without_doubtful(pieces: list[Run], segment: Segment) -> list[Run]:
+def without_doubtful(pieces: list[BatchRun], segment: DamagedSegment) -> list[BatchRun]:
     """Take out batches in damaged blocks that nothing but their own CRC speaks for.
 
     That CRC leaves out their first 21 bytes, and a batch of another log has one, too. A wrong offset would be that of
@@ -256,10 +258,10 @@ def without_doubtful(pieces: list[Run], segment: Segment) -> list[Run]:
     return _without(pieces, set(_misplaced(pieces, segment)))
 
 
-def without_impostors(pieces: list[Run], base: int, entries: Mapping[int, int]) -> list[Run]:
-    """Take out what `is_doubtful`, unless an index names it. base, entries: see `Segment`."""
+def without_impostors(pieces: list[BatchRun], base: int, entries: Mapping[int, int]) -> list[BatchRun]:
+    """Take out what `is_doubtful`, unless an index names it. base, entries: see `DamagedSegment`."""
     expected, doubtful = base, set()
-    for run, behind in pairwise([*pieces, Run(0, 0, [])]):
+    for run, behind in pairwise([*pieces, BatchRun(0, 0, [])]):
         if run.headers:
             expected = run.headers[-1][1].next_offset
             continue
@@ -270,7 +272,7 @@ def without_impostors(pieces: list[Run], base: int, entries: Mapping[int, int]) 
     return _without(pieces, doubtful)
 
 
-def _misplaced(pieces: list[Run], segment: Segment) -> Iterator[int]:
+def _misplaced(pieces: list[BatchRun], segment: DamagedSegment) -> Iterator[int]:
     """Where batches begin whose own offset or epoch is in doubt.
 
     Between the gaps of compaction neighbours do not speak for an offset. There, damage in one place of a block is taken
@@ -301,7 +303,7 @@ def _epochs(headers: Chain) -> list[int]:
     return [header.leader_epoch for _, header in headers]
 
 
-def _damaged_places(pieces: list[Run], segment: Segment) -> tuple[list[int], list[int]]:
+def _damaged_places(pieces: list[BatchRun], segment: DamagedSegment) -> tuple[list[int], list[int]]:
     """Where bytes without a sound batch begin and end; the missing end of a file is one such place."""
     starts = [run.start for run in pieces if not run.headers]
     ends = [run.end for run in pieces if not run.headers]
@@ -314,22 +316,22 @@ def _damaged_places(pieces: list[Run], segment: Segment) -> tuple[list[int], lis
     return starts, ends
 
 
-def _without(pieces: list[Run], doubtful: set[int]) -> list[Run]:
+def _without(pieces: list[BatchRun], doubtful: set[int]) -> list[BatchRun]:
     """The runs when the batches at these positions are damage, too."""
     parts: list[tuple[int, int, BatchHeader | None]] = []
     for run in pieces:
         if not run.headers:
             parts.append((run.start, run.end, None))
         parts += [(at, at + header.size, None if at in doubtful else header) for at, header in run.headers]
-    result: list[Run] = []
+    result: list[BatchRun] = []
     for _, group in groupby(parts, key=lambda part: part[2] is None):
         same = list(group)
         headers = [(at, header) for at, _, header in same if header is not None]
-        result.append(Run(same[0][0], same[-1][1], headers))
+        result.append(BatchRun(same[0][0], same[-1][1], headers))
     return result
 
 
-def _headers(pieces: list[Run]) -> Chain:
+def _headers(pieces: list[BatchRun]) -> Chain:
     return [each for run in pieces for each in run.headers]
 
 

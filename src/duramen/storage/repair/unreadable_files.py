@@ -1,4 +1,4 @@
-"""What stands where a file of ours belongs and cannot be used: it is told and moved, and all else is judged as without.
+"""Files of a data directory that cannot be used: they are reported, quarantined, and all else is judged without them.
 
 A directory by a file's name, and a small file that the disk cannot read: what it said, others say as well, or the next
 start finds out anew. A segment is none of these: of that, what can be read is kept. Neither is the journal.
@@ -38,7 +38,7 @@ _OF_THE_DIRECTORY = (
 _READ_BYTES = 1 << 20
 
 
-def unusable(disk: Disk, path: str) -> dict[str, str]:
+def unusable_files(disk: Disk, path: str) -> dict[str, str]:
     """Of a data directory: paths of what is not to be used, and why. Reads all but segments and journal. OSError."""
     found: dict[str, str] = {}
     for name in disk.list_directory(path):

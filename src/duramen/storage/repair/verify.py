@@ -15,7 +15,7 @@ from duramen.storage.checkpoint.kafka_files import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
     CLEANED,
-    FORGONE,
+    JOURNAL_RESET,
     LOCK,
     META_PROPERTIES,
     RECOVERY_POINT,
@@ -31,8 +31,7 @@ from duramen.storage.files.atomic import read_file
 from duramen.storage.files.bad_sectors import UNREADABLE, merged
 from duramen.storage.journal.reader import JournalContents
 from duramen.storage.recovery.startup import refuse_earlier_stop
-from duramen.storage.repair.foretelling import Foretold
-from duramen.storage.repair.interrupted_replacement import DAMAGED, UnfinishedSwap, as_placed
+from duramen.storage.repair.interrupted_replacement import DAMAGED, InterruptedReplacement, as_placed
 from duramen.storage.repair.known_logs import (
     NO_SNAPSHOT,
     KnownLog,
@@ -42,9 +41,10 @@ from duramen.storage.repair.known_logs import (
     lost_beginning,
 )
 from duramen.storage.repair.overlay_disk import Gaps, as_readable, seen_as
-from duramen.storage.repair.repair import needed_swaps, readable, survey_log
-from duramen.storage.repair.report import DirectoryReport, Finding, PartitionReport, damage_told
-from duramen.storage.repair.unreadable_files import unusable
+from duramen.storage.repair.recovery_forecast import RecoveryForecast
+from duramen.storage.repair.repair import needed_replacements, readable_ranges, survey_log
+from duramen.storage.repair.report import DirectoryReport, Finding, PartitionReport, damage_finding
+from duramen.storage.repair.unreadable_files import unusable_files
 from duramen.storage.repair.verify_segment import NO_OFFSET, Replaced, SegmentCheck, Tick
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, read_epochs
 from duramen.storage.segment.partition_metadata import (
@@ -77,7 +77,7 @@ def verify_directory(
     only: the name of the one partition directory to look at. decode: open every record, not only check the batches'
     checksums. StorageError when it is no data directory.
     """
-    in_the_way = unusable(disk, path)
+    in_the_way = unusable_files(disk, path)
     gaps: Gaps = {}
     disk = seen_as(as_readable(disk, gaps), in_the_way)
     meta, wrong = compare_identity(disk, path)
@@ -91,8 +91,8 @@ def verify_directory(
         )
         for name, made_again, what in wrong:
             report.findings.append(Finding("index" if made_again else "damage", name, 0, 0, -1, what))
-        told = [each for each in in_the_way if only in (None, posixpath.basename(posixpath.dirname(each)))]
-        report.findings += [Finding("damage", each, 0, 0, -1, in_the_way[each]) for each in told]
+        reported = [each for each in in_the_way if only in (None, posixpath.basename(posixpath.dirname(each)))]
+        report.findings += [Finding("damage", each, 0, 0, -1, in_the_way[each]) for each in reported]
         if unread := unreadable_losses(disk, path):
             what = f"{unread} of its lines cannot be read: what they say of losses is not known to a start"
             report.findings.append(Finding("damage", posixpath.join(path, LOST_FOLDER, LOSS_RECORD), 0, 0, -1, what))
@@ -114,8 +114,8 @@ def verify_directory(
                     continue  # a file of such a name, which no start looks at either
                 synced = None if clean else points.get(tp, 0)
                 log = known.log(disk, path, name)
-                view = log.behind_start(disk, inside)
-                swaps = needed_swaps(view, path, name, log)
+                view = log.after_start(disk, inside)
+                swaps = needed_replacements(view, path, name, log)
                 view = as_placed(view, swaps)
                 log = log.once(swaps, view, inside)
                 partition = verify_partition(
@@ -141,21 +141,21 @@ def _restored(disk: Disk, path: str, journal: JournalContents, known: KnownLogs)
     """Kafka's text files that are not as they were, and which the next start makes again from ours."""
     clean = disk.exists(posixpath.join(path, CLEAN_SHUTDOWN))
     files = to_restore(disk, path, believed_checkpoint(disk, path, journal), journal.entries, clean=clean)
-    told = [file.path for file in files if file.is_told]
+    reported = [file.path for file in files if file.is_told]
     for tp in known.ids:
         home = posixpath.join(path, str(tp))
         name = posixpath.join(home, PARTITION_METADATA)
         with suppress(NotADirectoryError):
-            if name not in told and disk.exists(home) and read_topic_id(disk, home) == NO_TOPIC_ID:
-                told.append(name)
-    return told
+            if name not in reported and disk.exists(home) and read_topic_id(disk, home) == NO_TOPIC_ID:
+                reported.append(name)
+    return reported
 
 
-def _with_swaps(findings: list[Finding], swaps: Sequence[UnfinishedSwap]) -> list[Finding]:
+def _with_swaps(findings: list[Finding], swaps: Sequence[InterruptedReplacement]) -> list[Finding]:
     """What was found as if these were in place, and they themselves."""
     real = {swap.target: swap.path for swap in swaps}
-    told = [Finding("damage", swap.path, 0, 0, -1, DAMAGED) for swap in swaps]
-    return told + [each._replace(path=real.get(each.path, each.path)) for each in findings]
+    reported = [Finding("damage", swap.path, 0, 0, -1, DAMAGED) for swap in swaps]
+    return reported + [each._replace(path=real.get(each.path, each.path)) for each in findings]
 
 
 def _made_again(path: str) -> Finding:
@@ -165,7 +165,7 @@ def _made_again(path: str) -> Finding:
 def _readable(disk: Disk, path: str, report: PartitionReport, known: KnownLog) -> list[tuple[int, int]]:
     """First and last offsets of what a start leaves of a log, and a repair where it needs one."""
     if report.is_damaged:
-        return readable(survey_log(disk, path, report.name, known), known)
+        return readable_ranges(survey_log(disk, path, report.name, known), known)
     end = known.end(report.segments[-1].next_offset if report.segments else 0)
     return [(report.start_offset, end - 1)] if report.start_offset < end else []
 
@@ -181,7 +181,7 @@ def _lock(disk: Disk, path: str) -> DirectoryLock | None:
 
 
 def _verify_ends(
-    report: DirectoryReport, known: KnownLogs, points: Mapping[TopicPartition, int], told: str, only: str | None
+    report: DirectoryReport, known: KnownLogs, points: Mapping[TopicPartition, int], message: str, only: str | None
 ) -> None:
     """Every log reaches as far as is known of it; what is gone is damage."""
     found = {partition.name: partition for partition in report.partitions}
@@ -195,7 +195,7 @@ def _verify_ends(
         end = partition.segments[-1].next_offset if partition is not None and partition.segments else 0
         if end < offset:
             ends = "is missing" if partition is None else f"ends at {end}"
-            what = f"{told.format(f'offset {offset}')} and now {ends}"
+            what = f"{message.format(f'offset {offset}')} and now {ends}"
             first = max(end, known.starts.get(tp, 0))
             findings = report.findings if partition is None else partition.findings
             findings.append(Finding("damage", inside, 0, 0, first if first < offset else -1, what))
@@ -214,9 +214,9 @@ def _verify_journal(disk: Disk, journal: JournalContents, report: DirectoryRepor
         refuse_earlier_stop(disk, report.path, journal)
     except StorageError as error:
         report.findings.append(Finding("damage", posixpath.join(report.path, CLEAN_SHUTDOWN), 0, 0, -1, str(error)))
-    if disk.exists(posixpath.join(report.path, FORGONE)):
+    if disk.exists(posixpath.join(report.path, JOURNAL_RESET)):
         what = "a repair without the journal was interrupted: `duramen log repair --journal` finishes it"
-        report.findings.append(Finding("damage", posixpath.join(report.path, FORGONE), 0, 0, -1, what))
+        report.findings.append(Finding("damage", posixpath.join(report.path, JOURNAL_RESET), 0, 0, -1, what))
         report.needs_journal = True
     checkpoint = read_checkpoint(disk, report.path)
     if journal.generation >= 0:
@@ -226,7 +226,7 @@ def _verify_journal(disk: Disk, journal: JournalContents, report: DirectoryRepor
         report.findings.append(Finding("index", posixpath.join(report.path, CHECKPOINT), 0, 0, -1, what))
     if journal.damage is not None:
         made_again = report.clean and not journal.entries  # nothing was in it
-        found = damage_told(journal.damage)
+        found = damage_finding(journal.damage)
         report.findings.append(found._replace(kind="index") if made_again else found)
         report.needs_journal |= not report.clean
     if journal.torn_entries:
@@ -269,7 +269,7 @@ def verify_partition(
     synced: offset below which no tail is expected, because it was on stable storage; None when that is everything.
     known: what the directory says of the log. restored: files that the next start makes again.
     """
-    foretold = known.foretold
+    forecast = known.forecast
     metadata = posixpath.join(path, PARTITION_METADATA)
     content = read_file(disk, metadata)
     topic_id = None if content is None else decode_partition_metadata(content)
@@ -279,17 +279,17 @@ def verify_partition(
         report.findings.append(Finding("damage", metadata, 0, len(content), -1, "it holds no topic id"))
     _verify_side_files(disk, path, report.findings, synced, restored, known.merged)
     # Where a metadata log was cut they are all that is left of what came before.
-    report.findings += map(damage_told, damaged_snapshots(disk, path))
+    report.findings += map(damage_finding, damaged_snapshots(disk, path))
     bases = segments_of(disk, path)
     report.start_offset = max([known.start_offset, *bases[:1]])
     if not bases:
         made = (synced is not None and content is None and _is_vacant(disk, path)) or synced == 0
-        if foretold is not None:
-            made = foretold.remakes_all
+        if forecast is not None:
+            made = forecast.remakes_all
         report.findings.append(Finding("tail" if made else "damage", path, 0, 0, -1, "it has no segment"))
     expected = -1
     for base, following in zip(bases, [*bases[1:], NO_OFFSET][: len(bases)], strict=True):
-        replaced = _replaced(base, synced, foretold)
+        replaced = _replaced(base, synced, forecast)
         check = SegmentCheck(disk, path, base, following, report.findings, tick, decode=decode)
         check.log_start = known.start_offset
         check.limit = known.limit(base)
@@ -303,20 +303,20 @@ def verify_partition(
         if gap is not None:
             what = "no segment holds these offsets: a file is missing"
             filled = replaced is not None and replaced(segment.size, gap[0])  # the journal has them
-            if foretold is not None:
-                filled = foretold.fills(base, segment.size, *gap, bases)
+            if forecast is not None:
+                filled = forecast.fills(base, segment.size, *gap, bases)
             report.findings.append(Finding("tail" if filled else "damage", path, 0, 0, gap[0], what, gap[1]))
     _verify_list(path, known.missing(disk.list_directory(path)), report)
     if bases and lost_beginning(disk, posixpath.dirname(path), report.name, report.start_offset, expected):
         report.findings.append(Finding("damage", path, 0, 0, 0, NO_SNAPSHOT, report.start_offset - 1))
-    if foretold is not None:
-        _verify_extents(disk, path, foretold, report)
+    if forecast is not None:
+        _verify_extents(disk, path, forecast, report)
     return report
 
 
-def _verify_extents(disk: Disk, path: str, foretold: Foretold, report: PartitionReport) -> None:
+def _verify_extents(disk: Disk, path: str, forecast: RecoveryForecast, report: PartitionReport) -> None:
     """What bypassed the journal is in its segment, also behind what recovery is going to write anew."""
-    for name, write in foretold.lost_extents(disk, path):
+    for name, write in forecast.lost_extents(disk, path):
         end = write.position + write.length
         if not any(
             each.kind == "damage" and each.path == name and each.start < end and write.position < each.end
@@ -331,19 +331,19 @@ def _is_vacant(disk: Disk, path: str) -> bool:
     return all(name.endswith(".tmp") for name in disk.list_directory(path))
 
 
-def _replaced(base: int, synced: int | None, foretold: Foretold | None) -> Replaced | None:
+def _replaced(base: int, synced: int | None, forecast: RecoveryForecast | None) -> Replaced | None:
     """What the next start replaces of a segment."""
-    if foretold is not None:
-        plan = foretold.plan
+    if forecast is not None:
+        plan = forecast.plan
         return lambda position, offset: plan.replaces(base, position)
     return None if synced is None else lambda position, offset: offset >= synced
 
 
 def _verify_list(path: str, missing: list[tuple[int, int]], report: PartitionReport) -> None:
-    """Segments that the directory's own list has, or that left their seals: of a compacted log, or before the first."""
-    told = [(each.offset, each.last_offset) for each in report.findings if each.kind == "damage"]
+    """Segments that are missing by the directory's own list, or by the seals that they left."""
+    reported = [(each.offset, each.last_offset) for each in report.findings if each.kind == "damage"]
     for first, last in missing:
-        if not any(start <= first and last <= end for start, end in told):
+        if not any(start <= first and last <= end for start, end in reported):
             what = "the segment that held these offsets is missing"
             report.findings.append(Finding("damage", path, 0, 0, first, what, last))
 

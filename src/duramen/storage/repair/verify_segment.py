@@ -9,7 +9,7 @@ from duramen.errors import CorruptLogError, DuramenError, StorageError
 from duramen.ports import Disk, File
 from duramen.storage.checkpoint.loss_record import is_left
 from duramen.storage.files.atomic import read_file
-from duramen.storage.repair.report import Finding, SegmentReport, damage_told
+from duramen.storage.repair.report import Finding, SegmentReport, damage_finding
 from duramen.storage.repair.salvage import next_batch
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, decode_offset_index, decode_time_index
 from duramen.storage.segment.scan import NO_END, NO_LIMIT, scan
@@ -26,7 +26,7 @@ _SEAL_READ_BYTES = 16 * BLOCK_BYTES
 _SIDES = (INDEX, TIME_INDEX, TXN_INDEX)
 
 Tick = Callable[[int], None]
-"""Told the bytes read since the last call, for progress."""
+"""Gets the number of bytes read since the last call, for progress."""
 Replaced = Callable[[int, int], bool]
 """(byte of a segment, offset there) -> whether the next start writes that anew or cuts it off."""
 
@@ -201,14 +201,14 @@ class SegmentCheck:
         self._check_sides(seal)
 
     def _check_length(self, report: SegmentReport, replaced: Replaced | None) -> None:
-        """The bytes in front of the limit were there. Where the log ends too early that is told."""
+        """The bytes in front of the limit were there. Where the log ends too early, that is reported elsewhere."""
         if report.next_offset < self.limit.offset:
             return
         size, wanted = report.size, self.limit.position
         if not size < wanted < NO_END or self.damaged or (replaced is not None and replaced(size, report.next_offset)):
             return
-        is_told = any(finding.kind == "damage" and finding.path == self.path for finding in self.findings)
-        if not (is_told or is_left(self.disk, self.path, size)):
+        is_reported = any(finding.kind == "damage" and finding.path == self.path for finding in self.findings)
+        if not (is_reported or is_left(self.disk, self.path, size)):
             what = f"it had {wanted} bytes, it has {size}: batches are missing"
             self._find("damage", self.path, size, wanted, -1, what)
 
@@ -241,7 +241,7 @@ class SegmentCheck:
                     seal.check(piece[inside : inside + BLOCK_BYTES], start, self.path, self._offset_at(start))
                 except CorruptLogError as error:
                     last = self._offset_at(error.end - 1, last=True)
-                    self.findings.append(damage_told(error)._replace(last_offset=last))
+                    self.findings.append(damage_finding(error)._replace(last_offset=last))
 
     def _check_sides(self, seal: Seal) -> None:
         """The seal's sums of the index files: what is no entry of another place may still be another entry."""

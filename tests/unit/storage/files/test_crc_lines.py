@@ -19,7 +19,7 @@ from duramen.storage.checkpoint.kafka_files import (
 from duramen.storage.checkpoint.manifest import DirectoryManifest, decode_manifest, encode_manifest
 from duramen.storage.checkpoint.scrub_progress import ScrubProgress, decode_progress, encode_progress
 from duramen.storage.files.crc_lines import encode_lines
-from duramen.storage.repair.journal_reset import Forgone, decode_forgone, encode_forgone
+from duramen.storage.repair.journal_reset import JournalReset, decode_reset, encode_reset
 from duramen.storage.segment.recovery_point import LogPoint
 
 KEY = (bytes(15) + b"\x01", 0)
@@ -31,7 +31,7 @@ FILES = {
         decode_checkpoint,
     ),
     "cleaned": ({KEY: CleanedLog(7, 1)}, encode_cleaned, decode_cleaned),
-    "forgone": (Forgone([{"partition": "first-0"}], {KEY: 7}), encode_forgone, decode_forgone),
+    "forgone": (JournalReset([{"partition": "first-0"}], {KEY: 7}), encode_reset, decode_reset),
     "progress": (ScrubProgress(1, 2, KEY, 3, 4, ()), encode_progress, decode_progress),
     "vouched": (
         DirectoryManifest(MetaProperties("clüster", 1, "d"), 1, 7, {KEY: TP}),

@@ -10,7 +10,7 @@ from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
-from duramen.storage.repair.repair import apply, survey_directory
+from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.storage.repair.verify import verify_directory
 
 OURS = "/data/duramen-checkpoint"
@@ -110,7 +110,7 @@ def test_a_repair_drops_nothing_above_the_end_of_an_old_checkpoint(beside: bool)
     disk, expected = stopped_twice(beside)
     found = survey_directory(disk, "/data")
     assert found.actions == []
-    apply(disk, found)
+    apply_repair(disk, found)
     assert read_all(the_log(start(disk))) == expected
 
 

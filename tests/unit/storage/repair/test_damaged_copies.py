@@ -15,8 +15,8 @@ from tests.worlds.storage_workload import SeededEntropy, read_all
 
 from duramen.errors import StorageError
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.repair.journal_reset import settle
-from duramen.storage.repair.repair import DirectoryRepair, apply, survey_directory
+from duramen.storage.repair.journal_reset import recover_and_stop
+from duramen.storage.repair.repair import DirectoryRepair, apply_repair, survey_directory
 from duramen.storage.repair.report import DirectoryReport
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.storage.repair.verify import verify_directory
@@ -108,9 +108,9 @@ def is_damaged(report: DirectoryReport) -> bool:
 def repaired(disk: CrashDisk, found: DirectoryRepair) -> None:
     """As the command does it."""
     if found.actions and found.recovers:
-        settle(disk, "/data", 0, SeededEntropy())
+        recover_and_stop(disk, "/data", 0, SeededEntropy())
         found = survey_directory(disk, "/data")
-    apply(disk, found)
+    apply_repair(disk, found)
 
 
 @pytest.mark.parametrize(

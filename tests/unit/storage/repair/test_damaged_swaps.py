@@ -171,20 +171,20 @@ def test_it_is_put_in_place_and_repaired(passes: int, step: str, harm: str, stop
         directory.close(clean=True)
     assert harm == "without_seal" or SWAP in [finding.path for finding in findings(disk)]
     before = survey_directory(disk, "/data")
-    foretold = {n for a in before.actions if a.kind == "dropped" for n in range(a.first_offset, a.last_offset + 1)}
-    repaired(disk, int(bool(foretold)))
-    assert told_lost(disk) == foretold
+    forecast = {n for a in before.actions if a.kind == "dropped" for n in range(a.first_offset, a.last_offset + 1)}
+    repaired(disk, int(bool(forecast)))
+    assert told_lost(disk) == forecast
     assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
     left = restarted(disk)
-    kept = {offset: key for offset, key in whole.items() if offset not in foretold}
+    kept = {offset: key for offset, key in whole.items() if offset not in forecast}
     is_known = not (harm == "without_seal" and stopped)  # the journal does not tell any more whose it is
     if step == "stage":
-        assert foretold == set()  # what it replaces is there, all of it
+        assert forecast == set()  # what it replaces is there, all of it
     if step == "stage" or not is_known or harm == "misdirected":
         assert kept.items() <= left.items()
     else:
         assert left == kept
-    assert harm in ("scribbled", "shortened", "misdirected") or not is_known or foretold == set()
+    assert harm in ("scribbled", "shortened", "misdirected") or not is_known or forecast == set()
     assert len(left) > 30 or (harm, step) == ("shortened", "before the last")  # told, all of it
 
 
@@ -206,14 +206,14 @@ def test_where_it_is_gone_its_side_files_do_not_come_over_the_old_segment(
         directory.close(clean=True)
     assert [finding for finding in findings(disk) if finding.kind == "damage"]
     before = survey_directory(disk, "/data")
-    foretold = {n for a in before.actions if a.kind == "dropped" for n in range(a.first_offset, a.last_offset + 1)}
-    repaired(disk, int(bool(foretold)))
-    assert told_lost(disk) == foretold
+    forecast = {n for a in before.actions if a.kind == "dropped" for n in range(a.first_offset, a.last_offset + 1)}
+    repaired(disk, int(bool(forecast)))
+    assert told_lost(disk) == forecast
     assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
     assert disk.contents()[SWAP.removesuffix(".swap")].startswith(old)
     left = restarted(disk)
-    assert {offset: key for offset, key in whole.items() if offset not in foretold}.items() <= left.items()
-    assert bool(foretold) == (step != "stage")
+    assert {offset: key for offset, key in whole.items() if offset not in forecast}.items() <= left.items()
+    assert bool(forecast) == (step != "stage")
 
 
 @pytest.mark.parametrize("harm", ["flipped", "scribbled"])

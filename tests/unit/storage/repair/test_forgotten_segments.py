@@ -8,7 +8,7 @@ from tests.worlds.storage_workload import checkpoint, commit, forget_lists, hous
 
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import read_losses
-from duramen.storage.repair.repair import apply, survey_directory
+from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED
 
 OTHER_TOPIC = bytes(range(50, 66))
@@ -32,7 +32,7 @@ def check_missed(disk: CrashDisk, gone: tuple[int, int]) -> None:
     directory.close(clean=True)
     found = survey_directory(disk, "/data")
     assert [(each.first_offset, each.last_offset) for each in found.actions if each.kind == DROPPED] == [gone]
-    apply(disk, found)
+    apply_repair(disk, found)
     _, log = opened(disk)
     assert [offset for offset in range(log.end_offset) if offset not in read_all(log)] == list(
         range(gone[0], gone[1] + 1)
@@ -55,7 +55,7 @@ def test_what_a_topic_of_the_same_name_lost_excuses_nothing(clean: bool) -> None
     for path, _, _ in segments:
         disk.remove(path)
     disk.sync_directory("/data/first-0")
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     directory, log = opened(disk)
     directory.delete_log(log)
     commit(directory)
@@ -83,7 +83,7 @@ def test_what_a_partition_lost_is_listed_as_its_own_also_where_its_own_file_is_d
     file.pwritev([bytes(len(metadata) - 24)], 24)
     file.sync()
     file.close()
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     (loss,) = read_losses(disk, "/data")
     assert base < loss["first_offset"] <= loss["last_offset"] == last
     _, log = opened(disk)

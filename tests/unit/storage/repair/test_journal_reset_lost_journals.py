@@ -30,7 +30,7 @@ from duramen.storage.files.atomic import replace_file
 from duramen.storage.journal.format import HEADER_BLOCK, MARK_SIZE
 from duramen.storage.journal.parts import PartMaker
 from duramen.storage.journal.reader import read_journal
-from duramen.storage.repair.journal_reset import forgo_journal
+from duramen.storage.repair.journal_reset import begin_reset
 from duramen.storage.repair.journal_salvage import survey_journal
 from duramen.storage.repair.repair import survey_directory
 from duramen.storage.repair.report import Finding
@@ -60,7 +60,7 @@ def test_without_a_journal_nothing_sound_is_cut_behind_damage() -> None:
     for path in parts(disk):
         disk.remove(path)
     before = {path: data for path, data in disk.contents().items() if path.endswith(".log")}
-    assert "the journal is missing" in forgone(disk)
+    assert "the journal is missing" in reset(disk)
     directory = start(disk)
     assert directory.logs == {}
     (offline,) = directory.offline.values()
@@ -114,7 +114,7 @@ def test_without_a_journal_what_lies_behind_damage_is_kept_of_a_log_that_no_chec
     overwrite(disk, part, disk.contents()[part].index(SECOND), bytes(16))
     contents = read_journal(disk, "/data")
     contents.close()
-    forgo_journal(disk, "/data", survey_journal(disk, "/data", contents), SeededEntropy())
+    begin_reset(disk, "/data", survey_journal(disk, "/data", contents), SeededEntropy())
     log = next(log for log in start(disk).logs.values() if log.topic_id == SECOND)
     assert set(read_all(log)).issuperset(set(range(40)) - set(range(first, following)))
     assert append(log, b"next") == 40
@@ -131,11 +131,11 @@ def findings(disk: CrashDisk) -> list[Finding]:
     return verify_directory(disk, "/data", lambda size: None, decode=True).all_findings()
 
 
-def forgone(disk: CrashDisk) -> str:
+def reset(disk: CrashDisk) -> str:
     """Go on without the journal; what is told of it."""
     contents = held_journal(disk, "/data")
     contents.close()
-    (line, *_) = forgo_journal(disk, "/data", survey_journal(disk, "/data", contents), SeededEntropy())
+    (line, *_) = begin_reset(disk, "/data", survey_journal(disk, "/data", contents), SeededEntropy())
     return str(line["what"])
 
 
@@ -156,7 +156,7 @@ def test_a_journal_that_lost_its_end_is_no_torn_one(killed: bool, left: int) -> 
         start(disk)
     disk.end_process()
     assert disk.contents()[last] == before
-    told = forgone(disk)
+    told = reset(disk)
     assert "bytes of the journal are missing" in told
     assert "any partition" in told
     (log,) = start(disk).logs.values()
@@ -177,7 +177,7 @@ def test_a_journal_without_its_first_part_is_no_empty_one() -> None:
         start(disk)
     disk.end_process()
     assert {path: data for path, data in disk.contents().items() if path.endswith(".log")} == before
-    assert "any partition" in forgone(disk)
+    assert "any partition" in reset(disk)
     assert [len(read_all(log)) for log in start(disk).logs.values()] == [5]
 
 
@@ -211,7 +211,7 @@ def test_a_start_without_the_journal_of_its_checkpoint_is_refused(starts: int, l
         with pytest.raises(CorruptLogError, match=f"{re.escape(part)}: .*look for a copy .*--journal"):
             start(disk)
         disk.end_process()
-    assert "missing" in forgone(disk)
+    assert "missing" in reset(disk)
     (lost,) = read_losses(disk, "/data")
     assert lost["partition"] == "(journal)"
     directory = start(disk)
@@ -276,7 +276,7 @@ def test_another_part_in_the_place_of_the_newest_is_no_torn_end() -> None:
             start(copy)
         copy.end_process()
         assert {path: data for path, data in copy.contents().items() if path.endswith(".log")} == before
-        assert "is in its place; they may have held records of any partition" in forgone(copy)
+        assert "is in its place; they may have held records of any partition" in reset(copy)
         (log,) = start(copy).logs.values()
         assert read_all(log)[300] == b"the last one"
 
@@ -302,7 +302,7 @@ def test_a_part_of_another_journal_is_not_believed(number: int, same_name: bool)
     with pytest.raises(CorruptLogError, match=f"{re.escape(all_parts[number])}: .*a part of another journal"):
         start(disk)
     disk.end_process()
-    assert "any partition" in forgone(disk)
+    assert "any partition" in reset(disk)
     (log,) = start(disk).logs.values()
     assert read_all(log)[300] == b"the last one"
 

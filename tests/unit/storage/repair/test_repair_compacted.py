@@ -13,7 +13,7 @@ from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.compaction.compaction_pass import CleanerSettings
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
-from duramen.storage.repair.repair import apply, survey_directory
+from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.wire.batch import build_batch, parse_header, records
 
 NOW = 3_000_000
@@ -78,7 +78,7 @@ def test_a_pass_goes_over_the_offsets_that_a_repair_told_lost(harm: Harm, behind
     disk = CrashDisk()
     _, segments = filled(disk)
     harm(disk, segments)
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     (lost,) = read_losses(disk, "/data")
     kept = (lost["first_offset"] - 1, b"k")
     directory, log = compacted(disk)

@@ -14,7 +14,7 @@ from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
-from duramen.storage.repair.repair import apply, survey_directory
+from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.wire.batch import batches, build_batch, parse_header
 from duramen.wire.seal import BLOCK_BYTES
@@ -49,7 +49,7 @@ def stopped(directory: LogDirectory, log: Log, *, rolled: bool) -> dict[int, byt
 
 def repaired(disk: CrashDisk) -> set[int]:
     """Repair once; the offsets of the first log that were told lost."""
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     assert survey_directory(disk, "/data").actions == []
     assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
     told = [loss for loss in read_losses(disk, "/data") if loss["partition"] == str(TP)]

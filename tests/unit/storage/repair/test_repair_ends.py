@@ -11,7 +11,7 @@ from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.files.atomic import remove_file
 from duramen.storage.log.log import Log
-from duramen.storage.repair.repair import apply, survey_directory
+from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED
 
 END = 60
@@ -87,14 +87,14 @@ def test_readers_reach_the_end_of_a_log_that_lost_it(harm: Harm) -> None:
     disk = CrashDisk()
     records, segments = filled(disk)
     harm(disk, segments)
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     made_right(disk, records)
 
 
 @pytest.mark.parametrize("harm", HARMS)
 def test_readers_reach_it_after_a_repair_that_was_cut_short_anywhere(harm: Harm) -> None:
     for _, disk, records, *_ in interrupted(harm):
-        apply(disk, survey_directory(disk, "/data"))
+        apply_repair(disk, survey_directory(disk, "/data"))
         made_right(disk, records)
 
 
@@ -113,7 +113,7 @@ def rolled_and_shortened() -> tuple[CrashDisk, dict[int, bytes]]:
 
 def test_readers_reach_an_empty_segment_behind_offsets_that_are_lost() -> None:
     disk, records = rolled_and_shortened()
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     made_right(disk, records)
 
 
@@ -124,7 +124,7 @@ def test_a_log_without_any_segment_begins_at_its_end() -> None:
         disk.remove(path)
     found = survey_directory(disk, "/data")
     assert [action.kind for action in found.actions][:1] == [DROPPED]
-    apply(disk, found)
+    apply_repair(disk, found)
     assert survey_directory(disk, "/data").actions == []
     directory, log = opened(disk)
     assert (log.tp, log.start_offset, log.end_offset) == (TP, END, END)

@@ -22,9 +22,9 @@ from duramen.storage.checkpoint.kafka_files import encode_offsets
 from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.config import PlainLogConfig
-from duramen.storage.repair.journal_reset import settle
-from duramen.storage.repair.repair import apply, survey_directory
-from duramen.storage.repair.rewrite_partition import DROPPED, Action
+from duramen.storage.repair.journal_reset import recover_and_stop
+from duramen.storage.repair.repair import apply_repair, survey_directory
+from duramen.storage.repair.rewrite_partition import DROPPED, RepairAction
 
 
 def compact(disk: CrashDisk) -> None:
@@ -71,14 +71,14 @@ def take_out(disk: CrashDisk, path: str, places: list[int], number: int) -> None
     rewrite(disk, path, content[: places[number]] + content[end:])
 
 
-def repaired(disk: CrashDisk) -> list[Action]:
+def repaired(disk: CrashDisk) -> list[RepairAction]:
     """What a repair drops, as the command does it; a second one finds nothing."""
     found = survey_directory(disk, "/data")
     assert found.actions
     if found.recovers:
-        settle(disk, "/data", 0, SeededEntropy())
+        recover_and_stop(disk, "/data", 0, SeededEntropy())
         found = survey_directory(disk, "/data")
-    apply(disk, found)
+    apply_repair(disk, found)
     assert survey_directory(disk, "/data").actions == []
     assert [finding for finding in findings(disk) if finding.kind == "damage"] == []
     return [action for action in found.actions if action.kind == DROPPED]
@@ -306,7 +306,7 @@ def test_after_a_kill_what_is_nowhere_but_in_the_segment_is_damage_as_the_start_
     directory = start(disk)
     assert len(directory.offline) == 1
     directory.close(clean=True)
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     directory, log = opened(disk)
     assert append(log, b"on") == 4
     directory.close(clean=False)
@@ -367,12 +367,12 @@ def test_after_a_kill_what_the_journal_has_is_no_loss_where_only_the_journal_kno
     dropped = [action for action in survey_directory(disk, "/data").actions if action.kind == DROPPED]
     lost = set()
     if dropped or known:
-        settle(disk, "/data", 0, SeededEntropy())
+        recover_and_stop(disk, "/data", 0, SeededEntropy())
         found = survey_directory(disk, "/data")
         again = [action for action in found.actions if action.kind == DROPPED]
         assert [action[:6] for action in again] == [action[:6] for action in dropped]
         lost = {n for action in again for n in range(action.first_offset, action.last_offset + 1)}
-        apply(disk, found)
+        apply_repair(disk, found)
     assert bool(lost) == known
     directory, log = opened(disk)
     assert read_all(log) == {offset: value for offset, value in records.items() if offset not in lost}

@@ -29,7 +29,7 @@ from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.os_disk import RealDisk
-from duramen.storage.repair.repair import DirectoryRepair, apply, repair_directory, survey_directory
+from duramen.storage.repair.repair import DirectoryRepair, apply_repair, repair_directory, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED, REPAIRED
 
 
@@ -43,7 +43,7 @@ def cut_off(disk: CrashDisk, path: str, size: int) -> None:
 
 def repaired(disk: CrashDisk) -> set[int]:
     """Repair once; the offsets that were told lost by all repairs."""
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     assert [action for action in survey_directory(disk, "/data").actions if action.kind == DROPPED] == []
     return {n for loss in read_losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
 
@@ -53,14 +53,14 @@ def test_what_an_earlier_repair_put_aside_stays_when_the_same_place_is_damaged_a
     records, segments = filled(disk)
     path, size, base = segments[1]
     batch = size // (segments[2][2] - base)
-    put_aside = []
+    quarantine_journal = []
     for _ in range(3):
         scribble(disk, path, 30, 50)
-        put_aside.append(disk.contents()[path][:batch])
+        quarantine_journal.append(disk.contents()[path][:batch])
         repaired(disk)
     told = read_losses(disk, "/data")
     assert [loss["last_offset"] for loss in told] == [base + n for n in range(3)]
-    assert [disk.contents()[loss["side_file"]] for loss in told] == put_aside
+    assert [disk.contents()[loss["side_file"]] for loss in told] == quarantine_journal
     directory, log = opened(disk)
     assert read_all(log) == {offset: value for offset, value in records.items() if not base <= offset < base + 3}
     directory.close(clean=True)

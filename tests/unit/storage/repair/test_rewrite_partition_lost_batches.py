@@ -6,7 +6,7 @@ import pytest
 from tests.worlds.storage_workload import append, checkpoint, commit, fill, housekeep, one_log, read_all, small, start
 
 from duramen.storage.checkpoint.loss_record import read_losses, record_loss, unreadable_losses
-from duramen.storage.repair.repair import apply, survey_directory
+from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED
 
 
@@ -41,7 +41,7 @@ def test_a_log_that_lost_whole_batches_is_offline_and_no_offset_is_used_again(
         assert offline.point.recovery_point == 20
         directory.close(clean=stops_cleanly)
         disk.end_process()
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     (log,) = start(disk).logs.values()
     assert log.end_offset == 20
     assert append(log, b"next") == 20
@@ -71,7 +71,7 @@ def test_a_finished_segment_that_lost_whole_batches_is_no_gap_that_nobody_notice
     (offline,) = directory.offline.values()
     assert f"it ends at offset {first + left}, the next segment begins at {following}" in str(offline.error)
     directory.close(clean=True)
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     directory = start(disk)
     (log,) = directory.logs.values()
     assert set(read_all(log)) == set(range(30)) - set(range(first + left, following))
@@ -165,7 +165,7 @@ def test_a_sealed_segment_that_no_checkpoint_knows_of_is_missed(lost: list[str])
         (offline,) = directory.offline.values()
         assert f"it ends at offset {first}, the next segment begins at {following}" in str(offline.error)
         directory.close(clean=True)
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     (log,) = start(disk).logs.values()
     assert set(read_all(log)) == set(range(43)) - set(range(first, following))
 
@@ -190,7 +190,7 @@ def test_the_only_segment_that_a_checkpoint_knew_is_missed_when_others_came_sinc
         assert first in str(offline.error)
         directory.close(clean=stops_cleanly)
         disk.end_process()
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     told = {n for loss in read_losses(disk, "/data") for n in range(loss["first_offset"], loss["last_offset"] + 1)}
     (log,) = start(disk).logs.values()
     assert {0, 1, 2} <= told
@@ -223,7 +223,7 @@ def test_what_a_start_could_only_tell_the_least_of_is_told_behind_a_kill_too(lef
     assert [(action.first_offset, action.last_offset) for action in actions] == [(first, 19)]
     start(disk).close(clean=True)
     disk.end_process()
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     (log,) = start(disk).logs.values()
     assert append(log, b"next") == 20
 

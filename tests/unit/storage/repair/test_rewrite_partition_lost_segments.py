@@ -16,8 +16,8 @@ from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
-from duramen.storage.repair.journal_reset import settle
-from duramen.storage.repair.repair import apply, survey_directory
+from duramen.storage.repair.journal_reset import recover_and_stop
+from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.storage.repair.report import Finding
 from duramen.storage.repair.rewrite_partition import DROPPED, MOVED
 from duramen.storage.repair.verify import verify_directory
@@ -150,8 +150,8 @@ def test_a_seal_without_its_segment_is_a_segment_that_is_gone(number: int, list_
         directory.close(clean=clean)
         disk.end_process()
     if not clean:
-        settle(disk, "/data", NOW, Entropy())
-    apply(disk, survey_directory(disk, "/data"))
+        recover_and_stop(disk, "/data", NOW, Entropy())
+    apply_repair(disk, survey_directory(disk, "/data"))
     assert [(loss["first_offset"], loss["last_offset"]) for loss in read_losses(disk, "/data")][:1] == [lost]
     assert survey_directory(disk, "/data").actions == []
     assert missed(disk) == []
@@ -272,8 +272,8 @@ def test_damage_below_a_truncation_takes_nothing_that_was_synced_behind_it() -> 
     assert there == bases
     begun.close(clean=False)
     disk.end_process()
-    settle(disk, "/data", NOW, Entropy())
-    apply(disk, survey_directory(disk, "/data"))
+    recover_and_stop(disk, "/data", NOW, Entropy())
+    apply_repair(disk, survey_directory(disk, "/data"))
     (lost,) = read_losses(disk, "/data")
     assert bases[1] <= lost["first_offset"] <= lost["last_offset"] < bases[2]
     (log,) = start(disk).logs.values()
@@ -301,8 +301,8 @@ def test_a_segment_inside_of_a_sealed_one_is_put_aside_and_nothing_is_cut(empty:
         found = survey_directory(disk, "/data")
         assert [(each.kind, each.path) for each in found.actions if each.kind != "removed"] == [(MOVED, old.path)]
         if not clean:
-            settle(disk, "/data", NOW, Entropy())
-    apply(disk, found)
+            recover_and_stop(disk, "/data", NOW, Entropy())
+    apply_repair(disk, found)
     assert read_losses(disk, "/data") == []
     assert [each for name, each in disk.contents().items() if "duramen-lost" in name] == [b"" if empty else content]
     assert missed(disk) == []

@@ -10,8 +10,8 @@ from tests.worlds.storage_workload import SeededEntropy, append, checkpoint, com
 from duramen.errors import CorruptLogError
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import read_losses
-from duramen.storage.repair.journal_reset import settle
-from duramen.storage.repair.repair import apply, survey_directory
+from duramen.storage.repair.journal_reset import recover_and_stop
+from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.storage.repair.report import Finding
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.storage.repair.verify import verify_directory
@@ -63,8 +63,8 @@ def test_behind_a_kill_the_log_does_not_go_on_there(count: int, durability: str,
         ]
         begun.close(clean=False)
         disk.end_process()
-    settle(disk, "/data", 0, SeededEntropy())
-    apply(disk, survey_directory(disk, "/data"))
+    recover_and_stop(disk, "/data", 0, SeededEntropy())
+    apply_repair(disk, survey_directory(disk, "/data"))
     assert [(loss["first_offset"], loss["last_offset"]) for loss in read_losses(disk, "/data")] == [
         (count - 1, count - 1)
     ]

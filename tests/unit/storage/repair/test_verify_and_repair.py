@@ -14,7 +14,7 @@ from tests.worlds.storage_workload import FIRST, append, checkpoint, commit, hou
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.log.config import PlainLogConfig
-from duramen.storage.repair.repair import apply, survey_directory
+from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.storage.repair.report import PartitionReport
 from duramen.storage.repair.rewrite_partition import DROPPED
 from duramen.storage.repair.verify import verify_directory
@@ -86,7 +86,7 @@ def test_verify_promises_what_repair_says_and_leaves(harm: Harm) -> None:
     }
     promised = {offset for first, last in report.readable for offset in range(first, last + 1)}
     assert promised == set(records) - lost
-    apply(disk, found)
+    apply_repair(disk, found)
     assert not verified(disk).is_damaged
     directory, log = opened(disk)
     assert read_all(log) == {offset: records[offset] for offset in promised}
@@ -129,7 +129,7 @@ def test_zeros_behind_what_our_stop_left_are_damage() -> None:
     report = verified(disk)
     assert report.is_damaged
     assert report.readable == [(0, max(records))]
-    apply(disk, survey_directory(disk, "/data"))
+    apply_repair(disk, survey_directory(disk, "/data"))
     assert verified(disk).findings == []
     directory, log = opened(disk)
     assert read_all(log) == records
@@ -182,7 +182,7 @@ def test_an_index_that_is_not_what_was_sealed_is_made_again_behind_a_repair(suff
     assert {finding.path for finding in findings(disk)} == {path}
     found = survey_directory(disk, "/data")
     assert [(action.kind, action.path) for action in found.actions] == [("removed", path)]
-    apply(disk, found)
+    apply_repair(disk, found)
     directory, log = opened(disk)
     assert read_all(log) == records
     directory.close(clean=True)
@@ -233,7 +233,7 @@ def test_a_list_of_rolled_back_transactions_that_is_not_what_was_sealed_is_made_
     else:
         rewritten(disk, path, harmed[harm] if content or harm != "flipped" else entry)
     if findings(disk):
-        apply(disk, survey_directory(disk, "/data"))
+        apply_repair(disk, survey_directory(disk, "/data"))
     else:
         assert (rolled_back, harm) == (False, "emptied")
     directory, log = opened(disk)
