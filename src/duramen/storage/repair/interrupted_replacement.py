@@ -11,11 +11,11 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from duramen.ports import Disk
 from duramen.storage.files.atomic import remove_file
-from duramen.storage.repair.overlay_disk import seen_as
+from duramen.storage.repair.overlay_disk import OverlayDisk
 from duramen.storage.segment.replacement import SWAP, placed_by_start, strays, unstage
 from duramen.storage.segment.seal import blocks_hold, sound_seal
 from duramen.storage.segment.segment import (
@@ -59,11 +59,6 @@ class InterruptedReplacement(NamedTuple):
     def replaced_logs(self) -> list[str]:
         """Paths of the segments there that it replaces."""
         return [posixpath.join(self.home, log_name(base)) for base in self.replaced]
-
-    def holds(self, name: str) -> bool:
-        """Whether a file of that name in `home` is the swap, or stands beside it."""
-        parsed = parse_name(name.removesuffix(SWAP))
-        return name.endswith(SWAP) and parsed is not None and parsed[0] == self.base
 
 
 def damaged_replacements(disk: Disk, home: str, merged: Iterable[tuple[int, int]] = ()) -> list[InterruptedReplacement]:
@@ -145,16 +140,12 @@ def as_finished(disk: Disk, home: str, merged: Sequence[tuple[int, int]]) -> Dis
 
 
 def as_placed(disk: Disk, swaps: Sequence[InterruptedReplacement]) -> Disk:
-    """The disk as if these were in place, for reading. OSError."""
-    real: dict[str, str] = {}
-    hidden: set[str] = set()
+    """The disk as if these were in place, for reading: they are put there on an overlay. OSError."""
+    if not swaps:
+        return disk
+    overlay = cast(Disk, OverlayDisk(disk))
     for swap in swaps:
-        bases = [base for base in swap.replaced if base != swap.base]
-        hidden |= {posixpath.join(swap.home, file_name(base, suffix)) for base in bases for suffix in SUFFIXES}
-        hidden |= {posixpath.join(swap.home, name) for name in swap.outdated}
-        for name in filter(swap.holds, disk.list_directory(swap.home)):
-            path = posixpath.join(swap.home, name)
-            real[path.removesuffix(SWAP)] = path
-            hidden.add(path)
-        hidden.add(swap.target)
-    return seen_as(disk, hidden, real)
+        for path in swap.replaced_logs:  # a repair quarantines them first
+            remove_file(overlay, path)
+        place_replacement(overlay, swap)
+    return overlay

@@ -35,7 +35,7 @@ from duramen.storage.journal.reader import JournalContents
 from duramen.storage.recovery.startup import refuse_earlier_stop, refuse_half_done
 from duramen.storage.repair.interrupted_replacement import InterruptedReplacement, as_finished
 from duramen.storage.repair.journal_reset import identity
-from duramen.storage.repair.overlay_disk import seen_as
+from duramen.storage.repair.overlay_disk import without_files
 from duramen.storage.repair.recovery_forecast import (
     DirectoryOwners,
     RecoveryForecast,
@@ -107,7 +107,7 @@ class KnownLog(NamedTuple):
         forecast = self.forecast
         if forecast is not None and disk.exists(home):
             unplaced = [posixpath.join(home, name) for name in strays(disk, home, self.merged, clean=False)]
-            wanted = forecast.wanted.and_unmerged(seen_as(disk, unplaced), home, settled=False)
+            wanted = forecast.wanted.and_unmerged(without_files(disk, unplaced), home, settled=False)
             forecast = forecast._replace(wanted=wanted)
         placed = [(swap.base, min(swap.end, reach(disk, home, swap.base))) for swap in swaps]
         return self._replace(placed=placed, forecast=forecast)

@@ -33,7 +33,7 @@ from duramen.storage.repair.journal_reset import (
 )
 from duramen.storage.repair.journal_salvage import JournalLoss, survey_journal
 from duramen.storage.repair.known_logs import NO_SNAPSHOT, KnownLog, lost_beginning, repairable
-from duramen.storage.repair.overlay_disk import as_readable, seen_as
+from duramen.storage.repair.overlay_disk import as_readable, without_files
 from duramen.storage.repair.quarantine import free_path, quarantine_file, side_path
 from duramen.storage.repair.recovery_forecast import RecoveryForecast
 from duramen.storage.repair.rewrite_partition import (
@@ -148,7 +148,7 @@ def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = 
     """
     unusable, lacking = _unusable_files(disk, path), lacks_losses(disk, path)
     real = as_readable(disk, {})
-    disk = seen_as(real, [action.path for action in unusable])
+    disk = without_files(real, [action.path for action in unusable])
     known = repairable(disk, path)
     for home, why in known.refused.items():
         tp = parse_partition_name(posixpath.basename(home))
@@ -225,7 +225,7 @@ def survey_log(disk: Disk, path: str, name: str, known: KnownLog) -> PartitionRe
         for suffix in SUFFIXES
         if disk.exists(posixpath.join(home, file_name(base, suffix)))
     ]
-    disk = seen_as(disk, overlapped)
+    disk = without_files(disk, overlapped)
     swaps = needed_replacements(disk, path, name, known)
     disk = as_placed(disk, swaps)
     known = known.once(swaps, disk, home)
@@ -362,7 +362,7 @@ def survey_journal_reset(disk: Disk, path: str) -> JournalResetSurvey | None:
     lock = disk.lock(posixpath.join(path, LOCK))
     try:
         in_the_way = _unusable_files(disk, path)
-        found = _look_at_journal(seen_as(disk, [action.path for action in in_the_way]), path)
+        found = _look_at_journal(without_files(disk, [action.path for action in in_the_way]), path)
     finally:
         lock.release()
     return None if found is None else JournalResetSurvey(found, in_the_way)

@@ -40,7 +40,7 @@ from duramen.storage.repair.known_logs import (
     known_logs,
     lost_beginning,
 )
-from duramen.storage.repair.overlay_disk import Gaps, as_readable, seen_as
+from duramen.storage.repair.overlay_disk import Gaps, as_readable, without_files
 from duramen.storage.repair.recovery_forecast import RecoveryForecast
 from duramen.storage.repair.repair import needed_replacements, readable_ranges, survey_log
 from duramen.storage.repair.report import DirectoryReport, Finding, PartitionReport, damage_finding
@@ -79,7 +79,7 @@ def verify_directory(
     """
     in_the_way = unusable_files(disk, path)
     gaps: Gaps = {}
-    disk = seen_as(as_readable(disk, gaps), in_the_way)
+    disk = without_files(as_readable(disk, gaps), in_the_way)
     meta, wrong = compare_identity(disk, path)
     if meta is None and any(what == MISSING for _, _, what in wrong):
         raise StorageError(f"{path} is no data directory: it has no {META_PROPERTIES}")
