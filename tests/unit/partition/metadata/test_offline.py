@@ -6,7 +6,7 @@ from tests.unit.storage.repair.test_lost_directories import lost
 from tests.worlds.repair_world import TP, findings
 from tests.worlds.storage_workload import FIRST, start
 
-from duramen.partition.metadata.offline import check_apart
+from duramen.partition.metadata.directory_checks import check_apart
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig

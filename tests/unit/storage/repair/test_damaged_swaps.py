@@ -78,7 +78,7 @@ def interrupted(step: str, passes: int = 1) -> CrashDisk:
     """Power is lost in the swap of a pass: behind a step, or in step 5 in front of a suffix."""
     bench = filled(passes)
     disk = bench.disk
-    cleaning = bench.directory.cleaner.take(bench.settings, bench.now)
+    cleaning = bench.directory.cleaner.begin_pass(bench.settings, bench.now)
     assert cleaning is not None
     rename = disk.rename
 
@@ -92,7 +92,7 @@ def interrupted(step: str, passes: int = 1) -> CrashDisk:
     disk.rename = renamed  # type: ignore[method-assign]
     try:
         for _ in range(10_000):
-            job: Any = cleaning.take(bench.now)
+            job: Any = cleaning.next_job(bench.now)
             if job is None:
                 bench.commit()
                 continue
