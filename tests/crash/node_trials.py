@@ -22,7 +22,7 @@ from duramen.embedded import log as embedded_log
 from duramen.embedded import world as embedded_world
 from duramen.errors import DuramenError
 from duramen.ports import FileSpan
-from duramen.server.net.os_ports import SocketTransport, Turns
+from duramen.server.net.os_ports import SendQuantum, SocketTransport
 from duramen.storage.read.tail_cache import LARGEST_BYTES
 
 PATIENCE_MS = 40_000
@@ -151,7 +151,7 @@ def transport_trial(fault: Fault | None = None) -> Counter[Site]:
     disk = WatchedDisk({"f": b"stored bytes"}, fault)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        transport = SocketTransport(cast(Any, None), ours, "peer", Turns())
+        transport = SocketTransport(cast(Any, None), ours, "peer", SendQuantum())
         span = FileSpan(disk.open("/f"), 7, 5)
         try:
             sent = transport.send([b"reply:", span])

@@ -17,8 +17,8 @@ from duramen.model import TopicPartition
 from duramen.partition.host.load_turns import LoadTurns
 from duramen.server.api.authorizer import Resource
 from duramen.server.api.request import Request
-from duramen.server.api.sliced_work import LargeWork
-from duramen.server.coordinators.groups import Coordinators
+from duramen.server.api.sliced_work import SlicedWork
+from duramen.server.coordinators.groups import GroupCoordinators
 from duramen.server.dispatch import TABLE
 from duramen.wire.messages import API
 
@@ -80,8 +80,8 @@ class Broker:
         self.denied: dict[Resource, set[str]] = {}
         self.events: list[str] = []
         self.loads = LoadTurns(self.clock)
-        self.large_work = LargeWork(self.clock, Inline())
-        self.coordinators = Coordinators(self)  # type: ignore[arg-type]
+        self.large_work = SlicedWork(self.clock, Inline())
+        self.coordinators = GroupCoordinators(self)  # type: ignore[arg-type]
 
     def random_bytes(self, length: int) -> bytes:
         self.made += 1

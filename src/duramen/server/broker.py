@@ -26,10 +26,10 @@ from duramen.partition.store.store import Store
 from duramen.ports import World
 from duramen.server.api.acceptor import Door
 from duramen.server.api.authorizer import AllowAll, Authorizer, Operation, Resource
-from duramen.server.api.sliced_work import LargeWork
-from duramen.server.coordinators.groups import Coordinators
+from duramen.server.api.sliced_work import SlicedWork
+from duramen.server.coordinators.groups import GroupCoordinators
 from duramen.server.coordinators.producer_ids import ProducerIdSource
-from duramen.server.coordinators.sinks import Sinks
+from duramen.server.coordinators.sinks import SinkCoordinators
 from duramen.server.coordinators.staging_relocation import RelocationRules
 from duramen.server.dispatch import advertised
 from duramen.server.handlers.produce_reply import ProduceReplies
@@ -115,7 +115,7 @@ class Broker:
         self.store.disk_full.on_change = self._directory_full
         self.fetch_sessions = FetchSessions(config.integer("max.incremental.fetch.session.cache.slots"), world.entropy)
         self.segments = SegmentAccess(world, config)
-        self.large_work = LargeWork(self.clock, world.executor)
+        self.large_work = SlicedWork(self.clock, world.executor)
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.auto_create_topics = config.boolean("auto.create.topics.enable")
         self.publisher = MetadataPublisher(world, self.store, config, self.node_id, self.report)
@@ -170,8 +170,8 @@ class Broker:
         self.metadata = self.controller.host
         self.loads = LoadTurns(self.clock)
         """Of all coordinators: one slice a turn."""
-        self.coordinators = Coordinators(self)
-        self.sinks = Sinks(self)
+        self.coordinators = GroupCoordinators(self)
+        self.sinks = SinkCoordinators(self)
         self.metadata.submit(self._registration(), lambda answer: self._registered(answer, on_ready))
 
     def _registration(self) -> RegisterBroker:

@@ -17,7 +17,7 @@ from typing import Any
 from duramen.config import BrokerConfig
 from duramen.errors import CorruptLogError, DirectoryLockedError, DuramenError
 from duramen.server.broker import Broker
-from duramen.server.metrics.process_sampler import Pulse
+from duramen.server.metrics.process_sampler import ProcessSampler
 from duramen.server.net.event_log import EventLog
 from duramen.server.net.os_ports import real_world
 from duramen.storage import DIRECTORY_IN_PLACE
@@ -69,7 +69,7 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.on_signal(number, lambda: broker.stop(loop.stop))
     metrics: Any = None
-    pulse = Pulse(broker)
+    pulse = ProcessSampler(broker)
     try:
         if config.metrics_listener is not None:
             # Loaded on demand: the exposition library doubles the time to start.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.worlds.broker_world import NOW, InProcess
 
-from duramen.server.coordinators.groups import Coordinators
+from duramen.server.coordinators.groups import GroupCoordinators
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 
@@ -74,8 +74,8 @@ def test_a_machine_is_asked_about_all_its_groups_at_once(monkeypatch: pytest.Mon
     line.call(10, 4, key_type=0, coordinator_keys=["g"])
     for name in names[::2]:
         line.call(8, 8, group_id=name, topics=[topic])
-    submit, asked = Coordinators.submit, []
-    monkeypatch.setattr(Coordinators, "submit", lambda *given: asked.append(given[2]) or submit(*given))
+    submit, asked = GroupCoordinators.submit, []
+    monkeypatch.setattr(GroupCoordinators, "submit", lambda *given: asked.append(given[2]) or submit(*given))
     groups = line.call(15, 5, groups=names).groups
     states = ["Empty" if number % 2 == 0 else "Dead" for number in range(60)]
     assert [(group.group_id, group.group_state) for group in groups] == list(zip(names, states, strict=True))
@@ -137,7 +137,9 @@ def test_a_filter_is_read_once_for_all_machines(monkeypatch: pytest.MonkeyPatch)
     server = InProcess()
     line = server.connect()
     line.call(10, 4, key_type=0, coordinator_keys=["g"])
-    everywhere, asked = Coordinators.submit_everywhere, []
-    monkeypatch.setattr(Coordinators, "submit_everywhere", lambda *given: asked.append(given[1]) or everywhere(*given))
+    everywhere, asked = GroupCoordinators.submit_everywhere, []
+    monkeypatch.setattr(
+        GroupCoordinators, "submit_everywhere", lambda *given: asked.append(given[1]) or everywhere(*given)
+    )
     line.call(16, 5, states_filter=["StAble", "EMPTY"], types_filter=["Classic"])
     assert [(command.states, command.types) for command in asked] == [({"stable", "empty"}, {"classic"})]

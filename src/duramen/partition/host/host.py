@@ -38,7 +38,7 @@ class _Uncommitted:
     replies: list[tuple[int, Any]]
 
 
-class _Agenda:
+class TimerTable:
     """The machine's timers by key, on the monotonic clock; moving a timer further away costs no new timer."""
 
     def __init__(self, clock: Clock, fire: Callable[[Hashable], None]) -> None:
@@ -139,7 +139,7 @@ class Host:
         self._doubted_end = -1
         self._ready: deque[tuple[OnReply, Any]] = deque()
         self._delivering = False
-        self._agenda = _Agenda(clock, self._timer_fired)
+        self._timer_table = TimerTable(clock, self._timer_fired)
         self._clock_watch = None if on_clock_set is None else _ClockWatch(clock, on_clock_set)
         self._commit_timer: Timer | None = None
         self._began = False
@@ -263,7 +263,7 @@ class Host:
         """Everything behind the append: set the timers, park or give the answers."""
         replies = outcome.replies
         for key, due in outcome.timers:
-            self._agenda.set(key, None if due is None else (due - now) / 1000)
+            self._timer_table.set(key, None if due is None else (due - now) / 1000)
         if not replies and not outcome.records:
             return
         if outcome.immediate and not outcome.records:
@@ -358,7 +358,7 @@ class Host:
         if self.failed is not None:
             return
         self.failed = error
-        self._agenda.clear()
+        self._timer_table.clear()
         if self._commit_timer is not None:
             self._commit_timer.cancel()
             self._commit_timer = None

@@ -21,7 +21,7 @@ from duramen.server.handlers import api_versions, too_many_elements
 from duramen.server.handlers.produce import ProduceRequest
 from duramen.server.handlers.produce_again import KnownProduces
 from duramen.server.metrics.metrics import NO_API
-from duramen.server.net.connection import Connection, Receiver
+from duramen.server.net.connection import ClientConnection, ReceiveContext
 from duramen.server.net.receive_buffers import BufferPool
 from duramen.wire.errors import TooManyElementsError
 from duramen.wire.frame import API_VERSIONS
@@ -67,7 +67,7 @@ class Door:
         self._clock = broker.clock
         config = broker.config
         self.pool = BufferPool(BUFFER_CAP_BYTES)
-        self.receiver = Receiver(
+        self.receiver = ReceiveContext(
             self.pool,
             config.integer("socket.request.max.bytes"),
             self._on_frame,
@@ -80,7 +80,7 @@ class Door:
         self.receiver.unread.on_short = self._memory_is_short
         self.known_produces = KnownProduces()
         self.listeners: list[tuple[ListenerAddress, Listener]] = []
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[ClientConnection, None] = {}
         self._by_host: dict[str, int] = {}
         self._early: list[tuple[str, Transport]] = []
         self._room = 0
@@ -135,9 +135,9 @@ class Door:
             return
         metrics.connections_opened += 1
         self._by_host[host] = self._by_host.get(host, 0) + 1
-        self.connections[Connection(self.receiver, transport, listener, PRINCIPAL)] = None
+        self.connections[ClientConnection(self.receiver, transport, listener, PRINCIPAL)] = None
 
-    def _on_closed(self, connection: Connection, reason: str) -> None:
+    def _on_closed(self, connection: ClientConnection, reason: str) -> None:
         if self.connections.pop(connection, 0) is None:
             host = connection.transport.peer.rpartition(":")[0]
             left = self._by_host.get(host, 1) - 1
@@ -205,7 +205,7 @@ class Door:
 
     # ---- requests --------------------------------------------------------------------------------------------
 
-    def _on_frame(self, connection: Connection, view: memoryview) -> None:
+    def _on_frame(self, connection: ClientConnection, view: memoryview) -> None:
         broker = self._broker
         key = -1
         try:
@@ -289,7 +289,13 @@ class Door:
         )
 
     def _refuse_version(
-        self, connection: Connection, view: memoryview, row: Row | None, key: int, version: int, correlation_id: int
+        self,
+        connection: ClientConnection,
+        view: memoryview,
+        row: Row | None,
+        key: int,
+        version: int,
+        correlation_id: int,
     ) -> None:
         """Hang up, as Kafka does for all but ApiVersions (KIP-511); Produce 0-2 is answered here (decision 0007)."""
         if key == PRODUCE and version in REFUSED_PRODUCE_VERSIONS:
@@ -301,7 +307,9 @@ class Door:
         else:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"API key {key} version {version} is not served")
 
-    def _refuse_old_produce(self, connection: Connection, view: memoryview, version: int, correlation_id: int) -> None:
+    def _refuse_old_produce(
+        self, connection: ClientConnection, view: memoryview, version: int, correlation_id: int
+    ) -> None:
         """Produce 0-2 is advertised (KAFKA-18659) and answered UNSUPPORTED_VERSION, in its own layout.
 
         Its body is v3's without the leading transactional id, so v3's decoder reads it behind a null one.

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from duramen.errors import DuramenError
 from duramen.ports import Part
 from duramen.server.api.authorizer import NOBODY
+from duramen.server.net.steps import Steps
 from duramen.wire.frame import frame_response
 
 if TYPE_CHECKING:
     from duramen.server.api.sliced_work import Work
     from duramen.server.broker import Broker
     from duramen.server.dispatch import Row
-    from duramen.server.net.connection import Connection
+    from duramen.server.net.connection import ClientConnection
 
 NO_REPLY: tuple[Part, ...] = ()
-
-STEP = 100
-"""Topics, partitions or the like in a step of what is done for a large request or reply: a millisecond."""
-
-Steps = Generator[None, None, Any]
-"""The way to what it returns, often a message object, by steps of about STEP entries."""
 
 
 class Request:
@@ -46,7 +41,7 @@ class Request:
     def __init__(
         self,
         broker: Broker,
-        connection: Connection,
+        connection: ClientConnection,
         row: Row,
         version: int,
         correlation_id: int,

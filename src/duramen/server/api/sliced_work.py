@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from duramen.ports import Clock, Executor
-from duramen.server.net.connection import Connection
+from duramen.server.net.connection import ClientConnection
 
 Job = Callable[[], Any]
 Work = Generator[Job | None, Any, None]
@@ -21,7 +21,7 @@ It catches its own errors, and is closed in between when its connection is."""
 LANE = "large"
 
 
-class LargeWork:
+class SlicedWork:
     """The queue of one broker: who comes first is done first, and what a work adds is done behind it, before others.
 
     What belongs to a request that was decoded is done before the next one is, for until then its objects stay.
@@ -30,15 +30,15 @@ class LargeWork:
     def __init__(self, clock: Clock, executor: Executor) -> None:
         self._clock = clock
         self._executor = executor
-        self._begun: deque[tuple[Connection, Work]] = deque()
-        self._waiting: deque[tuple[Connection, Work]] = deque()
-        self._current: tuple[Connection, Work] | None = None
-        self._held: dict[Connection, int] = {}
+        self._begun: deque[tuple[ClientConnection, Work]] = deque()
+        self._waiting: deque[tuple[ClientConnection, Work]] = deque()
+        self._current: tuple[ClientConnection, Work] | None = None
+        self._held: dict[ClientConnection, int] = {}
         """Those whose requests wait, with how many works of theirs are not over."""
-        self._added: list[tuple[Connection, Work]] | None = None
+        self._added: list[tuple[ClientConnection, Work]] | None = None
         """By the step that is being done, if one is."""
 
-    def add(self, connection: Connection, work: Work, *, begun: bool = False) -> None:
+    def add(self, connection: ClientConnection, work: Work, *, begun: bool = False) -> None:
         """Do it when its turn comes, never at once. `work` is to be stopped at a `yield`; it may have begun.
 
         begun: it ends a request that was decoded here, and so comes first.
@@ -52,7 +52,7 @@ class LargeWork:
         if self._current is None:
             self._begin()
 
-    def _release(self, connection: Connection) -> None:
+    def _release(self, connection: ClientConnection) -> None:
         left = self._held[connection] - 1
         if left:
             self._held[connection] = left

@@ -109,7 +109,7 @@ def slices(ids: Iterable[str]) -> Iterator[list[str]]:
         yield some
 
 
-class Coordinators:
+class GroupCoordinators:
     """The group hosts of one broker, by partition of `__consumer_offsets`."""
 
     def __init__(self, broker: Broker) -> None:

@@ -40,7 +40,7 @@ RETRY_SECONDS: Final = 1.0
 Reply = Callable[[Any], None]
 
 
-class Coordinator:
+class SinkCoordinator:
     """One partition's worth of sinks: host, machine, and the staging log beside them."""
 
     def __init__(self, host: Host, machine: SinkMachine, state: Partition, staging: Partition) -> None:
@@ -91,12 +91,12 @@ class Coordinator:
             self._unneeded_at = -1
 
 
-class Sinks:
+class SinkCoordinators:
     """The coordinators of one broker, by partition of `__duramen_sink_state`."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._coordinators: dict[int, Coordinator] = {}
+        self._coordinators: dict[int, SinkCoordinator] = {}
         self._creating: list[Callable[[ErrorCode], None]] = []
         self._closed = False
         self._reclaiming = False
@@ -152,7 +152,7 @@ class Sinks:
         partition = self._broker.store.partitions.get(TopicPartition(topic, index))
         return None if partition is None or partition.closed or not partition.replication.is_leader else partition
 
-    def _coordinator(self, index: int) -> Coordinator | None:
+    def _coordinator(self, index: int) -> SinkCoordinator | None:
         """The coordinator of a partition, which may still be loading; None when it cannot run here now."""
         found = self._coordinators.get(index)
         if found is not None and found.host.failed is None:
@@ -165,7 +165,7 @@ class Sinks:
             state, machine, self._broker.clock, max_batch_bytes=MAX_BATCH_BYTES, commit_timeout_ms=COMMIT_TIMEOUT_MS
         )
         host.observers.append(partial(self._committed, index))
-        coordinator = self._coordinators[index] = Coordinator(host, machine, state, staging)
+        coordinator = self._coordinators[index] = SinkCoordinator(host, machine, state, staging)
         coordinator.relocation = Relocation(
             coordinator,
             self._broker.relocation_rules,
@@ -201,7 +201,7 @@ class Sinks:
 
     # ---- commands --------------------------------------------------------------------------------------------
 
-    def find(self, sink_id: str, done: Callable[[Coordinator | KafkaError], None]) -> None:
+    def find(self, sink_id: str, done: Callable[[SinkCoordinator | KafkaError], None]) -> None:
         """The sink's coordinator, or why there is none now."""
 
         def answer() -> None:
@@ -219,14 +219,14 @@ class Sinks:
             # Perhaps the partitions of the new topics are still being made.
             self._broker.publisher.when_published(answer)
 
-    def _find(self, sink_id: str) -> Coordinator | None:
+    def _find(self, sink_id: str) -> SinkCoordinator | None:
         count = self._partitions()
         return self._coordinator(partition_for(sink_id, count)) if count else None
 
     def submit(self, sink_id: str, command: Any, on_reply: Reply) -> None:
         """Have the sink's machine decide; errors reach `on_reply` as DuramenError."""
 
-        def found(coordinator: Coordinator | KafkaError) -> None:
+        def found(coordinator: SinkCoordinator | KafkaError) -> None:
             if isinstance(coordinator, KafkaError):
                 on_reply(coordinator)
             else:
@@ -234,7 +234,7 @@ class Sinks:
 
         self.find(sink_id, found)
 
-    def coordinators(self) -> Iterator[Coordinator]:
+    def coordinators(self) -> Iterator[SinkCoordinator]:
         """Those that run here and have loaded."""
         return (each for each in self._coordinators.values() if each.host.loaded and each.host.failed is None)
 

@@ -15,7 +15,7 @@ from duramen.machines.metadata.commands import AlterOperation, ConfigChange, Con
 from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from duramen.machines.metadata.topics import name_problem
 from duramen.server.api.authorizer import CLUSTER_NAME
-from duramen.server.api.request import STEP, Steps
+from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.alter_configs import AlterConfigsResponse
 from duramen.wire.messages.describe_configs import DescribeConfigsResponse
 from duramen.wire.messages.incremental_alter_configs import IncrementalAlterConfigsResponse

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import DeleteGroups
-from duramen.server.api.request import STEP, Steps
 from duramen.server.coordinators.groups import group_error
+from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.delete_groups import DeleteGroupsResponse
 
 if TYPE_CHECKING:

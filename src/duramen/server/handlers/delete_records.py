@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import INTERNAL_TOPICS
 from duramen.partition.replica.offset_lookup import delete_records
-from duramen.server.api.request import STEP, Steps
+from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.delete_records import DeleteRecordsResponse
 
 if TYPE_CHECKING:
     from duramen.server.api.request import Request
 
 
-class _Call:
+class _DeleteRecordsCall:
     """Counts partitions whose new start is not durable yet."""
 
     def __init__(self, request: Request) -> None:
@@ -33,11 +33,11 @@ class _Call:
 
 def handle(request: Request) -> None:
     """Move every start, reply when all of them are durable."""
-    call = _Call(request)
+    call = _DeleteRecordsCall(request)
     request.in_steps(_delete_all(request, call), lambda _: call.settled())
 
 
-def _delete_all(request: Request, call: _Call) -> Steps:
+def _delete_all(request: Request, call: _DeleteRecordsCall) -> Steps:
     done = 0
     for topic in request.body.topics:
         done += 1
@@ -62,7 +62,7 @@ def _delete_all(request: Request, call: _Call) -> Steps:
 class _Synced:
     """Completes one partition when its journal entry is durable, or says that the disk failed."""
 
-    def __init__(self, call: _Call, entry: Any) -> None:
+    def __init__(self, call: _DeleteRecordsCall, entry: Any) -> None:
         self._call = call
         self._entry = entry
 
@@ -73,7 +73,7 @@ class _Synced:
         self._call.settled()
 
 
-def _delete(request: Request, name: str, wanted: Any, entry: Any, call: _Call) -> None:
+def _delete(request: Request, name: str, wanted: Any, entry: Any, call: _DeleteRecordsCall) -> None:
     if name in request.denied:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if name in INTERNAL_TOPICS:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import DescribeGroups, GroupDescription
 from duramen.server.api.authorizer import Operation, Resource
-from duramen.server.api.request import STEP, Steps
 from duramen.server.coordinators.groups import group_error
+from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.describe_groups import DescribeGroupsResponse
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import ErrorCode
 from duramen.model import METADATA_TOPIC
 from duramen.server.api.authorizer import CLUSTER_NAME
-from duramen.server.api.request import STEP, Steps
+from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.describe_log_dirs import DescribeLogDirsResponse
 
 if TYPE_CHECKING:

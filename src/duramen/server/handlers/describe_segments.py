@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import topic_id_from_text
 from duramen.partition.replica.partition import READ_COMMITTED, Partition
-from duramen.server.api.request import STEP, Steps
+from duramen.server.net.steps import STEP, Steps
 from duramen.storage import Lease, Outline
 from duramen.wire.messages.describe_segments import DescribeSegmentsResponse
 from duramen.wire.messages.extend_segment_lease import ExtendSegmentLeaseResponse

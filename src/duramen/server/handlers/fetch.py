@@ -20,9 +20,9 @@ from duramen.model import TopicPartition
 from duramen.partition.replica.offset_lookup import epoch_end, is_at_end
 from duramen.partition.replica.partition import READ_COMMITTED, Partition, Read
 from duramen.ports import Buffer, Part, Timer
-from duramen.server.api.request import STEP, Steps
-from duramen.server.net.agenda import after_others
-from duramen.server.reads.fetch_sessions import FetchPlan, Target
+from duramen.server.net.loop import after_others
+from duramen.server.net.steps import STEP, Steps
+from duramen.server.reads.fetch_sessions import FetchPlan, FetchTarget
 from duramen.storage import SPAN_BYTES, Pending
 from duramen.wire.frame import part_size
 from duramen.wire.messages.fetch import FetchResponse
@@ -53,13 +53,13 @@ class Records:
         self.size = size
 
 
-class Answer:
+class PartitionAnswer:
     """One partition's share of the reply."""
 
     __slots__ = ("at_least_one", "data", "is_back", "partition", "read", "target")
 
     def __init__(
-        self, target: Target, data: Any, partition: Partition | None, read: Read | None, *, at_least_one: bool
+        self, target: FetchTarget, data: Any, partition: Partition | None, read: Read | None, *, at_least_one: bool
     ) -> None:
         self.target = target
         self.data = data
@@ -95,14 +95,14 @@ class Answer:
         self.read = None
 
 
-class Found:
+class FetchResult:
     """What was read for a request, partition by partition."""
 
     __slots__ = ("answers", "cold", "full", "size", "urgent")
 
     def __init__(self) -> None:
-        self.answers: list[Answer] = []
-        self.full: list[Answer] = []
+        self.answers: list[PartitionAnswer] = []
+        self.full: list[PartitionAnswer] = []
         """Those with records, of many mostly few."""
         self.size = 0
         """Bytes of records."""
@@ -212,18 +212,18 @@ class FetchCall:
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
-    def _partition(self, target: Target) -> Partition | None:
+    def _partition(self, target: FetchTarget) -> Partition | None:
         key = target.key
         if self.request.version >= 13:
             return self.request.broker.partition_by_id(key.topic_id, key.partition)
         return self.request.broker.partition(key.name, key.partition)
 
-    def _read_all(self) -> Found:
-        found = Found()
+    def _read_all(self) -> FetchResult:
+        found = FetchResult()
         self._read_some(self.plan.targets, found)
         return found
 
-    def _read_some(self, targets: list[Target], found: Found) -> None:
+    def _read_some(self, targets: list[FetchTarget], found: FetchResult) -> None:
         """Add what there is for these."""
         answers, total, cold = found.answers, found.size, found.cold
         for target in targets:
@@ -242,23 +242,23 @@ class FetchCall:
             answers.append(answer)
         found.size, found.cold = total, cold
 
-    def _read_one(self, target: Target, budget: int, *, at_least_one: bool) -> Answer:
+    def _read_one(self, target: FetchTarget, budget: int, *, at_least_one: bool) -> PartitionAnswer:
         data = _PartitionData(
             partition_index=target.key.partition, high_watermark=-1, aborted_transactions=None, records=NOTHING
         )
         try:
             partition = _check(self, target)
             if target.last_fetched_epoch >= 0 and self._diverged(partition, target, data):
-                return Answer(target, data, None, None, at_least_one=at_least_one)
+                return PartitionAnswer(target, data, None, None, at_least_one=at_least_one)
             most = min(target.max_bytes, budget)
             isolation = self.request.body.isolation_level
             read = partition.read(target.fetch_offset, max(most, 0), isolation, at_least_one=at_least_one)
         except KafkaError as error:
             data.error_code = int(error.code)
-            return Answer(target, data, None, None, at_least_one=at_least_one)
+            return PartitionAnswer(target, data, None, None, at_least_one=at_least_one)
         except (CorruptLogError, OSError, StorageError) as error:
             self._damaged(target, data, error)
-            return Answer(target, data, None, None, at_least_one=at_least_one)
+            return PartitionAnswer(target, data, None, None, at_least_one=at_least_one)
         data.high_watermark = read.high_watermark
         data.last_stable_offset = read.last_stable_offset
         data.log_start_offset = read.log_start_offset
@@ -268,9 +268,9 @@ class FetchCall:
             ]
         if read.parts:
             data.records = Records(read.parts, read.size)
-        return Answer(target, data, partition, read, at_least_one=at_least_one)
+        return PartitionAnswer(target, data, partition, read, at_least_one=at_least_one)
 
-    def _diverged(self, partition: Partition, target: Target, data: Any) -> bool:
+    def _diverged(self, partition: Partition, target: FetchTarget, data: Any) -> bool:
         """Tell a reader whose history is not ours where the histories part (KIP-595)."""
         epoch, end = epoch_end(partition, target.last_fetched_epoch)
         if epoch < 0:
@@ -283,7 +283,7 @@ class FetchCall:
         data.log_start_offset = partition.log_start_offset
         return True
 
-    def _damaged(self, target: Target, data: Any, error: BaseException) -> None:
+    def _damaged(self, target: FetchTarget, data: Any, error: BaseException) -> None:
         """Damage is an error where nothing sound is in front of it, never an empty answer."""
         corrupt = isinstance(error, CorruptLogError)
         data.error_code = int(ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR)
@@ -294,7 +294,7 @@ class FetchCall:
 
     # ---- answering -------------------------------------------------------------------------------------------
 
-    def _answer(self, found: Found) -> None:
+    def _answer(self, found: FetchResult) -> None:
         self._unpark()
         connection = self.request.connection
         cold = [answer for answer in found.full if answer.is_cold]
@@ -323,7 +323,7 @@ class FetchCall:
                 part.limit(most, stays=alone)
             return sum(part.size for part in pending)
 
-        def warmed(failures: list[tuple[Answer, BaseException]] | None, error: BaseException | None) -> None:
+        def warmed(failures: list[tuple[PartitionAnswer, BaseException]] | None, error: BaseException | None) -> None:
             if error is not None:
                 failures = [(answer, error) for answer in cold]
             for answer, failure in failures or ():
@@ -347,14 +347,14 @@ class FetchCall:
 
         cold_reads.submit(connection, limit, partial(_read_cold, cold), warmed, recent=recent)
 
-    def _leave(self, found: Found, throttle_ms: int = 0, rate: float | None = None) -> None:
+    def _leave(self, found: FetchResult, throttle_ms: int = 0, rate: float | None = None) -> None:
         """With what was not in memory; None: at the pace that this client's replies have."""
         if rate is not None:
             self.request.connection.outbox.slow_down(rate)
         self._send(found, throttle_ms)
         self.request.connection.unmute("cold")
 
-    def _read_back(self, answer: Answer) -> None:
+    def _read_back(self, answer: PartitionAnswer) -> None:
         """The same read again, which finds in memory by now what it waited for."""
         assert answer.read is not None
         again = self._read_one(answer.target, answer.read.size, at_least_one=answer.at_least_one)
@@ -362,14 +362,14 @@ class FetchCall:
         if answer.is_cold:
             answer.leave_out()
 
-    def _send(self, found: Found, throttle_ms: int = 0) -> None:
+    def _send(self, found: FetchResult, throttle_ms: int = 0) -> None:
         topics: dict[Any, Any] = {}
         brought = self._gather(found.answers, topics)
         self.request.reply(self._response(topics, throttle_ms))
         if brought >= SPAN_BYTES:
             self.request.broker.clock.call_soon(partial(self._look_ahead, found.full))
 
-    def _gather(self, answers: list[Answer], by_topic: dict[Any, Any]) -> int:
+    def _gather(self, answers: list[PartitionAnswer], by_topic: dict[Any, Any]) -> int:
         """Put what is to be told into the topics of the reply; bytes of records in it."""
         session = self.plan.session
         brought = 0
@@ -399,7 +399,7 @@ class FetchCall:
             throttle_time_ms=throttle_ms, session_id=self.plan.session_id, responses=list(topics.values())
         )
 
-    def _look_ahead(self, answers: list[Answer]) -> None:
+    def _look_ahead(self, answers: list[PartitionAnswer]) -> None:
         """While the client takes the reply: have in memory what it will ask for next, where the machine took it out."""
         recalls = []
         for answer in answers:
@@ -413,7 +413,7 @@ class FetchCall:
         self.request.broker.cold_reads.recall([recall for recall in recalls if recall is not None])
 
 
-def _check(call: FetchCall, target: Target) -> Partition:
+def _check(call: FetchCall, target: FetchTarget) -> Partition:
     """The partition, if this request may read it here; KafkaError otherwise."""
     request = call.request
     by_id = request.version >= 13
@@ -439,7 +439,7 @@ def _check(call: FetchCall, target: Target) -> Partition:
     return partition
 
 
-def _changed(answer: Answer) -> bool:
+def _changed(answer: PartitionAnswer) -> bool:
     """Whether an incremental reply has to mention this partition."""
     data, target = answer.data, answer.target
     if data.error_code:
@@ -461,7 +461,7 @@ class LargeFetchCall(FetchCall):
 
     def __init__(self, request: Request, plan: FetchPlan) -> None:
         super().__init__(request, plan)
-        self._found = Found()
+        self._found = FetchResult()
         self._then: Callable[[], None] | None = None
         """What is done with what is being read; None while nothing is."""
         self._again = False
@@ -493,7 +493,7 @@ class LargeFetchCall(FetchCall):
         self.request.in_steps(self._reading(), self._was_read)
 
     def _reading(self) -> Steps:
-        found = Found()
+        found = FetchResult()
         targets = self.plan.targets
         for start in range(0, len(targets), STEP):
             if start:
@@ -501,25 +501,25 @@ class LargeFetchCall(FetchCall):
             self._read_some(targets[start : start + STEP], found)
         return found
 
-    def _was_read(self, found: Found) -> None:
+    def _was_read(self, found: FetchResult) -> None:
         self._found = found
         then, self._then = self._then, None
         if then is not None and not self.done:
             then()
-        self._found = Found()
+        self._found = FetchResult()
         if self._again and not self.done:
             self.wake()
 
-    def _read_all(self) -> Found:
+    def _read_all(self) -> FetchResult:
         return self._found
 
     def _at_their_ends(self) -> list[Partition] | None:
         return None  # they were read in steps, and so many are not looked at again in one
 
-    def _send(self, found: Found, throttle_ms: int = 0) -> None:
+    def _send(self, found: FetchResult, throttle_ms: int = 0) -> None:
         self.request.reply_in_steps(self._replying(found, throttle_ms))
 
-    def _replying(self, found: Found, throttle_ms: int) -> Steps:
+    def _replying(self, found: FetchResult, throttle_ms: int) -> Steps:
         topics: dict[Any, Any] = {}
         brought = 0
         for start in range(0, len(found.answers), STEP):
@@ -531,9 +531,9 @@ class LargeFetchCall(FetchCall):
         return self._response(topics, throttle_ms)
 
 
-def _read_cold(cold: list[Answer]) -> list[tuple[Answer, BaseException]]:
+def _read_cold(cold: list[PartitionAnswer]) -> list[tuple[PartitionAnswer, BaseException]]:
     """Off the loop: replace what is not in memory by verified bytes; damage stays with its partition."""
-    failures: list[tuple[Answer, BaseException]] = []
+    failures: list[tuple[PartitionAnswer, BaseException]] = []
     for answer in cold:
         parts: list[Any] = []
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
 from duramen.server.api.authorizer import Operation, Resource
-from duramen.server.api.request import STEP, Steps
+from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.find_coordinator import FindCoordinatorResponse
 
 if TYPE_CHECKING:

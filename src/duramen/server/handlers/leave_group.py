@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import LeaveGroup, Leaver
-from duramen.server.api.request import STEP, Steps
 from duramen.server.coordinators.groups import group_error
+from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.leave_group import LeaveGroupResponse
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from duramen.partition.replica.offset_lookup import (
     list_offset,
     lookup,
 )
-from duramen.server.api.request import STEP, Steps
+from duramen.server.net.steps import STEP, Steps
 from duramen.storage import TimeLookup, Timestamped
 from duramen.wire.messages.list_offsets import ListOffsetsResponse
 

@@ -17,7 +17,7 @@ from duramen.machines.metadata.image import PartitionImage, TopicImage
 from duramen.machines.metadata.topics import name_problem
 from duramen.model import INTERNAL_TOPICS, NO_TOPIC_ID
 from duramen.server.api.authorizer import Operation, Resource
-from duramen.server.api.request import STEP, Steps
+from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.describe_topic_partitions import DescribeTopicPartitionsResponse
 from duramen.wire.messages.metadata import MetadataResponse
 

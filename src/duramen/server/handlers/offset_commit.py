@@ -14,8 +14,8 @@ from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import CommitOffsets, NewOffset
 from duramen.model import NO_TOPIC_ID, TopicId
 from duramen.server.api.authorizer import Operation, Resource
-from duramen.server.api.request import STEP, Steps
 from duramen.server.coordinators.groups import group_error
+from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.offset_commit import OffsetCommitResponse
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ Pending = list[tuple[Any, NewOffset]]
 
 def handle(request: Request) -> None:
     """Commit what can be committed; every partition has its own error."""
-    call = _Call(request)
+    call = _OffsetCommitCall(request)
     request.in_steps(call.check(), lambda _: call.commit())
 
 
-class _Call:
+class _OffsetCommitCall:
     """One OffsetCommit until it is answered."""
 
     def __init__(self, request: Request) -> None:

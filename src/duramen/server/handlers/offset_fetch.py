@@ -15,8 +15,8 @@ from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import CommittedOffset, FetchOffsets
 from duramen.model import NO_TOPIC_ID
 from duramen.server.api.authorizer import Operation, Resource
-from duramen.server.api.request import STEP, Steps
 from duramen.server.coordinators.groups import group_error
+from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.offset_fetch import OffsetFetchResponse
 
 if TYPE_CHECKING:

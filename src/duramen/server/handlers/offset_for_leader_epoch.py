@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.replica.offset_lookup import epoch_end
-from duramen.server.api.request import STEP, Steps
+from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.model import INTERNAL_TOPICS
 from duramen.partition.replica.batch_rules import RecordsRefusedError
 from duramen.partition.replica.partition import Appended, Partition
-from duramen.server.api.request import STEP, Request, Steps
+from duramen.server.api.request import Request
 from duramen.server.handlers.produce_reply import Template
+from duramen.server.net.steps import STEP, Steps
 from duramen.wire.batch import codec_of
 from duramen.wire.compression import ZSTD
 from duramen.wire.messages.produce import ProduceResponse

@@ -15,7 +15,7 @@ from duramen.wire.frame import SIZE_BYTES, encode_request
 
 if TYPE_CHECKING:
     from duramen.server.broker import Broker
-    from duramen.server.net.connection import Connection
+    from duramen.server.net.connection import ClientConnection
 
 FIRST_VERSION = 9
 """Older ones have other length fields, and are rare."""
@@ -51,7 +51,13 @@ class KnownProduces:
         """By version, by prefix."""
 
     def take(
-        self, broker: Broker, connection: Connection, view: memoryview, version: int, correlation: int, client: int
+        self,
+        broker: Broker,
+        connection: ClientConnection,
+        view: memoryview,
+        version: int,
+        correlation: int,
+        client: int,
     ) -> bool:
         """Handle the frame in `view`, whose client id has so many bytes, if it begins like an earlier one."""
         known = self._known.get(version)

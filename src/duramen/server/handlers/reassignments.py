@@ -12,7 +12,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.topics import check_replicas
 from duramen.model import TopicPartition
 from duramen.server.api.authorizer import CLUSTER_NAME
-from duramen.server.api.request import STEP, Steps
+from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
 from duramen.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsResponse
 from duramen.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse

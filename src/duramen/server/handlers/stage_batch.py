@@ -19,7 +19,7 @@ from duramen.model import INTERNAL_TOPICS, NO_TOPIC_ID, TopicId
 from duramen.partition.replica.partition import Partition
 from duramen.partition.sinks.staging import check_staged
 from duramen.server.api.authorizer import Operation, Resource
-from duramen.server.coordinators.sinks import Coordinator
+from duramen.server.coordinators.sinks import SinkCoordinator
 from duramen.server.handlers.sink_admin import sink_error
 from duramen.storage import COPIED_BYTES
 from duramen.wire.messages.stage_batch import StageBatchResponse
@@ -52,7 +52,7 @@ class StageCall:
         self.request = request
         self.response = StageBatchResponse.new(topics=[])
         self._work: list[Arriving] = []
-        self._coordinator: Coordinator
+        self._coordinator: SinkCoordinator
         self._timer = request.broker.clock.call_later(max(request.body.timeout_ms, 0) / 1000, self._expire)
 
     def start(self) -> None:
@@ -109,7 +109,7 @@ class StageCall:
             raise KafkaError(too_few, f"{name}-{wanted.index}: too few in-sync replicas")
         return partition
 
-    def _found(self, coordinator: Coordinator | KafkaError) -> None:
+    def _found(self, coordinator: SinkCoordinator | KafkaError) -> None:
         if isinstance(coordinator, KafkaError):
             self._fail(coordinator)
             return

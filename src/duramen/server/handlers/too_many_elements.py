@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
-from duramen.server.api.request import STEP, Steps
+from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.alter_configs import AlterConfigsResponse
 from duramen.wire.messages.create_partitions import CreatePartitionsResponse
 from duramen.wire.messages.create_topics import CreateTopicsResponse

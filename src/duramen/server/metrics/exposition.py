@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from duramen.model import TopicPartition
 from duramen.server.metrics.metrics import SECONDS_BUCKETS, Histogram
 from duramen.server.metrics.scrape import Scrape, pieces_of, text_of
-from duramen.server.net.loop import Loop
+from duramen.server.net.loop import EventLoop
 from duramen.version import VERSION
 from duramen.wire.messages import API
 
@@ -295,7 +295,7 @@ def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram)
     family.add_metric(labels, buckets=buckets, sum_value=histogram.total)
 
 
-class _Bounded(ThreadingHTTPServer):
+class _BoundedHTTPServer(ThreadingHTTPServer):
     """Closes connections beyond MOST_CONNECTIONS at once."""
 
     daemon_threads = True
@@ -324,7 +324,7 @@ class _Bounded(ThreadingHTTPServer):
 class MetricsServer:
     """The HTTP listener; one thread, stopped with the process."""
 
-    def __init__(self, broker: Broker, loop: Loop, host: str, port: int) -> None:
+    def __init__(self, broker: Broker, loop: EventLoop, host: str, port: int) -> None:
         collector = BrokerCollector(broker)
         pages: dict[str, Callable[[], tuple[int, str, bytes]]] = {
             "/metrics": lambda: (200, CONTENT_TYPE_LATEST, _on_loop(loop, text_of(collector.collect()))),
@@ -357,7 +357,7 @@ class MetricsServer:
             def log_message(self, format: str, *args: object) -> None:
                 """Requests for metrics are not events."""
 
-        self._server = _Bounded((host, port), Handler)
+        self._server = _BoundedHTTPServer((host, port), Handler)
         self._server.timeout = 0  # `handle_request` is called when somebody has come
         self.port = self._server.server_address[1]
         self._wake_read, self._wake_write = socket.socketpair()
@@ -387,7 +387,7 @@ def _readiness(text: bytes) -> tuple[int, str, bytes]:
     return 200 if text == b"ready\n" else 503, "text/plain", text
 
 
-def _on_loop(loop: Loop, pieces: Iterator[bytes]) -> bytes:
+def _on_loop(loop: EventLoop, pieces: Iterator[bytes]) -> bytes:
     """Read on the loop thread; TimeoutError where that stands still, RuntimeError where there is a bug."""
     scrape = Scrape(pieces, loop.call_from_thread)
     loop.call_from_thread(scrape.go_on)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 INTERVAL_SECONDS = 0.5
 
 
-class Pulse:
+class ProcessSampler:
     """Feeds `loop_lag`, `gc_pause` and the checkpoints' times of the broker's metrics while the process runs."""
 
     def __init__(self, broker: Broker) -> None:

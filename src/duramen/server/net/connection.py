@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from duramen.errors import DuramenError
-from duramen.ports import FileSpan, Transport
+from duramen.ports import FileSpan, Part, Transport
 from duramen.server.net.receive_buffers import BufferPool
 from duramen.server.net.reply_memory import UnreadReplies
 from duramen.server.net.send_queue import Outbox
-
-if TYPE_CHECKING:
-    from duramen.server.api.request import Request
 
 SCRATCH_BYTES = 128 * 1024
 FIRST_GROWTH_BYTES = 1024 * 1024
@@ -44,19 +41,26 @@ _SIZE = Struct(">i")
 SIZE_BYTES = _SIZE.size
 
 
+class PendingReply(Protocol):
+    """The place that a reply keeps in its connection's order."""
+
+    parts: list[Part] | tuple[Part, ...] | None
+    """The whole reply; None until it is complete."""
+
+
 class ProtocolError(DuramenError):
     """The peer does not speak the protocol: its connection is closed, and only that."""
 
 
-class Receiver:
+class ReceiveContext:
     """What the connections of one loop share: scratch buffer, pool, limits and the dispatcher."""
 
     def __init__(
         self,
         pool: BufferPool,
         max_frame_bytes: int,
-        on_frame: Callable[[Connection, memoryview], None],
-        on_closed: Callable[[Connection, str], None],
+        on_frame: Callable[[ClientConnection, memoryview], None],
+        on_closed: Callable[[ClientConnection, str], None],
         monotonic: Callable[[], float],
         call_soon: Callable[[Callable[[], None]], None],
         call_last: Callable[[Callable[[], None]], None],
@@ -69,13 +73,13 @@ class Receiver:
         self.monotonic = monotonic
         self.call_soon = call_soon
         self.call_last = call_last
-        self._unsent: dict[Connection, None] = {}
+        self._unsent: dict[ClientConnection, None] = {}
         self.call_later = call_later
         self.unread = UnreadReplies(monotonic)
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
         self.scratch_kept = False
-        self.starved: dict[Connection, None] = {}
+        self.starved: dict[ClientConnection, None] = {}
         self.congested: Callable[[], bool] = lambda: False
         """Whether the store wants a pause from its writers."""
         self.bytes_in = 0
@@ -91,7 +95,7 @@ class Receiver:
         self.pool.lent_bytes -= SCRATCH_BYTES
         self.scratch_view = memoryview(self.scratch)
 
-    def send_last(self, connection: Connection) -> None:
+    def send_last(self, connection: ClientConnection) -> None:
         """Send what the connection has at the end of this turn of the loop, unless it is sent before."""
         if not self._unsent:
             self.call_last(self._send_unsent)
@@ -111,7 +115,7 @@ class Receiver:
                 connection.unmute("memory")
 
 
-class Connection:
+class ClientConnection:
     """One client connection: its listener, principal, mute state, partial frame and pending replies."""
 
     __slots__ = (
@@ -138,7 +142,7 @@ class Connection:
         "transport",
     )
 
-    def __init__(self, receiver: Receiver, transport: Transport, listener: str, principal: str) -> None:
+    def __init__(self, receiver: ReceiveContext, transport: Transport, listener: str, principal: str) -> None:
         self._receiver = receiver
         self.transport = transport
         self.listener = listener
@@ -147,7 +151,7 @@ class Connection:
         self.client_id = ""
         self.client_bytes = b""
         self.muted: set[str] = set()
-        self.pending: deque[Request] = deque()
+        self.pending: deque[PendingReply] = deque()
         self.closed = False
         self.last_active = receiver.monotonic()
         self.read_cold_at = float("-inf")
@@ -330,13 +334,13 @@ class Connection:
 
     # ---- replying --------------------------------------------------------------------------------------------
 
-    def expect(self, request: Request) -> None:
+    def expect(self, request: PendingReply) -> None:
         """A request was taken on: its reply keeps its place in the order."""
         self.pending.append(request)
         if len(self.pending) >= MAX_PENDING_REQUESTS:
             self.mute("backlog")
 
-    def ready(self, request: Request) -> None:
+    def ready(self, request: PendingReply) -> None:
         """Its reply is complete: queue every reply whose turn it is, and send unless a wake-up will do it."""
         pending = self.pending
         outbox = self.outbox
@@ -413,7 +417,7 @@ class Connection:
         self._receiver.on_closed(self, reason)
 
 
-def _announced(begun: bytearray | memoryview, receiver: Receiver) -> int:
+def _announced(begun: bytearray | memoryview, receiver: ReceiveContext) -> int:
     """The size of the frame that begins with these bytes; ProtocolError when it cannot be."""
     (size,) = _SIZE.unpack_from(begun)
     if not 0 < size <= receiver.max_frame_bytes:
@@ -421,7 +425,7 @@ def _announced(begun: bytearray | memoryview, receiver: Receiver) -> int:
     return int(size)
 
 
-def _refuse_size(size: int, receiver: Receiver) -> None:
+def _refuse_size(size: int, receiver: ReceiveContext) -> None:
     raise ProtocolError(
         f"a frame of {size} bytes was announced, the limit is {receiver.max_frame_bytes} (socket.request.max.bytes)"
     )

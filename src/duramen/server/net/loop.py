@@ -13,9 +13,10 @@ import signal
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from heapq import heapify, heappop, heappush
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 READABLE = 1
 WRITABLE = 4
@@ -29,12 +30,30 @@ MANY_CANCELLED = 100
 Callback = Callable[[], None]
 
 
+class TurnEnds(Protocol):
+    """What `after_others` uses of a Clock."""
+
+    @property
+    def call_soon(self) -> Callable[[Callable[[], None]], None]: ...
+
+    @property
+    def call_last(self) -> Callable[[Callable[[], None]], None]: ...
+
+
+def after_others(clock: TurnEnds, callback: Callable[[], None]) -> None:
+    """Run after all that this turn has been asked to do so far, and after the readers which that wakes (decision 0008).
+
+    Asked for at the end of a turn: in the next one, after a look at the sockets.
+    """
+    clock.call_soon(partial(clock.call_last, callback))
+
+
 class LoopTimer:
     """A scheduled call."""
 
     __slots__ = ("_loop", "callback", "due")
 
-    def __init__(self, loop: Loop, due: float, callback: Callback) -> None:
+    def __init__(self, loop: EventLoop, due: float, callback: Callback) -> None:
         self._loop = loop
         self.due = due
         self.callback: Callback | None = callback
@@ -49,7 +68,7 @@ class LoopTimer:
             self._loop.cancelled()
 
 
-class Loop:
+class EventLoop:
     """See the module. Everything but `call_from_thread` belongs to the thread that runs it.
 
     on_error is told of every exception that leaves a callback; the loop goes on.

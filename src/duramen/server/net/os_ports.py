@@ -19,7 +19,7 @@ from threading import Thread
 from typing import Any
 
 from duramen.ports import Clock, Entropy, Executor, FileSpan, Listener, Network, Part, Timer, Transport, World
-from duramen.server.net.loop import Loop
+from duramen.server.net.loop import EventLoop
 from duramen.storage import RealDisk, SystemEntropy, run_parallel
 
 SENDFILE_BYTES = 64 * 1024
@@ -57,7 +57,7 @@ WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 class LoopClock:
     """Clock port on the loop."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
         # Asked several times a request: the functions themselves, without a method around them.
         self.call_soon = loop.call_soon
@@ -78,7 +78,7 @@ Job = tuple[Callable[[], Any], Done]
 class ThreadExecutor:
     """Executor port: one thread per lane, so that a lane's work keeps its order."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
         self._lanes: dict[str, tuple[SimpleQueue[Job | None], Thread]] = {}
 
@@ -118,7 +118,7 @@ class ThreadExecutor:
             thread.join()
 
 
-class Turns:
+class SendQuantum:
     """How much one connection may send at a time: little while others are given short replies."""
 
     __slots__ = ("short_at",)
@@ -135,11 +135,11 @@ class Turns:
 class SocketTransport:
     """Transport port over a non-blocking TCP socket."""
 
-    __slots__ = ("_fd", "_loop", "_rest", "_socket", "_turns", "peer")
+    __slots__ = ("_fd", "_loop", "_quantum", "_rest", "_socket", "peer")
 
-    def __init__(self, loop: Loop, sock: socket.socket, peer: str, turns: Turns) -> None:
+    def __init__(self, loop: EventLoop, sock: socket.socket, peer: str, quantum: SendQuantum) -> None:
         self._loop = loop
-        self._turns = turns
+        self._quantum = quantum
         self._rest = False
         self._socket = sock
         self._fd = sock.fileno()
@@ -155,7 +155,7 @@ class SocketTransport:
         if len(parts) == 1 and type(only := parts[0]) is bytes and len(only) < SHORT_BYTES:
             # A small reply, as most are.
             if not self._rest:
-                self._turns.short_at = time.monotonic()
+                self._quantum.short_at = time.monotonic()
             try:
                 sent = self._socket.send(only)
             except (BlockingIOError, InterruptedError):
@@ -168,9 +168,9 @@ class SocketTransport:
         if size < SHORT_BYTES:
             most = size
             if not self._rest:
-                self._turns.short_at = time.monotonic()
+                self._quantum.short_at = time.monotonic()
         else:
-            most = self._turns.most()
+            most = self._quantum.most()
         sent = self._send(parts, most)
         self._rest = sent < size
         return sent
@@ -269,9 +269,11 @@ def _ended(span: FileSpan) -> OSError:
 class SocketListener:
     """Listener port over a listening TCP socket."""
 
-    def __init__(self, loop: Loop, sock: socket.socket, on_accept: Callable[[Transport], None], turns: Turns) -> None:
+    def __init__(
+        self, loop: EventLoop, sock: socket.socket, on_accept: Callable[[Transport], None], quantum: SendQuantum
+    ) -> None:
         self._loop = loop
-        self._turns = turns
+        self._quantum = quantum
         self._socket = sock
         self._on_accept = on_accept
         self.host, self.port = sock.getsockname()[:2]
@@ -293,7 +295,7 @@ class SocketListener:
             sock.setblocking(False)
             with contextlib.suppress(OSError):  # macOS: the peer may be gone already, which the first read will tell
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._on_accept(SocketTransport(self._loop, sock, f"{address[0]}:{address[1]}", self._turns))
+            self._on_accept(SocketTransport(self._loop, sock, f"{address[0]}:{address[1]}", self._quantum))
 
     def _resume(self) -> None:
         if self._socket.fileno() >= 0:
@@ -308,9 +310,9 @@ class SocketListener:
 class SocketNetwork:
     """Network port over TCP."""
 
-    def __init__(self, loop: Loop, send_buffer_bytes: int = -1) -> None:
+    def __init__(self, loop: EventLoop, send_buffer_bytes: int = -1) -> None:
         self._loop = loop
-        self._turns = Turns()
+        self._quantum = SendQuantum()
         self._send_buffer_bytes = send_buffer_bytes
 
     def listen(self, host: str, port: int, on_accept: Callable[[Transport], None]) -> Listener:
@@ -329,7 +331,7 @@ class SocketNetwork:
         except OSError:
             sock.close()
             raise
-        return SocketListener(self._loop, sock, on_accept, self._turns)
+        return SocketListener(self._loop, sock, on_accept, self._quantum)
 
     def connect(self, host: str, port: int) -> Transport:
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
@@ -338,16 +340,16 @@ class SocketNetwork:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         with contextlib.suppress(BlockingIOError):
             sock.connect((host, port))
-        return SocketTransport(self._loop, sock, f"{host}:{port}", self._turns)
+        return SocketTransport(self._loop, sock, f"{host}:{port}", self._quantum)
 
 
-def real_world(send_buffer_bytes: int = -1) -> tuple[Loop, World, ThreadExecutor]:
+def real_world(send_buffer_bytes: int = -1) -> tuple[EventLoop, World, ThreadExecutor]:
     """A loop and the five ports of this machine on it; close the executor, then the loop.
 
     send_buffer_bytes: of each accepted connection; the system decides unless it is positive.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
-    loop = Loop()
+    loop = EventLoop()
     executor = ThreadExecutor(loop)
     clock: Clock = LoopClock(loop)
     network: Network = SocketNetwork(loop, send_buffer_bytes)

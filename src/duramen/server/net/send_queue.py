@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from duramen.ports import FileSpan, Part, Transport
-from duramen.server.net.agenda import after_others
-from duramen.server.net.reply_memory import memory_of
+from duramen.server.net.loop import after_others
+from duramen.server.net.reply_memory import UnreadReplies, memory_of
 from duramen.wire.frame import part_size
-
-if TYPE_CHECKING:
-    from duramen.server.net.connection import Receiver
 
 SLOW_PIECE_BYTES = 64 * 1024
 """What a connection that is held back sends at a time."""
@@ -23,6 +20,25 @@ SLOW_CREDIT_SECONDS = 0.01
 """How far behind the clock it may be: what came too late by the timers' inaccuracy is made up for."""
 
 
+class SendContext(Protocol):
+    """What the send queues of one loop share: the memory of unread replies, a count of bytes, and the clock."""
+
+    unread: UnreadReplies
+    bytes_out: int
+
+    @property
+    def monotonic(self) -> Callable[[], float]: ...
+
+    @property
+    def call_soon(self) -> Callable[[Callable[[], None]], None]: ...
+
+    @property
+    def call_last(self) -> Callable[[Callable[[], None]], None]: ...
+
+    @property
+    def call_later(self) -> Callable[[float, Callable[[], None]], object]: ...
+
+
 class Outbox:
     """parts: what is to be sent, in order; size: its bytes. waits: `go_on` will be called when more can be sent.
 
@@ -30,12 +46,12 @@ class Outbox:
     """
 
     __slots__ = (
+        "_context",
         "_due",
         "_go_on",
         "_held_bytes",
         "_paced",
         "_rate",
-        "_receiver",
         "_transport",
         "_weighed",
         "early",
@@ -45,9 +61,9 @@ class Outbox:
         "waits",
     )
 
-    def __init__(self, transport: Transport, receiver: Receiver, go_on: Callable[[], None]) -> None:
+    def __init__(self, transport: Transport, context: SendContext, go_on: Callable[[], None]) -> None:
         self._transport = transport
-        self._receiver = receiver
+        self._context = context
         self._go_on = go_on
         self._rate = 0.0
         self._paced = False
@@ -71,7 +87,7 @@ class Outbox:
             if self._paced:
                 self._paced = not self._transport.pace(0)
             sent = self._transport.send(self.parts)
-        self._receiver.bytes_out += sent
+        self._context.bytes_out += sent
         self.size -= sent
         if self.size == 0:
             if self._weighed:
@@ -100,18 +116,18 @@ class Outbox:
             self._paced = self._transport.pace(int(bytes_per_second))
 
     def _go_on_last(self) -> None:
-        after_others(self._receiver, self._go_on)
+        after_others(self._context, self._go_on)
 
     def _wait_until_due(self, sent: int) -> None:
-        now = self._receiver.monotonic()
+        now = self._context.monotonic()
         self._due = max(self._due, now - SLOW_CREDIT_SECONDS) + sent / self._rate
         if self.waits:
             self._transport.set_writer(None)
         self.waits = True
-        self._receiver.call_later(max(self._due - now, 0.0), self._is_due)
+        self._context.call_later(max(self._due - now, 0.0), self._is_due)
 
     def _is_due(self) -> None:
-        after_others(self._receiver, self._take_turn)
+        after_others(self._context, self._take_turn)
 
     def _take_turn(self) -> None:
         self.waits = False
@@ -143,16 +159,16 @@ class Outbox:
     def _hold(self, size: int) -> None:
         if size:
             if not self._held_bytes:
-                self.unread_since = self._receiver.monotonic()
+                self.unread_since = self._context.monotonic()
             self._held_bytes += size
-            self._receiver.unread.take(size)
+            self._context.unread.take(size)
 
     def _let_go(self, size: int) -> None:
         if size:
             self._held_bytes -= size
             if not self._held_bytes:
                 self.unread_since = None
-            self._receiver.unread.give(size)
+            self._context.unread.give(size)
 
 
 def first_bytes(parts: list[Part], most: int) -> list[Part]:

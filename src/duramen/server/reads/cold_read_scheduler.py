@@ -23,12 +23,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.ports import Timer, World
-from duramen.server.net.agenda import after_others
+from duramen.server.net.loop import after_others
 from duramen.server.net.reply_memory import UnreadReplies
 from duramen.storage import Recall
 
 if TYPE_CHECKING:
-    from duramen.server.net.connection import Connection
+    from duramen.server.net.connection import ClientConnection
 
 RECENT_LANE = "recent"
 LANES = ("cold-0", "cold-1")
@@ -77,13 +77,20 @@ Done = Callable[[Any, BaseException | None], None]
 """(result, error) of the work; on the loop."""
 
 
-class _Waiting:
+class _WaitingReply:
     """A reply that waits for its turn."""
 
     __slots__ = ("connection", "done", "limit", "recent", "since", "work")
 
     def __init__(
-        self, connection: Connection, limit: Limit, work: Callable[[], Any], done: Done, since: float, *, recent: bool
+        self,
+        connection: ClientConnection,
+        limit: Limit,
+        work: Callable[[], Any],
+        done: Done,
+        since: float,
+        *,
+        recent: bool,
     ) -> None:
         self.connection = connection
         self.limit = limit
@@ -106,13 +113,13 @@ class ColdReads:
         """While others are served; 0 never holds anybody back."""
         self.busy_at = float("-inf")
         """When somebody was served last who reads nothing from the disk, the latest of them aside."""
-        self._latest: Connection | None = None
+        self._latest: ClientConnection | None = None
         self._latest_at = float("-inf")
         self.bytes_read = 0
         self.waited_seconds = 0.0
         """What replies waited for their turn, all together."""
         self._recalling = 0
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingReply] = deque()
         self._idle = list(LANES)
         self._due = float("-inf")
         self._timer: Timer | None = None
@@ -122,14 +129,14 @@ class ColdReads:
     # ---- what requests ask -----------------------------------------------------------------------------------
 
     def submit(
-        self, connection: Connection, limit: Limit, work: Callable[[], Any], done: Done, *, recent: bool = False
+        self, connection: ClientConnection, limit: Limit, work: Callable[[], Any], done: Done, *, recent: bool = False
     ) -> None:
         """Run `work` off the loop when its turn has come, then `done`; neither if the connection has ended by then.
 
         recent: it only brings back what was in memory a moment ago: its turn is now, if there is room.
         """
         now = self._clock.monotonic()
-        waiting = _Waiting(connection, limit, work, done, now, recent=recent)
+        waiting = _WaitingReply(connection, limit, work, done, now, recent=recent)
         if recent:
             self.served(connection)
             if self._unread.has_room:
@@ -143,7 +150,7 @@ class ColdReads:
         else:
             self._start()
 
-    def served(self, connection: Connection) -> None:
+    def served(self, connection: ClientConnection) -> None:
         """A reply with records from memory leaves: for somebody else, unless it is one of those who read old data.
 
         Not called for what is in memory because one of those has read it.
@@ -155,17 +162,17 @@ class ColdReads:
                 self._latest = connection
             self._latest_at = now
 
-    def is_alone(self, reader: Connection) -> bool:
+    def is_alone(self, reader: ClientConnection) -> bool:
         """Whether nobody else is served: what this one reads may then stay in memory for who reads it next."""
         return not self._is_beside_others(reader, self._clock.monotonic())
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: ClientConnection) -> None:
         """The connection has ended: that somebody was served counts on, who it was does not."""
         if connection is self._latest:
             self.busy_at = max(self.busy_at, self._latest_at)
             self._latest = None
 
-    def reply_bytes(self, connection: Connection | None, *, recent: bool = False) -> int:
+    def reply_bytes(self, connection: ClientConnection | None, *, recent: bool = False) -> int:
         """How many cold bytes a reply to this connection may bring now."""
         most, share = REPLY_BYTES, self._unread.share(len(self._waiting))
         if not recent and self._is_paced(connection, self._clock.monotonic()):
@@ -173,7 +180,7 @@ class ColdReads:
             share = min(share, int(self.bytes_per_second * ROUND_SECONDS) // (len(self._waiting) + 1))
         return min(most, max(LEAST_REPLY_BYTES, share))
 
-    def leaving(self, connection: Connection, size: int) -> tuple[float, int]:
+    def leaving(self, connection: ClientConnection, size: int) -> tuple[float, int]:
         """How a reply with so many bytes from the disk leaves: at how many bytes a second (0: at once), and how many
         milliseconds the client may as well wait behind it."""
         debt_ms = self.debt_ms(connection)
@@ -182,7 +189,7 @@ class ColdReads:
         rate = max(self._rate, size / SEND_SECONDS)
         return rate, max(0, debt_ms - round(size / rate * 1000))
 
-    def debt_ms(self, connection: Connection | None) -> int:
+    def debt_ms(self, connection: ClientConnection | None) -> int:
         """For how many milliseconds no cold read will begin: what a client may as well wait before it asks again."""
         now = self._clock.monotonic()
         return max(0, round((self._due - now) * 1000)) if self._is_paced(connection, now) else 0
@@ -193,10 +200,10 @@ class ColdReads:
 
     # ---- turns -----------------------------------------------------------------------------------------------
 
-    def _is_paced(self, reader: Connection | None, now: float) -> bool:
+    def _is_paced(self, reader: ClientConnection | None, now: float) -> bool:
         return self.bytes_per_second > 0 and self._is_beside_others(reader, now)
 
-    def _is_beside_others(self, reader: Connection | None, now: float) -> bool:
+    def _is_beside_others(self, reader: ClientConnection | None, now: float) -> bool:
         """Whether somebody else than the reader is being served."""
         busy_at = self.busy_at if reader is not None and reader is self._latest else max(self.busy_at, self._latest_at)
         return now - busy_at < BUSY_SECONDS
@@ -220,7 +227,7 @@ class ColdReads:
             lane = self._idle.pop()
             self._run(lane, waiting, partial(self._idle.append, lane))
 
-    def _next(self) -> _Waiting | None:
+    def _next(self) -> _WaitingReply | None:
         """Whose turn it is, if anybody's: who has a reply unread comes last, and not at all while memory is short."""
         while self._waiting and self._waiting[0].connection.closed:
             self._waiting.popleft()
@@ -234,7 +241,7 @@ class ColdReads:
         self._timer = None
         after_others(self._clock, self._start)
 
-    def _run(self, lane: str, waiting: _Waiting, free: Callable[[], None]) -> None:
+    def _run(self, lane: str, waiting: _WaitingReply, free: Callable[[], None]) -> None:
         size = waiting.limit(self.reply_bytes(waiting.connection, recent=waiting.recent))
 
         def arrived(result: Any, error: BaseException | None) -> None:
@@ -271,7 +278,7 @@ class ColdReads:
 
         self._executor.submit(RECENT_LANE, work, done)
 
-    def pay(self, connection: Connection | None, size: int) -> None:
+    def pay(self, connection: ClientConnection | None, size: int) -> None:
         """So many bytes came from the disk: the next read waits until they are paid for."""
         now = self._clock.monotonic()
         self.bytes_read += size

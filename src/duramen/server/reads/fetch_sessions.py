@@ -10,7 +10,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.topics import MAX_NAME_LENGTH
 from duramen.model import NO_TOPIC_ID, TopicId
 from duramen.ports import Entropy
-from duramen.server.api.request import STEP, Steps
+from duramen.server.net.steps import STEP, Steps
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -34,7 +34,7 @@ class Key(NamedTuple):
 NO_KEYS: set[Key] = set()
 
 
-class Target:
+class FetchTarget:
     """One partition a client fetches: where from, how much, and what it was last told."""
 
     __slots__ = (
@@ -64,12 +64,12 @@ class Target:
         self.last_fetched_epoch: int = wanted.last_fetched_epoch
 
 
-class Session:
+class FetchSession:
     """A client's partitions, in the order they are served."""
 
     __slots__ = ("epoch", "id", "last_used", "targets", "uses_topic_ids")
 
-    def __init__(self, session_id: int, uses_topic_ids: bool, targets: dict[Key, Target], now: float) -> None:
+    def __init__(self, session_id: int, uses_topic_ids: bool, targets: dict[Key, FetchTarget], now: float) -> None:
         self.id = session_id
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
@@ -86,8 +86,8 @@ class Session:
 class FetchPlan(NamedTuple):
     """What one Fetch request asks for. session None: no session, every partition is answered."""
 
-    targets: list[Target]
-    session: Session | None
+    targets: list[FetchTarget]
+    session: FetchSession | None
     session_id: int
     incremental: bool
 
@@ -98,7 +98,7 @@ class FetchSessions:
     def __init__(self, slots: int, entropy: Entropy) -> None:
         self._slots = slots
         self._entropy = entropy
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, FetchSession] = {}
         self._partitions = 0
         """Of all sessions."""
         self.evictions = 0
@@ -110,7 +110,7 @@ class FetchSessions:
         """Resolve a request to partitions; KafkaError with a session's error code when it does not fit."""
         by_id = version >= 13
         if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            targets = {key: Target(key, wanted) for key, wanted in _wanted(body.topics, by_id)}
+            targets = {key: FetchTarget(key, wanted) for key, wanted in _wanted(body.topics, by_id)}
             return self._plan_full(body, by_id, targets, now)
         session = self._session(body, by_id)
         forgotten = set(_forgotten(body, by_id)) if body.forgotten_topics_data else NO_KEYS
@@ -123,9 +123,9 @@ class FetchSessions:
         by_id = version >= 13
         wanted = _wanted(body.topics, by_id)
         if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            targets: dict[Key, Target] = {}
+            targets: dict[Key, FetchTarget] = {}
             for number, (key, each) in enumerate(wanted, 1):
-                targets[key] = Target(key, each)
+                targets[key] = FetchTarget(key, each)
                 if number % STEP == 0:
                     yield
             return self._plan_full(body, by_id, targets, now)
@@ -143,12 +143,12 @@ class FetchSessions:
             self._check_that_it_goes_on(session, body, by_id)
         return self._plan_incremental(session, now)
 
-    def _plan_full(self, body: Any, by_id: bool, targets: dict[Key, Target], now: float) -> FetchPlan:
+    def _plan_full(self, body: Any, by_id: bool, targets: dict[Key, FetchTarget], now: float) -> FetchPlan:
         self._end(body.session_id)
         session = None if body.session_epoch == FINAL_EPOCH else self._create(targets, by_id, now)
         return FetchPlan(list(targets.values()), session, session.id if session else NO_SESSION, False)
 
-    def _session(self, body: Any, by_id: bool) -> Session:
+    def _session(self, body: Any, by_id: bool) -> FetchSession:
         session = self._sessions.get(body.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -158,12 +158,12 @@ class FetchSessions:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         return session
 
-    def _check_that_it_goes_on(self, session: Session, body: Any, by_id: bool) -> None:
+    def _check_that_it_goes_on(self, session: FetchSession, body: Any, by_id: bool) -> None:
         """Behind a step: others may have ended the session, or gone on with it."""
         if self._session(body, by_id) is not session:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
-    def _plan_incremental(self, session: Session, now: float) -> FetchPlan:
+    def _plan_incremental(self, session: FetchSession, now: float) -> FetchPlan:
         if not session.targets:
             # Everything was forgotten: so is the session.
             self._end(session.id)
@@ -177,12 +177,12 @@ class FetchSessions:
         if session is not None:
             self._partitions -= len(session.targets)
 
-    def _forget(self, session: Session, keys: Iterable[Key]) -> None:
+    def _forget(self, session: FetchSession, keys: Iterable[Key]) -> None:
         for key in keys:
             if session.targets.pop(key, None) is not None:
                 self._partitions -= 1
 
-    def _update(self, session: Session, partitions: Iterable[tuple[Key, Any]], forgotten: set[Key]) -> None:
+    def _update(self, session: FetchSession, partitions: Iterable[tuple[Key, Any]], forgotten: set[Key]) -> None:
         for key, wanted in partitions:
             if _is_long(key):
                 self._end(session.id)
@@ -193,13 +193,13 @@ class FetchSessions:
             elif key in forgotten:
                 continue  # wanted, too: Kafka forgets last
             elif len(session.targets) < MAX_PARTITIONS_PER_SESSION and self._partitions < MAX_PARTITIONS:
-                session.targets[key] = Target(key, wanted)
+                session.targets[key] = FetchTarget(key, wanted)
                 self._partitions += 1
             else:
                 self._end(session.id)
                 raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions for a session")
 
-    def _create(self, targets: dict[Key, Target], by_id: bool, now: float) -> Session | None:
+    def _create(self, targets: dict[Key, FetchTarget], by_id: bool, now: float) -> FetchSession | None:
         """A new session, or None (the client then sends full requests) while no slot can be freed."""
         if not targets or len(targets) > MAX_PARTITIONS_PER_SESSION or self._slots <= 0 or any(map(_is_long, targets)):
             return None
@@ -212,7 +212,7 @@ class FetchSessions:
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = int.from_bytes(self._entropy.random_bytes(4), "big") & 0x7FFFFFFF
-        session = Session(session_id, by_id, targets, now)
+        session = FetchSession(session_id, by_id, targets, now)
         self._sessions[session_id] = session
         self._partitions += len(targets)
         return session

@@ -11,7 +11,7 @@ from tests.worlds.broker_world import InProcess, Line
 from duramen.model import TopicPartition
 from duramen.ports import Part
 from duramen.server.api.authorizer import AllowAll, Operation, Resource
-from duramen.server.api.sliced_work import LargeWork, Work
+from duramen.server.api.sliced_work import SlicedWork, Work
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 
@@ -132,7 +132,7 @@ def test_a_fetch_session_goes_on_with_nothing_that_is_denied() -> None:
 def test_what_ends_a_request_comes_before_the_next_one() -> None:
     """Each that is decoded stays in memory until its reply is made, which came behind the decoding of all others."""
     server = InProcess()
-    work = LargeWork(server.clock, server.lanes)
+    work = SlicedWork(server.clock, server.lanes)
     done: list[str] = []
 
     def named(name: str) -> Work:

@@ -12,11 +12,11 @@ from tests.worlds.broker_world import InProcess, Line
 from tests.worlds.wide_requests import wide_requests
 
 from duramen.errors import ErrorCode
-from duramen.server.api.request import STEP
 from duramen.server.coordinators.groups import MAX_BATCH_BYTES
 from duramen.server.dispatch import MAX_ELEMENTS_OF_ONE_DECISION, TABLE
 from duramen.server.handlers import metadata, too_many_elements
 from duramen.server.handlers.offset_delete import MAX_AT_ONCE
+from duramen.server.net.steps import STEP
 from duramen.wire.messages import API
 
 ELEMENTS = 12_000

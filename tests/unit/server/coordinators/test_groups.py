@@ -28,7 +28,7 @@ from duramen.config import load_broker_config
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import OFFSETS_TOPIC
 from duramen.server.api.authorizer import Resource
-from duramen.server.coordinators.groups import RELOAD_SECONDS, Coordinators, _kept, java_hash, partition_for
+from duramen.server.coordinators.groups import RELOAD_SECONDS, GroupCoordinators, _kept, java_hash, partition_for
 from duramen.wire.messages import API
 
 
@@ -463,7 +463,7 @@ def test_a_damaged_log_hides_no_groups_of_the_others_and_is_not_read_again_at_ev
     log = broker.partition(OFFSETS_TOPIC, partition_for("g", 4))
     log.damage()
     broker.coordinators.close()
-    broker.coordinators = Coordinators(broker)  # type: ignore[arg-type]
+    broker.coordinators = GroupCoordinators(broker)  # type: ignore[arg-type]
     broker.coordinators.load_all()
     broker.clock.advance(0)
     assert broker.events == ["coordinator-load-failed"]

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from duramen.server.metrics import exposition
-from duramen.server.net.loop import Loop
+from duramen.server.net.loop import EventLoop
 
 
 def test_a_connection_that_says_nothing_does_not_keep_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exposition, "IDLE_SECONDS", 0.2)
-    loop = Loop()
+    loop = EventLoop()
     broker: Any = None  # nobody asks for a page
     server = exposition.MetricsServer(broker, loop, "127.0.0.1", 0)
     try:
@@ -35,7 +35,7 @@ def test_a_connection_that_says_nothing_does_not_keep_its_thread(monkeypatch: py
 
 
 def test_connections_beyond_a_bound_are_closed_and_take_no_descriptors_from_the_files() -> None:
-    loop = Loop()
+    loop = EventLoop()
     broker: Any = None  # nobody asks for a page
     server = exposition.MetricsServer(broker, loop, "127.0.0.1", 0)
     try:

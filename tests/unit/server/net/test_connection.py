@@ -11,8 +11,8 @@ from duramen.server.net.connection import (
     KEPT_BY_REFERENCE_BYTES,
     MAX_PENDING_REQUESTS,
     SCRATCH_BYTES,
-    Connection,
-    Receiver,
+    ClientConnection,
+    ReceiveContext,
 )
 from duramen.server.net.receive_buffers import BufferPool
 from duramen.server.net.reply_memory import MOST_UNSENT_BYTES
@@ -71,7 +71,7 @@ class Wire:
 class Asked:
     """Stands for a Request: the connection needs its `parts` only."""
 
-    def __init__(self, connection: Connection, view: memoryview) -> None:
+    def __init__(self, connection: ClientConnection, view: memoryview) -> None:
         self.connection = connection
         self.view = view
         self.parts: tuple[bytes, ...] | None = None
@@ -92,7 +92,7 @@ class Server:
         self.now = 0.0
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.pool = BufferPool(cap)
-        self.receiver = Receiver(
+        self.receiver = ReceiveContext(
             self.pool,
             100 << 20,
             self.on_frame,
@@ -103,16 +103,16 @@ class Server:
             lambda seconds, callback: self.timers.append((self.now + seconds, callback)),
         )
 
-    def on_frame(self, connection: Connection, view: memoryview) -> None:
+    def on_frame(self, connection: ClientConnection, view: memoryview) -> None:
         request: Any = Asked(connection, view)
         self.asked.append(request)
         connection.expect(request)
         if self.auto is not None:
             self.auto(request)
 
-    def connect(self) -> tuple[Wire, Connection]:
+    def connect(self) -> tuple[Wire, ClientConnection]:
         wire = Wire()
-        return wire, Connection(self.receiver, wire, "PLAINTEXT", "User:ANONYMOUS")
+        return wire, ClientConnection(self.receiver, wire, "PLAINTEXT", "User:ANONYMOUS")
 
     def pass_to(self, now: float) -> None:
         """Time goes by."""

@@ -13,24 +13,23 @@ from typing import Any
 
 import pytest
 
-from duramen.server.net.agenda import after_others
-from duramen.server.net.loop import MANY_CANCELLED, Loop
+from duramen.server.net.loop import MANY_CANCELLED, EventLoop, after_others
 from duramen.server.net.os_ports import LoopClock, ThreadExecutor
 
 LONG = 20.0
 
 
 @pytest.fixture(params=["epoll", "poll"])
-def loop(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
+def loop(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[EventLoop]:
     if request.param == "poll":
         monkeypatch.delattr(select, "epoll", raising=False)
-    made = Loop()
+    made = EventLoop()
     made.on_error = pytest.fail  # type: ignore[assignment]
     yield made
     made.close()
 
 
-def test_what_a_turn_left_to_do_runs_last_and_sees_all_of_it(loop: Loop) -> None:
+def test_what_a_turn_left_to_do_runs_last_and_sees_all_of_it(loop: EventLoop) -> None:
     near, far = socket.socketpair()
     seen: list[str] = []
     with near, far:
@@ -55,7 +54,7 @@ def test_what_a_turn_left_to_do_runs_last_and_sees_all_of_it(loop: Loop) -> None
         loop.set_reader(near.fileno(), None)
 
 
-def test_what_old_data_leads_to_is_behind_readers_that_the_turn_wakes(loop: Loop) -> None:
+def test_what_old_data_leads_to_is_behind_readers_that_the_turn_wakes(loop: EventLoop) -> None:
     near, far = socket.socketpair()
     seen: list[str] = []
     with near, far:
@@ -76,7 +75,7 @@ def test_what_old_data_leads_to_is_behind_readers_that_the_turn_wakes(loop: Loop
         loop.set_reader(near.fileno(), None)
 
 
-def test_what_came_while_the_process_was_stopped_goes_before_timers(loop: Loop) -> None:
+def test_what_came_while_the_process_was_stopped_goes_before_timers(loop: EventLoop) -> None:
     near, far = socket.socketpair()
     seen: list[str] = []
     poll = loop._poll
@@ -97,7 +96,7 @@ def test_what_came_while_the_process_was_stopped_goes_before_timers(loop: Loop) 
         loop.set_reader(near.fileno(), None)
 
 
-def test_what_the_end_of_a_turn_asks_for_waits_until_sockets_had_their_turn(loop: Loop) -> None:
+def test_what_the_end_of_a_turn_asks_for_waits_until_sockets_had_their_turn(loop: EventLoop) -> None:
     seen: list[int] = []
 
     def again() -> None:
@@ -111,7 +110,7 @@ def test_what_the_end_of_a_turn_asks_for_waits_until_sockets_had_their_turn(loop
     assert seen == [0, 1]
 
 
-def test_timers_run_when_they_are_due_in_order_and_not_when_cancelled(loop: Loop) -> None:
+def test_timers_run_when_they_are_due_in_order_and_not_when_cancelled(loop: EventLoop) -> None:
     seen: list[str] = []
     started = time.monotonic()
     loop.call_later(0.03, loop.stop)
@@ -125,7 +124,7 @@ def test_timers_run_when_they_are_due_in_order_and_not_when_cancelled(loop: Loop
     assert time.monotonic() - started >= 0.03
 
 
-def test_cancelled_timers_do_not_pile_up(loop: Loop) -> None:
+def test_cancelled_timers_do_not_pile_up(loop: EventLoop) -> None:
     kept: list[int] = []
     loop.call_later(0, lambda: kept.append(1))
     for _ in range(50 * MANY_CANCELLED):
@@ -135,7 +134,7 @@ def test_cancelled_timers_do_not_pile_up(loop: Loop) -> None:
     assert kept == [1]
 
 
-def test_a_callback_that_fails_stops_nobody(loop: Loop) -> None:
+def test_a_callback_that_fails_stops_nobody(loop: EventLoop) -> None:
     errors: list[Exception] = []
     loop.on_error = errors.append
     seen: list[str] = []
@@ -156,7 +155,7 @@ def test_a_callback_that_fails_stops_nobody(loop: Loop) -> None:
     assert [type(error) for error in errors] == [ZeroDivisionError] * 5
 
 
-def test_a_thread_wakes_a_loop_that_sleeps(loop: Loop) -> None:
+def test_a_thread_wakes_a_loop_that_sleeps(loop: EventLoop) -> None:
     loop.call_later(LONG, loop.stop)
     started = time.monotonic()
     thread = threading.Thread(target=lambda: (time.sleep(0.02), loop.call_from_thread(loop.stop)))
@@ -166,7 +165,7 @@ def test_a_thread_wakes_a_loop_that_sleeps(loop: Loop) -> None:
     assert time.monotonic() - started < LONG / 2
 
 
-def test_a_hang_up_reaches_reader_and_writer_and_nobody_when_nobody_waits(loop: Loop) -> None:
+def test_a_hang_up_reaches_reader_and_writer_and_nobody_when_nobody_waits(loop: EventLoop) -> None:
     near, far = socket.socketpair()
     seen: list[str] = []
     with near:
@@ -184,7 +183,7 @@ def test_a_hang_up_reaches_reader_and_writer_and_nobody_when_nobody_waits(loop: 
 
 
 def test_a_signal_wakes_the_loop_and_its_handler_is_given_back() -> None:
-    loop = Loop()
+    loop = EventLoop()
     before = signal.getsignal(signal.SIGUSR1)
     loop.on_signal(signal.SIGUSR1, loop.stop)
     loop.call_later(LONG, loop.stop)
@@ -196,7 +195,7 @@ def test_a_signal_wakes_the_loop_and_its_handler_is_given_back() -> None:
     assert signal.getsignal(signal.SIGUSR1) is before
 
 
-def test_a_lane_keeps_its_order_and_hands_results_and_errors_to_the_loop(loop: Loop) -> None:
+def test_a_lane_keeps_its_order_and_hands_results_and_errors_to_the_loop(loop: EventLoop) -> None:
     executor = ThreadExecutor(loop)
     seen: list[object] = []
     here = threading.get_ident()
@@ -222,7 +221,7 @@ def test_a_lane_keeps_its_order_and_hands_results_and_errors_to_the_loop(loop: L
     executor.close()
 
 
-def test_a_closing_executor_ends_what_runs_and_drops_what_does_not(loop: Loop) -> None:
+def test_a_closing_executor_ends_what_runs_and_drops_what_does_not(loop: EventLoop) -> None:
     executor = ThreadExecutor(loop)
     begun, may_end = threading.Event(), threading.Event()
     ran: list[int] = []
@@ -240,7 +239,7 @@ def test_a_closing_executor_ends_what_runs_and_drops_what_does_not(loop: Loop) -
     assert ran == [1]
 
 
-def test_the_clock_is_the_loops(loop: Loop) -> None:
+def test_the_clock_is_the_loops(loop: EventLoop) -> None:
     clock = LoopClock(loop)
     seen: list[float] = []
     started = clock.monotonic()

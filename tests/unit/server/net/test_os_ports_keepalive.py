@@ -8,7 +8,7 @@ import pytest
 
 from duramen.client.blocking.connection import BlockingConnection
 from duramen.errors import DuramenError
-from duramen.server.net.loop import Loop
+from duramen.server.net.loop import EventLoop
 from duramen.server.net.os_ports import SocketNetwork, SocketTransport
 
 
@@ -18,7 +18,7 @@ def _asks(sock: socket.socket) -> bool:
 
 def test_both_ends_of_a_nodes_connections_ask_whether_the_peer_is_there() -> None:
     """A half-open one was there until it had been idle for ten minutes, and for ever while a reply waited."""
-    loop = Loop()
+    loop = EventLoop()
     network, accepted = SocketNetwork(loop), []
     listener = network.listen("127.0.0.1", 0, accepted.append)
     begun = network.connect("127.0.0.1", listener.port)

@@ -18,8 +18,8 @@ from duramen.server.net.os_ports import (
     SEND_TURN_BYTES,
     SENDFILE_BYTES,
     SHORT_BYTES,
+    SendQuantum,
     SocketTransport,
-    Turns,
     real_world,
 )
 from duramen.storage.files.os_disk import RealDisk
@@ -44,17 +44,17 @@ class Pair:
     """Two connections of one loop."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.quantum = SendQuantum()
         self.one, self.other = self._connection(), self._connection()
 
     def _connection(self) -> SocketTransport:
         sock: Any = Endless()
         loop: Any = None
-        return SocketTransport(loop, sock, "client", self.turns)
+        return SocketTransport(loop, sock, "client", self.quantum)
 
     def silence(self) -> None:
         """As if no short reply had left for long enough."""
-        self.turns.short_at -= ALONE_SECONDS
+        self.quantum.short_at -= ALONE_SECONDS
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.worlds.broker_world import InProcess, SlowLine
 
 from duramen.ports import Part
 from duramen.server.api.acceptor import UNREAD_CHECK_SECONDS, UNREAD_SECONDS
-from duramen.server.net.connection import Connection
+from duramen.server.net.connection import ClientConnection
 from duramen.server.net.reply_memory import memory_of
 from duramen.server.reads.cold_read_scheduler import LANES, ColdReads
 from duramen.storage.files.read_buffers import BUFFER_BYTES
@@ -231,11 +231,11 @@ def test_what_is_held_is_what_waits_whatever_happens(seed: int) -> None:
     server = Server()
     unread = server.receiver.unread
     unread.cap_bytes = 40_000
-    wires: list[tuple[Tap, Connection]] = []
+    wires: list[tuple[Tap, ClientConnection]] = []
     for _ in range(3):
         wire = Tap()
         wire.takes = 0
-        wires.append((wire, Connection(server.receiver, wire, "PLAINTEXT", "User:ANONYMOUS")))
+        wires.append((wire, ClientConnection(server.receiver, wire, "PLAINTEXT", "User:ANONYMOUS")))
     shorts = 0
     for _ in range(300):
         wire, connection = chance.choice(wires)

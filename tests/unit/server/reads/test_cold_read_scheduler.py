@@ -15,7 +15,7 @@ from tests.worlds.partition_world import Lanes
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.server.handlers.fetch import FetchCall
-from duramen.server.net.connection import Connection
+from duramen.server.net.connection import ClientConnection
 from duramen.server.net.reply_memory import UnreadReplies
 from duramen.server.reads.cold_read_scheduler import (
     BUSY_SECONDS,
@@ -522,7 +522,7 @@ def test_a_connection_that_has_ended_is_let_go(served: InProcess) -> None:
     next(there for there in served.broker.door.connections if there.transport is follower).close("test")
     served.run()
     gc.collect()
-    kept = [found for found in gc.get_objects() if type(found) is Connection and found.transport is follower]
+    kept = [found for found in gc.get_objects() if type(found) is ClientConnection and found.transport is follower]
     assert not kept, "the last that was served, for as long as nobody else is"
 
 
