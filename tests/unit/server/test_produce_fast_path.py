@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.worlds.broker_world import NOW, InProcess, Line
 
 from duramen.server.handlers import produce_again
-from duramen.server.handlers.produce_again import KnownProduces, batch_behind
+from duramen.server.handlers.produce_fast_path import KnownProduces, batch_behind
 from duramen.wire.batch import build_batch
 from duramen.wire.frame import encode_request
 from duramen.wire.messages import API

@@ -19,7 +19,7 @@ from duramen.server.api.sliced_work import Work
 from duramen.server.dispatch import MAX_ELEMENTS, TABLE, Row
 from duramen.server.handlers import api_versions, too_many_elements
 from duramen.server.handlers.produce import ProduceRequest
-from duramen.server.handlers.produce_again import KnownProduces
+from duramen.server.handlers.produce_fast_path import KnownProduces
 from duramen.server.metrics.metrics import NO_API
 from duramen.server.net.connection import ClientConnection, ReceiveContext
 from duramen.server.net.receive_buffers import BufferPool
