@@ -40,7 +40,7 @@ BANNED_NAMES = {"core", "utils", "util", "common", "helpers", "helper", "misc", 
 # is answered), the supervisors of callbacks and worker threads (one per world: server, embedded, simulated), and the
 # command line's main. Cleaning up and raising on is not catching.
 BROAD_EXCEPT_ALLOWED = {
-    "src/duramen/server/api/acceptor.py",
+    "src/duramen/server/api/request_decoder.py",
     "src/duramen/server/api/request.py",
     "src/duramen/server/net/loop.py",
     "src/duramen/server/net/os_ports.py",

@@ -51,7 +51,7 @@ def check_records(server: InProcess, topic: TopicPromise, excused: Excused, *, w
     """
     for index, promise in enumerate(topic.parts):
         what = f"{topic.name}-{index}"
-        partition = server.broker.partition(topic.name, index)
+        partition = server.broker.partitions.find(topic.name, index)
         if partition is None:
             require(excused(what), f"{what} is offline")
             continue

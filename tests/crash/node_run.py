@@ -277,7 +277,7 @@ class NodeRun:
 
     def records(self, name: str) -> dict[int, bytes]:
         """Everything in a topic's partition that readers get."""
-        partition = self.server.broker.partition(name, 0)
+        partition = self.server.broker.partitions.find(name, 0)
         require(partition is not None, f"{name} is in the metadata, its partition is not there")
         offset = partition.log_start_offset if partition is not None else 0
         request = API[FETCH].request
@@ -324,7 +324,7 @@ class NodeRun:
 
     def _check_topic(self, name: str, life: TopicLife, epoch: int, unclean: bool) -> dict[int, bytes]:
         found = self.records(name)
-        partition = self.server.broker.partition(name, 0)
+        partition = self.server.broker.partitions.find(name, 0)
         start = partition.log_start_offset if partition is not None else -1
         require(life.start <= start <= max(life.start, life.start_asked), f"{name} starts at {start}, not {life.start}")
         require(list(found) == list(range(start, start + len(found))), f"{name} has holes: {list(found)}")

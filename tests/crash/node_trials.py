@@ -64,8 +64,8 @@ def everything(run: NodeRun, seed: int) -> None:
     run.produce("a", b"four")
     run.commit("readers", "a", 2)
     run.settle()
-    run.server.broker.coordinators.close()
-    run.server.broker.coordinators.load_all()  # it replays what is in memory now
+    run.server.broker.groups.close()
+    run.server.broker.groups.load_all()  # it replays what is in memory now
     run.settle()
     run.commit("readers", "a", 3)
     run.settle()

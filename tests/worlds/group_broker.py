@@ -18,7 +18,9 @@ from duramen.partition.host.load_turns import LoadTurns
 from duramen.server.api.authorizer import Resource
 from duramen.server.api.request import Request
 from duramen.server.api.sliced_work import SlicedWork
+from duramen.server.coordinators.context import CoordinatorContext
 from duramen.server.coordinators.groups import GroupCoordinators
+from duramen.server.coordinators.staging_relocation import RelocationRules
 from duramen.server.dispatch import TABLE
 from duramen.wire.messages import API
 
@@ -65,6 +67,7 @@ class Broker:
         self.config = load_broker_config(None, {"group.initial.rebalance.delay.ms": "0"})
         self.image = MetadataImage()
         self.add_topic("t", TOPIC_ID, 3)
+        self.settings = SimpleNamespace(config=self.config)
         self.store = SimpleNamespace(
             partitions={}, home=lambda tp: SimpleNamespace(journal=SimpleNamespace(failed=None))
         )
@@ -73,15 +76,36 @@ class Broker:
             new_topic=lambda name: NewTopic(name, b"o" * 16, 4),
             new_uuid=lambda: b"u" * 16,
         )
-        self.publisher = SimpleNamespace(on_deleted=[], on_reconfigured=[], when_published=lambda callback: callback())
+        self.publisher = SimpleNamespace(
+            image=self.image, on_deleted=[], on_reconfigured=[], when_published=lambda callback: callback()
+        )
+        self.partitions = SimpleNamespace(find=self.partition)
         self.world = SimpleNamespace(entropy=SimpleNamespace(random_bytes=self.random_bytes))
         self.made = 0
         self.refuse_creation = False
-        self.denied: dict[Resource, set[str]] = {}
+        self.secrets: dict[Resource, set[str]] = {}
         self.events: list[str] = []
-        self.loads = LoadTurns(self.clock)
-        self.large_work = SlicedWork(self.clock, Inline())
-        self.coordinators = GroupCoordinators(self)  # type: ignore[arg-type]
+        self.access = SimpleNamespace(authorizer=self)
+        self.sliced_work = SlicedWork(self.clock, Inline())
+        self.services = self
+        self.groups = self.coordinators()
+
+    def coordinators(self) -> GroupCoordinators:
+        """As after a start."""
+        node: Any = self
+        return GroupCoordinators(
+            CoordinatorContext(
+                clock=self.clock,
+                entropy=node.world.entropy,
+                settings=node.settings,
+                store=node.store,
+                controller=node.controller,
+                publisher=node.publisher,
+                load_turns=LoadTurns(self.clock),
+                report=self.report,
+                relocation_rules=RelocationRules(),
+            )
+        )
 
     def random_bytes(self, length: int) -> bytes:
         self.made += 1
@@ -115,8 +139,10 @@ class Broker:
     def endpoints(self, listener: str) -> Iterable[tuple[int, str, int, str | None]]:
         return [(1, "localhost", 9092, None)]
 
-    def denies(self, request: Any, operation: Any, resource: Resource, names: Iterable[str]) -> frozenset[str]:
-        return frozenset(names) & frozenset(self.denied.get(resource, ()))
+    def denied(
+        self, principal: str, host: str, operation: Any, resource: Resource, names: Iterable[str]
+    ) -> frozenset[str]:
+        return frozenset(names) & frozenset(self.secrets.get(resource, ()))
 
     def ask(self, key: int, version: int, /, **fields: Any) -> Any:
         """Send one request through its codec; the reply comes back through its codec, None while it is parked."""
@@ -130,7 +156,7 @@ class Broker:
         api = API[key]
         row = TABLE[key]
         body = api.request.decode(api.request.encode(api.request.new(**fields), version), version)
-        denied = frozenset(row.names(body)) & frozenset(self.denied.get(row.resource, ()))
+        denied = frozenset(row.names(body)) & frozenset(self.secrets.get(row.resource, ()))
         transport = SimpleNamespace(peer="10.0.0.7:5555")
         replies: list[bytes] = []
         connection: Any = FakeConnection(

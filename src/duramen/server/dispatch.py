@@ -8,10 +8,10 @@ lists and ConsumerGroupHeartbeat answer as in a Kafka where they are switched of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from duramen.server.api.authorizer import CLUSTER_NAME, Operation, Resource
-from duramen.server.api.request import LargeRequest, Request
+from duramen.server.api.request import ApiRow, FastPath, LargeRequest, Request
 from duramen.server.handlers import (
     acls,
     admin_configs,
@@ -47,48 +47,29 @@ from duramen.server.handlers import (
     sink_admin,
     stage_batch,
     sync_group,
+    too_many_elements,
     update_features,
 )
-from duramen.wire.messages import API, ApiMessage
-from duramen.wire.schema import Message
+from duramen.server.handlers.produce_fast_path import KnownProduces, ProduceRequest
+from duramen.wire.messages import API
 
-PRODUCE_ADVERTISED_FROM = 0
+if TYPE_CHECKING:
+    from duramen.server.api.services import Services
+    from duramen.server.net.connection import ClientConnection
 
 MAX_ELEMENTS = 250_000
-"""Of all arrays of a request above SMALL_BYTES (door.py), its unknown tagged fields counted; a fetch session has at
-most 100,000 partitions. A frame full of the smallest elements would take minutes, and gigabytes."""
+"""Of all arrays of a request above SMALL_BYTES (api/request_decoder.py), its unknown tagged fields counted; a fetch
+session has at most 100,000 partitions. A frame full of the smallest elements would take minutes, and gigabytes."""
 
 MAX_ELEMENTS_OF_ONE_DECISION = 20_000
 """The same where a machine decides about all of them at once. Kafka refuses more than 10,000 changes in one request."""
+ONE_DECISION = MAX_ELEMENTS_OF_ONE_DECISION
+REFUSE = too_many_elements.refuse
 
-ONE_DECISION = frozenset({11, 13, 14, 19, 20, 33, 37, 43, 44, 57, 10001, 10002, 10004})
-"""Those APIs."""
-
-
-class Row(NamedTuple):
-    """One API as served here. `names` gives the resources a request touches, for the authorizer."""
-
-    api: ApiMessage
-    handle: Callable[[Request], None]
-    operation: Operation
-    resource: Resource
-    names: Callable[[Any], Iterable[str]]
-    lowest: int
-    highest: int
-    flexible_from: int
-    """First version whose header has tagged fields; beyond every version when there is none."""
-    request: Message
-    request_class: type[Request]
-    large_class: type[Request]
-    """Of requests above SMALL_BYTES, as what follows."""
-    handle_large: Callable[[Request], None]
-    most: int
-    """Elements."""
-
+MAX_ELEMENTS_AT_ONCE = 2_000
+"""Of a Produce request above SMALL_BYTES, whose bytes are usually those of records: two milliseconds."""
 
 NEVER_FLEXIBLE = 1 << 15
-LARGE: dict[int, Callable[[Request], None]] = {0: produce.handle_large, 1: fetch.handle_large}
-"""Handlers of those above SMALL_BYTES, where they are others."""
 
 
 def _row(
@@ -97,14 +78,38 @@ def _row(
     operation: Operation,
     resource: Resource,
     names: Callable[[Any], Iterable[str]],
-) -> Row:
+    *,
+    advertised_from: int | None = None,
+    request_class: type[Request] = Request,
+    large_class: type[Request] = LargeRequest,
+    handle_large: Callable[[Request], None] | None = None,
+    most: int = MAX_ELEMENTS,
+    decoded_at_once: int = 0,
+    refuse_excess: Callable[[Request], None] | None = None,
+    refuse_version: Callable[[Services, ClientConnection, ApiRow, memoryview, int, int], bool] | None = None,
+    fast_path: Callable[[], FastPath] | None = None,
+) -> ApiRow:
     api = API[key]
-    flexible = NEVER_FLEXIBLE if api.flexible_from is None else api.flexible_from
-    return Row(
-        api, handle, operation, resource, names, api.min_version, api.max_version, flexible, api.request,
-        produce.ProduceRequest if key == 0 else Request, produce.ProduceRequest if key == 0 else LargeRequest,
-        LARGE.get(key, handle), MAX_ELEMENTS_OF_ONE_DECISION if key in ONE_DECISION else MAX_ELEMENTS,
-    )  # fmt: skip
+    return ApiRow(
+        api,
+        handle,
+        operation,
+        resource,
+        names,
+        api.min_version,
+        api.max_version,
+        api.min_version if advertised_from is None else advertised_from,
+        NEVER_FLEXIBLE if api.flexible_from is None else api.flexible_from,
+        api.request,
+        request_class,
+        large_class,
+        handle_large or handle,
+        most,
+        decoded_at_once,
+        refuse_excess,
+        refuse_version,
+        fast_path,
+    )
 
 
 def _cluster(body: Any) -> Iterable[str]:
@@ -147,65 +152,81 @@ def _fetch_groups(body: Any) -> Iterable[str]:
     return [body.group_id] if body.group_id else (group.group_id for group in body.groups)
 
 
-_TABLE: list[tuple[int, Callable[[Request], None], Operation, Resource, Callable[[Any], Iterable[str]]]] = [
-    (0, produce.handle, Operation.WRITE, Resource.TOPIC, _topic_data),
-    (1, fetch.handle, Operation.READ, Resource.TOPIC, _fetched),
-    (2, list_offsets.handle, Operation.DESCRIBE, Resource.TOPIC, _topics),
-    (3, metadata.handle, Operation.DESCRIBE, Resource.TOPIC, _topics),
-    (8, offset_commit.handle, Operation.READ, Resource.GROUP, _group),
-    (9, offset_fetch.handle, Operation.DESCRIBE, Resource.GROUP, _fetch_groups),
-    (10, find_coordinator.handle, Operation.DESCRIBE, Resource.GROUP, _nothing),
-    (11, join_group.handle, Operation.READ, Resource.GROUP, _group),
-    (12, heartbeat.handle, Operation.READ, Resource.GROUP, _group),
-    (13, leave_group.handle, Operation.READ, Resource.GROUP, _group),
-    (14, sync_group.handle, Operation.READ, Resource.GROUP, _group),
-    (15, describe_groups.handle, Operation.DESCRIBE, Resource.GROUP, _groups),
-    (16, list_groups.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-    (18, api_versions.handle, Operation.ANY, Resource.NONE, _nothing),
-    (19, admin_topics.handle_create, Operation.CREATE, Resource.TOPIC, _topics),
-    (20, admin_topics.handle_delete, Operation.DELETE, Resource.TOPIC, _nothing),
-    (21, delete_records.handle, Operation.DELETE, Resource.TOPIC, _topics),
-    (22, init_producer_id.handle, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, _cluster),
-    (23, offset_for_leader_epoch.handle, Operation.DESCRIBE, Resource.TOPIC, _nothing),
-    (29, acls.handle_describe, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-    (30, acls.handle_create, Operation.ALTER, Resource.CLUSTER, _cluster),
-    (31, acls.handle_delete, Operation.ALTER, Resource.CLUSTER, _cluster),
-    (32, admin_configs.handle_describe, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
-    (33, admin_configs.handle_alter, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster),
-    (34, reassignments.handle_log_dirs, Operation.ALTER, Resource.CLUSTER, _cluster),
-    (35, describe_log_dirs.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-    (37, admin_topics.handle_create_partitions, Operation.ALTER, Resource.TOPIC, _topics),
-    (42, delete_groups.handle, Operation.DELETE, Resource.GROUP, _group_names),
-    (43, elect_leaders.handle, Operation.ALTER, Resource.CLUSTER, _cluster),
-    (44, admin_configs.handle_incremental, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster),
-    (45, reassignments.handle_alter, Operation.ALTER, Resource.CLUSTER, _cluster),
-    (46, reassignments.handle_list, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-    (47, offset_delete.handle, Operation.DELETE, Resource.GROUP, _group),
-    (55, describe_quorum.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-    (57, update_features.handle, Operation.ALTER, Resource.CLUSTER, _cluster),
-    (60, describe_cluster.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-    (61, describe_producers.handle, Operation.READ, Resource.TOPIC, _topics),
-    (68, consumer_group_heartbeat.handle, Operation.READ, Resource.GROUP, _nothing),
-    (74, admin_configs.handle_list, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
-    (75, metadata.handle_describe_partitions, Operation.DESCRIBE, Resource.TOPIC, _topics),
-    (10000, sink_admin.handle_claim, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
-    (10001, stage_batch.handle, Operation.WRITE, Resource.TOPIC, _nothing),
-    (10002, commit_staged.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
-    (10003, sink_admin.handle_describe, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _sink),
-    (10004, sink_admin.handle_abort, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
-    (10005, sink_admin.handle_release, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
-    (10006, sink_admin.handle_list, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _nothing),
-    (10010, describe_segments.handle, Operation.READ, Resource.TOPIC, _topics),
-    (10011, describe_segments.handle_lease, Operation.ANY, Resource.NONE, _nothing),
-    (10020, describe_damage.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-]
+ROWS = (
+    _row(
+        0, produce.handle, Operation.WRITE, Resource.TOPIC, _topic_data, advertised_from=0,
+        request_class=ProduceRequest, large_class=ProduceRequest, handle_large=produce.handle_large,
+        decoded_at_once=MAX_ELEMENTS_AT_ONCE, refuse_version=produce.refuse_version, fast_path=KnownProduces,
+    ),
+    _row(1, fetch.handle, Operation.READ, Resource.TOPIC, _fetched, handle_large=fetch.handle_large),
+    _row(2, list_offsets.handle, Operation.DESCRIBE, Resource.TOPIC, _topics),
+    _row(3, metadata.handle, Operation.DESCRIBE, Resource.TOPIC, _topics),
+    _row(8, offset_commit.handle, Operation.READ, Resource.GROUP, _group),
+    _row(9, offset_fetch.handle, Operation.DESCRIBE, Resource.GROUP, _fetch_groups),
+    _row(10, find_coordinator.handle, Operation.DESCRIBE, Resource.GROUP, _nothing),
+    _row(11, join_group.handle, Operation.READ, Resource.GROUP, _group, most=ONE_DECISION),
+    _row(12, heartbeat.handle, Operation.READ, Resource.GROUP, _group),
+    _row(13, leave_group.handle, Operation.READ, Resource.GROUP, _group, most=ONE_DECISION),
+    _row(14, sync_group.handle, Operation.READ, Resource.GROUP, _group, most=ONE_DECISION),
+    _row(15, describe_groups.handle, Operation.DESCRIBE, Resource.GROUP, _groups),
+    _row(16, list_groups.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(18, api_versions.handle, Operation.ANY, Resource.NONE, _nothing, refuse_version=api_versions.refuse_version),
+    _row(
+        19, admin_topics.handle_create, Operation.CREATE, Resource.TOPIC, _topics,
+        most=ONE_DECISION, refuse_excess=REFUSE,
+    ),
+    _row(
+        20, admin_topics.handle_delete, Operation.DELETE, Resource.TOPIC, _nothing,
+        most=ONE_DECISION, refuse_excess=REFUSE,
+    ),
+    _row(21, delete_records.handle, Operation.DELETE, Resource.TOPIC, _topics),
+    _row(22, init_producer_id.handle, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, _cluster),
+    _row(23, offset_for_leader_epoch.handle, Operation.DESCRIBE, Resource.TOPIC, _nothing),
+    _row(29, acls.handle_describe, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(30, acls.handle_create, Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(31, acls.handle_delete, Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(32, admin_configs.handle_describe, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
+    _row(
+        33, admin_configs.handle_alter, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster,
+        most=ONE_DECISION, refuse_excess=REFUSE,
+    ),
+    _row(34, reassignments.handle_log_dirs, Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(35, describe_log_dirs.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(
+        37, admin_topics.handle_create_partitions, Operation.ALTER, Resource.TOPIC, _topics,
+        most=ONE_DECISION, refuse_excess=REFUSE,
+    ),
+    _row(42, delete_groups.handle, Operation.DELETE, Resource.GROUP, _group_names),
+    _row(43, elect_leaders.handle, Operation.ALTER, Resource.CLUSTER, _cluster, most=ONE_DECISION),
+    _row(
+        44, admin_configs.handle_incremental, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster,
+        most=ONE_DECISION, refuse_excess=REFUSE,
+    ),
+    _row(45, reassignments.handle_alter, Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(46, reassignments.handle_list, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(47, offset_delete.handle, Operation.DELETE, Resource.GROUP, _group),
+    _row(55, describe_quorum.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(57, update_features.handle, Operation.ALTER, Resource.CLUSTER, _cluster, most=ONE_DECISION),
+    _row(60, describe_cluster.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(61, describe_producers.handle, Operation.READ, Resource.TOPIC, _topics),
+    _row(68, consumer_group_heartbeat.handle, Operation.READ, Resource.GROUP, _nothing),
+    _row(74, admin_configs.handle_list, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
+    _row(75, metadata.handle_describe_partitions, Operation.DESCRIBE, Resource.TOPIC, _topics),
+    _row(10000, sink_admin.handle_claim, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
+    _row(10001, stage_batch.handle, Operation.WRITE, Resource.TOPIC, _nothing, most=ONE_DECISION),
+    _row(10002, commit_staged.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink, most=ONE_DECISION),
+    _row(10003, sink_admin.handle_describe, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _sink),
+    _row(10004, sink_admin.handle_abort, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink, most=ONE_DECISION),
+    _row(10005, sink_admin.handle_release, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
+    _row(10006, sink_admin.handle_list, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _nothing),
+    _row(10010, describe_segments.handle, Operation.READ, Resource.TOPIC, _topics),
+    _row(10011, describe_segments.handle_lease, Operation.ANY, Resource.NONE, _nothing),
+    _row(10020, describe_damage.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+)  # fmt: skip
 
-TABLE: dict[int, Row] = {line[0]: _row(*line) for line in _TABLE}
+TABLE: dict[int, ApiRow] = {row.api.key: row for row in ROWS}
 
 
 def advertised() -> list[tuple[int, int, int]]:
     """(key, lowest, highest version) of every API, as ApiVersions tells clients."""
-    return [
-        (key, PRODUCE_ADVERTISED_FROM if key == 0 else row.api.min_version, row.api.max_version)
-        for key, row in TABLE.items()
-    ]
+    return [(row.api.key, row.advertised_from, row.highest) for row in ROWS]

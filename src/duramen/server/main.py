@@ -69,14 +69,14 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.on_signal(number, lambda: broker.stop(loop.stop))
     metrics: Any = None
-    pulse = ProcessSampler(broker)
+    sampler = ProcessSampler(world.clock, broker.metrics, broker.store.statistics)
     try:
         if config.metrics_listener is not None:
             # Loaded on demand: the exposition library doubles the time to start.
             exposition = import_module("duramen.server.metrics.exposition")
             metrics = exposition.MetricsServer(broker, loop, *config.metrics_listener)
         broker.start(ready)
-        pulse.start()
+        sampler.start()
         loop.run()
         if broker.unclean:
             why = "; ".join(map(reason, broker.unclean))
@@ -86,11 +86,11 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
         fail(error)
     finally:
         gc.enable()
-        pulse.stop()
+        sampler.stop()
         if metrics is not None:
             metrics.stop()
         if not broker.stopping:
-            broker.door.close()
+            broker.acceptor.close()
         executor.close()
         loop.close()
     return exit_code

@@ -220,7 +220,7 @@ def test_a_connection_that_ends_during_a_cold_read(monkeypatch: pytest.MonkeyPat
     server.lanes.held.update(f"cold-{number}" for number in range(4))
     line.ask_fetch("t", 0)
     server.run()
-    for connection in list(server.broker.door.connections):
+    for connection in list(server.broker.acceptor.connections):
         connection.close("test")
     server.lanes.held.clear()
     server.run()

@@ -57,7 +57,7 @@ class FullWorld:
         assert "directory-full" in events(self.server)
 
     def start_of_big(self) -> int:
-        partition = self.server.broker.partition("big", 0)
+        partition = self.server.broker.partitions.find("big", 0)
         assert partition is not None
         return partition.log.start_offset
 

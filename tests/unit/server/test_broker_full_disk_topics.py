@@ -85,7 +85,7 @@ def test_nothing_is_acknowledged_to_a_new_topic_that_may_be_deleted_again(monkey
         admin.ask(19, 7, topics=[topic], timeout_ms=1000)
         server.run()
         disk.latency = None
-        assert server.broker.partition("new", 0) is not None
+        assert server.broker.partitions.find("new", 0) is not None
         assert line.produce("new", b"a").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         if room:
             disk.fault = None
@@ -115,7 +115,7 @@ def test_a_topic_of_the_sinks_that_finds_no_room_is_made_later() -> None:
     assert [each.result.error for each in answers[0]] == [KAFKA_STORAGE_ERROR]
     disk.fault = None
     server.pass_ms(2000)
-    partition = server.broker.partition(SINK_STATE_TOPIC, 0)
+    partition = server.broker.partitions.find(SINK_STATE_TOPIC, 0)
     assert partition is not None
     assert partition.replication.is_leader
 
@@ -150,7 +150,7 @@ def test_a_topic_that_is_to_become_stable_waits_for_room(what: str) -> None:
     answer = line.produce(topic, b"waits")
     configure("stable")
     server.pass_ms(5000)
-    partition = server.broker.partition(topic, 0)
+    partition = server.broker.partitions.find(topic, 0)
     assert partition is not None
     assert full.journal.failed is None
     assert not partition.is_stable

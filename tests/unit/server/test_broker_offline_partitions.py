@@ -130,7 +130,7 @@ def test_a_topic_whose_partitions_cannot_be_made_is_no_success(monkeypatch: pyte
     server.disk.kill()
     server.disk.power_on()
     again = InProcess(server.disk)
-    assert [index for index in range(4) if again.broker.partition("half", index) is not None] == [0]
+    assert [index for index in range(4) if again.broker.partitions.find("half", index) is not None] == [0]
 
 
 def test_a_directory_in_the_way_of_one_partition_refuses_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_a_directory_in_the_way_of_one_partition_refuses_no_other(monkeypatch: p
     assert {name: answer.error_code for name, answer in answers.items()} == {"w": 0, "x": KAFKA_STORAGE_ERROR, "y": 0}
     assert "/data/x-0 exists already" in answers["x"].error_message
     for tp in [TopicPartition(name, index) for name in "wxy" for index in range(3)]:
-        partition = server.broker.partition(*tp)
+        partition = server.broker.partitions.find(*tp)
         assert (partition is not None and partition.replication.is_leader) is (tp != TopicPartition("x", 0))
 
 
@@ -170,9 +170,9 @@ def test_a_partition_that_could_not_be_made_is_not_made_elsewhere_before_a_resta
     line.create_topic("next")  # a look at everything that lacks
     more = API[37].request.CreatePartitionsTopic(name="t", count=2, assignments=None)
     line.call(37, 3, topics=[more], timeout_ms=1000)
-    assert server.broker.partition("next", 0) is not None
-    assert server.broker.partition("t", 1) is not None
-    assert server.broker.partition("t", 0) is None, "half of it may be in the directory that failed"
+    assert server.broker.partitions.find("next", 0) is not None
+    assert server.broker.partitions.find("t", 1) is not None
+    assert server.broker.partitions.find("t", 0) is None, "half of it may be in the directory that failed"
     assert not disk.exists(f"{other}/t-0")
     assert line.produce("t", b"a").error_code == KAFKA_STORAGE_ERROR
     again = after_power_cut(server, log_dirs="/data,/more")

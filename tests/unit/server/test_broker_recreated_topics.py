@@ -63,10 +63,10 @@ def test_a_reader_that_waits_is_answered_also_where_the_new_topic_is_there_befor
     reader.ask_fetch("t", 0, wait=600_000)
     server.run()
     turns: list[FetchCall] = []
-    server.broker.wake_soon = turns.append  # type: ignore[method-assign]
+    server.broker.parked.wake_soon = turns.append  # type: ignore[method-assign]
     delete_topic(line, "t")
     line.create_topic("t")
-    del server.broker.wake_soon
+    del server.broker.parked.wake_soon
     assert reader.fetched() is None
     for turn in turns:
         turn.retry()

@@ -84,7 +84,7 @@ def test_a_topic_is_spread_over_the_directories() -> None:
     assert told.results[0].error_code == 0
     assert max(of_topic(server, "wide")) <= 4
     for partition in range(11):
-        assert server.broker.partition("wide", partition) is not None
+        assert server.broker.partitions.find("wide", partition) is not None
 
 
 def test_what_one_directory_refuses_is_not_lost_in_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from tests.worlds.broker_world import NOW, InProcess, Line
 
-from duramen.server.dispatch import MAX_ELEMENTS, TABLE, Row
+from duramen.server.api.request import ApiRow
+from duramen.server.dispatch import MAX_ELEMENTS, TABLE
 from duramen.wire.batch import build_batch
 from duramen.wire.errors import EncodeError
 from duramen.wire.frame import encode_request
@@ -38,7 +39,7 @@ class Fuzzer:
         self.random = random
         self.ids = ids
 
-    def frame(self, number: int) -> tuple[Row, int, bytes]:
+    def frame(self, number: int) -> tuple[ApiRow, int, bytes]:
         """A request in its frame; one in two with bytes changed, added or missing."""
         random = self.random
         row = random.choice(list(TABLE.values()))

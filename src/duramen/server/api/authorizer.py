@@ -58,3 +58,12 @@ class AllowAll:
         self, principal: str, host: str, operation: Operation, resource: Resource, names: Iterable[str]
     ) -> frozenset[str]:
         return NOBODY
+
+
+class AccessControl:
+    """The authorizer in force, and questions to it."""
+
+    __slots__ = ("authorizer",)
+
+    def __init__(self) -> None:
+        self.authorizer: Authorizer = AllowAll()

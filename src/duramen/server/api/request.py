@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from duramen.errors import DuramenError
 from duramen.ports import Part
-from duramen.server.api.authorizer import NOBODY
+from duramen.server.api.authorizer import NOBODY, Operation, Resource
 from duramen.server.net.steps import Steps
 from duramen.wire.frame import frame_response
+from duramen.wire.messages import ApiMessage
+from duramen.wire.schema import Message
 
 if TYPE_CHECKING:
+    from duramen.server.api.services import Services
     from duramen.server.api.sliced_work import Work
-    from duramen.server.broker import Broker
-    from duramen.server.dispatch import Row
     from duramen.server.net.connection import ClientConnection
 
 NO_REPLY: tuple[Part, ...] = ()
@@ -26,27 +27,27 @@ class Request:
 
     __slots__ = (
         "body",
-        "broker",
         "connection",
         "correlation_id",
         "denied",
         "parts",
         "row",
+        "services",
         "started",
         "version",
     )
     was_large: ClassVar[bool] = False
-    """Whether it was decoded as LargeWork."""
+    """Whether it was decoded as SlicedWork."""
 
     def __init__(
         self,
-        broker: Broker,
+        services: Services,
         connection: ClientConnection,
-        row: Row,
+        row: ApiRow,
         version: int,
         correlation_id: int,
     ) -> None:
-        self.broker = broker
+        self.services = services
         self.connection = connection
         self.row = row
         self.version = version
@@ -57,6 +58,16 @@ class Request:
         self.denied: frozenset[str] = NOBODY
         """Names of the row's resource type this principal may not touch; the handler answers for them."""
         self.parts: list[Part] | tuple[Part, ...] | None = None
+
+    def denies(self, operation: Operation, resource: Resource, names: Iterable[str]) -> frozenset[str]:
+        """Those of `names` the request's principal may not touch with `operation`."""
+        connection = self.connection
+        authorizer = self.services.access.authorizer
+        return authorizer.denied(connection.principal, connection.transport.peer, operation, resource, names)
+
+    def deny_topics(self, names: Iterable[str]) -> frozenset[str]:
+        """Topics among `names` that the request's own operation may not touch."""
+        return self.denies(self.row.operation, Resource.TOPIC, names)
 
     @property
     def client_id(self) -> str:
@@ -76,17 +87,17 @@ class Request:
 
     def reply_in_steps(self, work: Steps, *, begun: bool = False) -> None:
         """Answer with the message object that `work` returns: at once if that takes one step, else when it is done as
-        LargeWork (`begun` there), and encoded beside the loop."""
+        SlicedWork (`begun` there), and encoded beside the loop."""
         if self._first_step(work, self.reply):
-            self.broker.large_work.add(self.connection, self._rest(work, None), begun=begun or self.was_large)
+            self.services.sliced_work.add(self.connection, self._rest(work, None), begun=begun or self.was_large)
 
     def in_steps(self, work: Steps, then: Callable[[Any], None]) -> None:
-        """`then` with what `work` returns: at once if that takes one step, else when it is done as LargeWork.
+        """`then` with what `work` returns: at once if that takes one step, else when it is done as SlicedWork.
 
         What this client sends behind the request is not handled before `then` has been called.
         """
         if self._first_step(work, then):
-            self.broker.large_work.add(self.connection, self._rest(work, then), begun=self.was_large)
+            self.services.sliced_work.add(self.connection, self._rest(work, then), begun=self.was_large)
 
     def _first_step(self, work: Steps, then: Callable[[Any], None]) -> bool:
         """Whether there are more."""
@@ -103,7 +114,7 @@ class Request:
             if then is not None:
                 then(result)
                 return
-        except Exception as error:  # noqa: BLE001 as in the door
+        except Exception as error:  # noqa: BLE001 as in the decoder
             self.fail(error)
             return
         try:
@@ -118,17 +129,17 @@ class Request:
         return frame_response(api, self.version, self.correlation_id, api.response.encode_parts(response, self.version))
 
     def _fail_to_reply(self, error: BaseException) -> None:
-        self.broker.report_bug("reply-failed", error, api=self.row.api.name, version=self.version)
+        self.services.report_bug("reply-failed", error, api=self.row.api.name, version=self.version)
         self.connection.close(f"internal error: {error!r}")
 
     def fail(self, error: BaseException) -> None:
         """What is wrong with the request ends its connection; so does a bug, which is reported."""
-        broker, connection = self.broker, self.connection
-        broker.metrics.error(self.row.api.key)
+        services, connection = self.services, self.connection
+        services.metrics.error(self.row.api.key)
         if isinstance(error, DuramenError | IndexError):
             connection.close(str(error))
             return
-        broker.report_bug("request-failed", error, api=self.row.api.key, peer=connection.transport.peer)
+        services.report_bug("request-failed", error, api=self.row.api.key, peer=connection.transport.peer)
         connection.close(f"internal error: {error!r}")
 
     def reply_nothing(self) -> None:
@@ -140,7 +151,7 @@ class Request:
         if self.parts is not None:
             return
         self.parts = parts
-        self.broker.metrics.request(self.row.api.key, self.broker.clock.monotonic() - self.started)
+        self.services.metrics.request(self.row.api.key, self.services.clock.monotonic() - self.started)
         self.connection.ready(self)
 
     def drop_connection(self, reason: str) -> None:
@@ -157,7 +168,56 @@ class LargeRequest(Request):
     def reply(self, response: Any) -> None:
         """As for others, but encoded beside the loop."""
         if self.parts is None and not self.connection.closed:
-            self.broker.large_work.add(self.connection, self._rest(_made(response), None), begun=True)
+            self.services.sliced_work.add(self.connection, self._rest(_made(response), None), begun=True)
+
+
+class FastPath(Protocol):
+    """Handles frames of an API whose beginning is known from an earlier request, without decoding them."""
+
+    def handle_known(
+        self,
+        services: Services,
+        connection: ClientConnection,
+        view: memoryview,
+        version: int,
+        correlation: int,
+        client: int,
+    ) -> bool:
+        """Handle the frame in `view`, whose client id has so many bytes, if it begins like an earlier one."""
+
+    def learn(self, view: memoryview, request: Any) -> None:
+        """Remember how a decoded request begins."""
+
+
+class ApiRow(NamedTuple):
+    """All that is said of one API as it is served here. `names` gives the resources a request touches."""
+
+    api: ApiMessage
+    handle: Callable[[Request], None]
+    operation: Operation
+    resource: Resource
+    names: Callable[[Any], Iterable[str]]
+    lowest: int
+    highest: int
+    advertised_from: int
+    """The lowest version that ApiVersions names, which clients may look for although it is refused."""
+    flexible_from: int
+    """First version whose header has tagged fields; beyond every version when there is none."""
+    request: Message
+    request_class: type[Request]
+    large_class: type[Request]
+    """Of requests above SMALL_BYTES, as what follows."""
+    handle_large: Callable[[Request], None]
+    most: int
+    """Elements."""
+    decoded_at_once: int
+    """Elements of a large request up to which it is decoded on the loop all the same."""
+    refuse_excess: Callable[[Request], None] | None
+    """Answers a request of more than `most` elements; without it the connection ends."""
+    refuse_version: Callable[[Services, ClientConnection, ApiRow, memoryview, int, int], bool] | None
+    """Answers a version that is not served (services, connection, row, frame, version, correlation id); False, or no
+    such function: the connection ends (KIP-511)."""
+    fast_path: Callable[[], FastPath] | None
 
 
 def _made(response: Any) -> Steps:

@@ -21,10 +21,10 @@ from duramen.machines.group.machine import GroupMachine
 from duramen.machines.group.settings import GroupSettings
 from duramen.model import NO_TOPIC_ID, OFFSETS_TOPIC, TopicId, TopicPartition
 from duramen.partition.host.host import Host
+from duramen.server.coordinators.context import CoordinatorContext
 
 if TYPE_CHECKING:
-    from duramen.server.api.request import Request
-    from duramen.server.broker import Broker
+    from duramen.server.api.services import Asker
 
 MAX_BATCH_BYTES = 8 << 20
 """Largest batch of coordinator records: the generation of a large group must fit in one."""
@@ -112,8 +112,8 @@ def slices(ids: Iterable[str]) -> Iterator[list[str]]:
 class GroupCoordinators:
     """The group hosts of one broker, by partition of `__consumer_offsets`."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, context: CoordinatorContext) -> None:
+        self._context = context
         self._hosts: dict[int, Host] = {}
         self._machines: dict[int, GroupMachine] = {}
         self._load_again: dict[int, float] = {}
@@ -124,20 +124,20 @@ class GroupCoordinators:
         self._gone: list[tuple[str, TopicId]] = []
         """Deleted topics whose offsets no host was asked to remove yet."""
         self._removing = False
-        broker.publisher.on_deleted.append(self._topic_deleted)
-        broker.publisher.on_reconfigured.append(self._reconfigured)
+        context.publisher.on_deleted.append(self._topic_deleted)
+        context.publisher.on_reconfigured.append(self._reconfigured)
 
     # ---- finding ---------------------------------------------------------------------------------------------
 
     def ensure_topic(self, done: Callable[[ErrorCode], None]) -> None:
         """`done(NONE)` once `__consumer_offsets` exists; it is created if need be."""
-        if OFFSETS_TOPIC in self._broker.image.topics:
+        if OFFSETS_TOPIC in self._context.image.topics:
             # Whoever asked first is still waiting for its partitions, perhaps: the topic alone runs no group.
-            self._broker.publisher.when_published(lambda: done(ErrorCode.NONE))
+            self._context.publisher.when_published(lambda: done(ErrorCode.NONE))
             return
         self._creating.append(done)
         if len(self._creating) == 1:
-            controller = self._broker.controller
+            controller = self._context.controller
             controller.create([controller.new_topic(OFFSETS_TOPIC)], self._created)
 
     def _created(self, results: Any) -> None:
@@ -146,13 +146,13 @@ class GroupCoordinators:
         if created is not None and created.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             code = ErrorCode.NONE
         else:
-            self._broker.report("offsets-topic-refused", error=created.message if created is not None else results)
+            self._context.report("offsets-topic-refused", error=created.message if created is not None else results)
         waiting, self._creating = self._creating, []
         for done in waiting:
             done(code)
 
     def _partitions(self) -> int:
-        topic = self._broker.image.topic(OFFSETS_TOPIC)
+        topic = self._context.image.topic(OFFSETS_TOPIC)
         return 0 if topic is None else len(topic.partitions)
 
     def load_all(self) -> None:
@@ -164,19 +164,19 @@ class GroupCoordinators:
         """The host of a partition, which may still be loading; None when this node does not lead it."""
         host = self._hosts.get(index)
         if host is not None and (
-            host.failed is None or self._broker.clock.monotonic() < self._load_again.get(index, 0)
+            host.failed is None or self._context.clock.monotonic() < self._load_again.get(index, 0)
         ):
             return host
-        partition = self._broker.store.partitions.get(TopicPartition(OFFSETS_TOPIC, index))
+        partition = self._context.store.partitions.get(TopicPartition(OFFSETS_TOPIC, index))
         if partition is None or not partition.replication.is_leader or partition.closed:
             return None
-        machine = GroupMachine(GroupSettings.from_config(self._broker.config))
+        machine = GroupMachine(GroupSettings.from_config(self._context.config))
         host = Host(
             partition,
             machine,
-            self._broker.clock,
+            self._context.clock,
             max_batch_bytes=MAX_BATCH_BYTES,
-            commit_timeout_ms=self._broker.config.integer("offsets.commit.timeout.ms"),
+            commit_timeout_ms=self._context.config.integer("offsets.commit.timeout.ms"),
             on_clock_set=machine.ages.clock_set,
         )
         self._hosts[index] = host
@@ -184,19 +184,19 @@ class GroupCoordinators:
         if partition.log_start_offset == partition.log_end_offset == partition.high_watermark:
             host.load()
         else:
-            host.start_loading(partial(self._loaded, index), self._broker.loads)
+            host.start_loading(partial(self._loaded, index), self._context.load_turns)
         return host
 
     def _loaded(self, index: int, error: DuramenError | None) -> None:
         if isinstance(error, ClosedError):
             return  # the node stops
         if error is not None:
-            self._load_again[index] = self._broker.clock.monotonic() + RELOAD_SECONDS
+            self._load_again[index] = self._context.clock.monotonic() + RELOAD_SECONDS
             if isinstance(error, CorruptLogError):
-                self._broker.store.found_damage(TopicPartition(OFFSETS_TOPIC, index), error)
-            self._broker.report("coordinator-load-failed", partition=index, error=error)
+                self._context.store.found_damage(TopicPartition(OFFSETS_TOPIC, index), error)
+            self._context.report("coordinator-load-failed", partition=index, error=error)
             return
-        image = self._broker.image
+        image = self._context.image
         gone = [
             (name, topic_id)
             for name, topic_id in sorted(self._machines[index].committed_topics())
@@ -207,7 +207,7 @@ class GroupCoordinators:
 
     # ---- commands --------------------------------------------------------------------------------------------
 
-    def in_turns(self, request: Request, group_ids: list[str], ask: Callable[[list[str]], None]) -> None:
+    def in_turns(self, request: Asker, group_ids: list[str], ask: Callable[[list[str]], None]) -> None:
         """`ask` about the request's groups, so many at a time, with the loop free in between."""
         if sum(map(len, group_ids)) + ID_CHARACTERS * len(group_ids) > MOST_CHARACTERS:
             request.drop_connection(f"ids of more than {MOST_CHARACTERS} characters in one request")
@@ -219,7 +219,7 @@ class GroupCoordinators:
             if some is not None:
                 ask(some)
                 if not request.connection.closed:
-                    self._broker.clock.call_soon(go_on)
+                    self._context.clock.call_soon(go_on)
 
         go_on()
 
@@ -241,7 +241,7 @@ class GroupCoordinators:
         elif not self._try_to_submit(group_id, command, on_reply):
             # Perhaps the partitions of a new `__consumer_offsets` are still being made.
             self._held[group_id] = deque([(command, on_reply)])
-            self._broker.publisher.when_published(partial(self._let_go, group_id))
+            self._context.publisher.when_published(partial(self._let_go, group_id))
 
     def _let_go(self, group_id: str) -> None:
         held = self._held[group_id]
@@ -298,12 +298,12 @@ class GroupCoordinators:
         """Of all topics that are gone by now, in one host after the other: all at once would hold up the loop."""
         topics, self._gone = tuple(self._gone), []
         hosts = deque(host for host in self._hosts.values() if host.loaded)  # others look for themselves when they are
-        self._broker.clock.call_soon(partial(self._remove_from, hosts, topics))
+        self._context.clock.call_soon(partial(self._remove_from, hosts, topics))
 
     def _remove_from(self, hosts: deque[Host], topics: tuple[tuple[str, TopicId], ...]) -> None:
         if hosts:
             host = hosts.popleft()
-            follow = partial(self._broker.clock.call_soon, partial(self._remove_from, hosts, topics))
+            follow = partial(self._context.clock.call_soon, partial(self._remove_from, hosts, topics))
             host.submit(TopicsDeleted(topics), lambda _: follow())
         elif self._gone:
             self._remove_offsets()
@@ -318,7 +318,7 @@ class GroupCoordinators:
     def directory_failed(self, error: DuramenError) -> None:
         """The disk under some partitions failed: their hosts end; what waits is told so."""
         for index, host in list(self._hosts.items()):
-            if self._broker.store.home(TopicPartition(OFFSETS_TOPIC, index)).journal.failed is not None:
+            if self._context.store.home(TopicPartition(OFFSETS_TOPIC, index)).journal.failed is not None:
                 host.fail(error)
 
     def committed_offsets(self) -> Iterator[tuple[str, TopicPartition, int]]:

@@ -14,10 +14,11 @@ from duramen.partition.host.host import Host
 class ProducerIdSource:
     """One broker's current block. A restart forgets what is left of it: ids are plenty, reuse is forbidden."""
 
-    def __init__(self, host: Host, node_id: int, broker_epoch: int) -> None:
+    def __init__(self, host: Host, node_id: int) -> None:
         self._host = host
         self._node_id = node_id
-        self._broker_epoch = broker_epoch
+        self.broker_epoch = -1
+        """Until this node is registered."""
         self._next = 0
         self._end = 0
         self._waiting: deque[Callable[[int | KafkaError], None]] = deque()
@@ -35,7 +36,7 @@ class ProducerIdSource:
             self._waiting.popleft()(producer_id)
         if self._waiting and not self._asking:
             self._asking = True
-            self._host.submit(AllocateProducerIds(self._node_id, self._broker_epoch), self._allocated)
+            self._host.submit(AllocateProducerIds(self._node_id, self.broker_epoch), self._allocated)
 
     def _allocated(self, block: Any) -> None:
         self._asking = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from duramen.config import BrokerConfig
 from duramen.errors import ClosedError, CorruptLogError, DuramenError, ErrorCode, KafkaError
@@ -25,13 +25,11 @@ from duramen.partition.replica.partition import Partition
 from duramen.partition.sinks.commit_applier import BatchKey, CommitApplier
 from duramen.partition.sinks.destinations import LocalDestinations
 from duramen.partition.sinks.staging import Storing
+from duramen.server.coordinators.context import CoordinatorContext
 from duramen.server.coordinators.groups import MAX_BATCH_BYTES, partition_for
 from duramen.server.coordinators.staging_relocation import Relocation
 from duramen.wire.records import sinks as schema
 from duramen.wire.records.versioned import read_version
-
-if TYPE_CHECKING:
-    from duramen.server.broker import Broker
 
 COMMIT_TIMEOUT_MS: Final = 30_000
 RECLAIM_SECONDS: Final = 1.0
@@ -94,36 +92,38 @@ class SinkCoordinator:
 class SinkCoordinators:
     """The coordinators of one broker, by partition of `__duramen_sink_state`."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, context: CoordinatorContext) -> None:
+        self._context = context
+        self.relocation_rules = context.relocation_rules
         self._coordinators: dict[int, SinkCoordinator] = {}
         self._creating: list[Callable[[ErrorCode], None]] = []
         self._closed = False
         self._reclaiming = False
         self.materialiser = CommitApplier(
-            broker.clock,
-            broker.store.submit,
-            LocalDestinations(broker.store, broker.clock, lambda: broker.image, broker.report),
-            lambda: broker.store.congested,
+            context.clock,
+            context.store.submit,
+            LocalDestinations(context.store, context.clock, lambda: context.image, context.report),
+            lambda: context.store.congested,
             self._durable,
-            broker.report,
+            context.report,
         )
-        broker.publisher.on_deleted.append(self._topic_deleted)
-        broker.publisher.on_reconfigured.append(self._reconfigured)
-        for directory in broker.store.directories:
+        context.publisher.on_deleted.append(self._topic_deleted)
+        context.publisher.on_reconfigured.append(self._reconfigured)
+        for directory in context.store.directories:
             directory.keep_producers(self.keeps_producer)
 
     # ---- finding ---------------------------------------------------------------------------------------------
 
     def ensure_topics(self, done: Callable[[ErrorCode], None]) -> None:
         """`done(NONE)` once both topics exist; they are created if need be."""
-        image, controller = self._broker.image, self._broker.controller
+        image = self._context.image
         missing = [name for name in (STAGING_TOPIC, SINK_STATE_TOPIC) if name not in image.topics]
         if not missing:
-            self._broker.publisher.when_published(lambda: done(ErrorCode.NONE))
+            self._context.publisher.when_published(lambda: done(ErrorCode.NONE))
             return
         self._creating.append(done)
         if len(self._creating) == 1:
+            controller = self._context.controller
             controller.create([controller.new_topic(name) for name in missing], self._created)
 
     def _created(self, results: Any) -> None:
@@ -132,15 +132,15 @@ class SinkCoordinators:
             error = created.code if isinstance(created, DuramenError) else created.result.error
             if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-                self._broker.report("sink-topics-refused", error=str(created))
+                self._context.report("sink-topics-refused", error=str(created))
         if code is ErrorCode.NONE:
-            self._broker.publisher.when_published(self.load_all)
+            self._context.publisher.when_published(self.load_all)
         waiting, self._creating = self._creating, []
         for done in waiting:
             done(code)
 
     def _partitions(self) -> int:
-        topic = self._broker.image.topic(SINK_STATE_TOPIC)
+        topic = self._context.image.topic(SINK_STATE_TOPIC)
         return 0 if topic is None else len(topic.partitions)
 
     def load_all(self) -> None:
@@ -149,7 +149,7 @@ class SinkCoordinators:
             self._coordinator(index)
 
     def _led(self, topic: str, index: int) -> Partition | None:
-        partition = self._broker.store.partitions.get(TopicPartition(topic, index))
+        partition = self._context.store.partitions.get(TopicPartition(topic, index))
         return None if partition is None or partition.closed or not partition.replication.is_leader else partition
 
     def _coordinator(self, index: int) -> SinkCoordinator | None:
@@ -160,26 +160,26 @@ class SinkCoordinators:
         state, staging = self._led(SINK_STATE_TOPIC, index), self._led(STAGING_TOPIC, index)
         if state is None or staging is None or self._closed:
             return None
-        machine = SinkMachine(SinkSettings.from_config(self._broker.config))
+        machine = SinkMachine(SinkSettings.from_config(self._context.config))
         host = Host(
-            state, machine, self._broker.clock, max_batch_bytes=MAX_BATCH_BYTES, commit_timeout_ms=COMMIT_TIMEOUT_MS
+            state, machine, self._context.clock, max_batch_bytes=MAX_BATCH_BYTES, commit_timeout_ms=COMMIT_TIMEOUT_MS
         )
         host.observers.append(partial(self._committed, index))
         coordinator = self._coordinators[index] = SinkCoordinator(host, machine, state, staging)
         coordinator.relocation = Relocation(
             coordinator,
-            self._broker.relocation_rules,
-            self._broker.clock,
-            self._broker.store.submit,
-            self._broker.report,
+            self.relocation_rules,
+            self._context.clock,
+            self._context.store.submit,
+            self._context.report,
         )
         if state.log_start_offset == state.log_end_offset == state.high_watermark:
             host.load()
         else:
-            host.start_loading(partial(self._loaded, index), self._broker.loads)
+            host.start_loading(partial(self._loaded, index), self._context.load_turns)
         if not self._reclaiming:
             self._reclaiming = True
-            self._broker.clock.call_later(RECLAIM_SECONDS, self._reclaim)
+            self._context.clock.call_later(RECLAIM_SECONDS, self._reclaim)
         return self._coordinators[index]
 
     def _loaded(self, index: int, error: DuramenError | None) -> None:
@@ -187,16 +187,16 @@ class SinkCoordinators:
             return  # the node stops
         if error is not None:
             if isinstance(error, CorruptLogError):
-                self._broker.store.found_damage(TopicPartition(SINK_STATE_TOPIC, index), error)
-            self._broker.report("coordinator-load-failed", topic=SINK_STATE_TOPIC, partition=index, error=error)
+                self._context.store.found_damage(TopicPartition(SINK_STATE_TOPIC, index), error)
+            self._context.report("coordinator-load-failed", topic=SINK_STATE_TOPIC, partition=index, error=error)
             return
         coordinator = self._coordinators[index]
-        image = self._broker.image
+        image = self._context.image
         gone = tuple(sorted(id for id in topics(coordinator.machine.sinks.values()) if image.topic_by_id(id) is None))
         if gone:
             coordinator.host.submit(TopicIdsDeleted(gone), lambda _: None)
         for sink, commit in list(coordinator.machine.unfinished()):
-            self._broker.report("sink-batch-resumed", sink=sink.id, batch=commit.batch_id)
+            self._context.report("sink-batch-resumed", sink=sink.id, batch=commit.batch_id)
             self.materialiser.start(sink.id, commit, coordinator.staging)
 
     # ---- commands --------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class SinkCoordinators:
             done(found)
         else:
             # Perhaps the partitions of the new topics are still being made.
-            self._broker.publisher.when_published(answer)
+            self._context.publisher.when_published(answer)
 
     def _find(self, sink_id: str) -> SinkCoordinator | None:
         count = self._partitions()
@@ -246,13 +246,13 @@ class SinkCoordinators:
 
     def oldest_seconds(self) -> float:
         """Since when the oldest batch that is committed and not finished waits; 0 without one."""
-        now = self._broker.clock.wall_ms()
+        now = self._context.clock.wall_ms()
         waits = [now - commit.committed_ms for each in self.coordinators() for _, commit in each.machine.unfinished()]
         return max([0, *waits]) / 1000
 
     def new_producer_id(self) -> int:
         """A producer id for a sink: random among so many that none is ever given twice."""
-        drawn = int.from_bytes(self._broker.world.entropy.random_bytes(8), "big")
+        drawn = int.from_bytes(self._context.entropy.random_bytes(8), "big")
         return FIRST_SINK_PRODUCER_ID | drawn & (FIRST_SINK_PRODUCER_ID - 1)
 
     # ---- what is committed is moved --------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class SinkCoordinators:
             if not isinstance(answer, DuramenError):
                 self.materialiser.finished(key)
             elif not self._closed:
-                self._broker.clock.call_later(RETRY_SECONDS, partial(self._durable, key, shares))
+                self._context.clock.call_later(RETRY_SECONDS, partial(self._durable, key, shares))
 
         if not self._closed:
             self.submit(key[0], FinishCommit(*key, shares), answered)
@@ -284,11 +284,11 @@ class SinkCoordinators:
         for coordinator in self.coordinators():
             try:
                 coordinator.reclaim()
-                if coordinator.relocation is not None and not self._broker.store.congested:
+                if coordinator.relocation is not None and not self._context.store.congested:
                     coordinator.relocation.look()
             except DuramenError as error:  # its directory failed, or the journal is full: later
-                self._broker.report("staging-not-reclaimed", error=error)
-        self._broker.clock.call_later(RECLAIM_SECONDS, self._reclaim)
+                self._context.report("staging-not-reclaimed", error=error)
+        self._context.clock.call_later(RECLAIM_SECONDS, self._reclaim)
 
     # ---- following -------------------------------------------------------------------------------------------
 
@@ -315,7 +315,7 @@ class SinkCoordinators:
         """The disk under some partitions failed: their hosts end; what waits is told so."""
         for coordinator in list(self._coordinators.values()):
             for partition in (coordinator.state, coordinator.staging):
-                if self._broker.store.home(partition.tp).journal.failed is not None:
+                if self._context.store.home(partition.tp).journal.failed is not None:
                     coordinator.host.fail(error)
 
     def close(self) -> None:

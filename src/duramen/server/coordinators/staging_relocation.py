@@ -22,7 +22,7 @@ from duramen.partition.sinks.staging import Chunk, ShareReader
 
 if TYPE_CHECKING:
     from duramen.ports import Clock, Submit
-    from duramen.server.coordinators.sinks import SinkCoordinator
+    from duramen.server.api.services import SinkHost
 
 
 class RelocationRules(NamedTuple):
@@ -44,7 +44,7 @@ class Relocation:
 
     def __init__(
         self,
-        coordinator: SinkCoordinator,
+        coordinator: SinkHost,
         rules: RelocationRules,
         clock: Clock,
         submit: Submit,
@@ -85,7 +85,7 @@ class Relocation:
     # ---- for the move ----------------------------------------------------------------------------------------
 
     @property
-    def coordinator(self) -> SinkCoordinator:
+    def coordinator(self) -> SinkHost:
         return self._coordinator
 
     @property

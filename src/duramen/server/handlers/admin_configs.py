@@ -61,23 +61,23 @@ def _descriptions(request: Request) -> Steps:
 
 
 def _entries(request: Request, resource_type: int, name: str) -> list[ConfigEntry]:
-    broker = request.broker
+    services = request.services
     if resource_type == TOPIC_RESOURCE:
         problem = name_problem(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        if broker.image.topic(name) is None:
+        if services.image.topic(name) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic is called {name}")
-        return describe_topic(broker.config, broker.image.topic_config(name))
+        return describe_topic(services.config, services.image.topic_config(name))
     if resource_type == BROKER_RESOURCE:
         if name == "":
-            return describe_broker_default(broker.config)
-        if name != str(broker.node_id):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name!r}")
-        return describe_broker(broker.config)
+            return describe_broker_default(services.config)
+        if name != str(services.node.id):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {services.node.id}, not {name!r}")
+        return describe_broker(services.config)
     if resource_type == BROKER_LOGGER_RESOURCE:
-        if name != str(broker.node_id):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name!r}")
+        if name != str(services.node.id):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {services.node.id}, not {name!r}")
         return []
     if resource_type in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
         if not name:
@@ -155,13 +155,15 @@ def _alter(request: Request, changes: list[ConfigChange], message: Any) -> None:
     if CLUSTER_NAME in request.denied:
         answered(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
-    broker = request.broker
-    broker.store.disk_full.submit(broker.metadata, SetConfigs(tuple(changes), request.body.validate_only), answered)
+    services = request.services
+    services.store.disk_full.submit(
+        services.controller.host, SetConfigs(tuple(changes), request.body.validate_only), answered
+    )
 
 
 def handle_list(request: Request) -> None:
     """Resources that have a configuration, by type. Version 0 knows client metrics only (KIP-714, KIP-1142)."""
-    broker = request.broker
+    services = request.services
     kinds = request.body.resource_types if request.version >= 1 else [CLIENT_METRICS_RESOURCE]
     supported = {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
     if CLUSTER_NAME in request.denied:
@@ -177,10 +179,10 @@ def handle_list(request: Request) -> None:
     chosen = set(kinds) or supported
     found = []
     if TOPIC_RESOURCE in chosen:
-        found += [(name, TOPIC_RESOURCE) for name in broker.image.names()]
+        found += [(name, TOPIC_RESOURCE) for name in services.image.names()]
     for kind in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
         if kind in chosen:
-            found += [(str(node.id), kind) for node in broker.image.active_brokers()]
+            found += [(str(node.id), kind) for node in services.image.active_brokers()]
     request.reply(
         ListConfigResourcesResponse.new(
             config_resources=[

@@ -21,13 +21,13 @@ from duramen.machines.metadata.commands import (
     TopicRef,
 )
 from duramen.model import NO_TOPIC_ID, OFFSETS_TOPIC, SINK_TOPICS
-from duramen.partition.metadata.controller import Controller
 from duramen.wire.messages.create_partitions import CreatePartitionsResponse
 from duramen.wire.messages.create_topics import CreateTopicsResponse
 from duramen.wire.messages.delete_topics import DeleteTopicsResponse
 
 if TYPE_CHECKING:
     from duramen.server.api.request import Request
+    from duramen.server.api.services import ControllerService
 
 Described = dict[frozenset[tuple[str, str]], list[Any]]
 """What a topic with these settings is told of all its settings: most of one request have the same."""
@@ -36,7 +36,7 @@ Described = dict[frozenset[tuple[str, str]], list[Any]]
 def handle_create(request: Request) -> None:
     """Create topics; each one is refused or taken alone. A name given twice is refused."""
     body = request.body
-    broker = request.broker
+    services = request.services
     counts: dict[str, int] = {}
     for topic in body.topics:
         counts[topic.name] = counts.get(topic.name, 0) + 1
@@ -60,18 +60,18 @@ def handle_create(request: Request) -> None:
             entries = [_created(request, by_name[result.name], result, described) for result in results]
         request.reply(CreateTopicsResponse.new(topics=refused + entries))
 
-    broker.controller.submit(
+    services.controller.submit(
         CreateTopics(
-            tuple(_new_topic(broker.controller, topic) for topic in wanted),
+            tuple(_new_topic(services.controller, topic) for topic in wanted),
             body.validate_only,
-            broker.config.integer("num.partitions"),
-            broker.config.integer("default.replication.factor"),
+            services.config.integer("num.partitions"),
+            services.config.integer("default.replication.factor"),
         ),
         answered,
     )
 
 
-def _new_topic(controller: Controller, topic: Any) -> NewTopic:
+def _new_topic(controller: ControllerService, topic: Any) -> NewTopic:
     if topic.name == OFFSETS_TOPIC or topic.name in SINK_TOPICS:
         # Whoever makes it: compacted, or retention would drop what groups and sinks have committed.
         return controller.new_topic(topic.name)
@@ -103,7 +103,7 @@ def _created(request: Request, wanted: Any, result: TopicCreated, described: Des
                 config_source=entry.source,
                 is_sensitive=entry.is_sensitive,
             )
-            for entry in describe_topic(request.broker.config, overrides)
+            for entry in describe_topic(request.services.config, overrides)
         ]
     return CreateTopicsResponse.CreatableTopicResult(
         name=result.name,
@@ -118,19 +118,19 @@ def _created(request: Request, wanted: Any, result: TopicCreated, described: Des
 def handle_delete(request: Request) -> None:
     """Delete topics by name or id; TOPIC_DELETION_DISABLED when `delete.topic.enable` is false."""
     body = request.body
-    broker = request.broker
+    services = request.services
     refs = (
         [TopicRef(topic.name, topic.topic_id) for topic in body.topics]
         if request.version >= 6
         else [TopicRef(name) for name in body.topic_names]
     )
-    if not broker.config.boolean("delete.topic.enable"):
+    if not services.config.boolean("delete.topic.enable"):
         _reply_deleted(request, [_deletion(ref, ErrorCode.TOPIC_DELETION_DISABLED, None) for ref in refs])
         return
     denied, allowed = [], []
     for ref in refs:
-        name = ref.name if ref.name is not None else broker.image.topic_name(ref.topic_id)
-        if name is not None and broker.deny_topics(request, [name]):
+        name = ref.name if ref.name is not None else services.image.topic_name(ref.topic_id)
+        if name is not None and request.deny_topics([name]):
             denied.append(_deletion(ref, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
         else:
             allowed.append(ref)
@@ -142,7 +142,7 @@ def handle_delete(request: Request) -> None:
             entries = [_deletion(TopicRef(r.name, r.topic_id), r.result.error, r.result.message) for r in results]
         _reply_deleted(request, denied + entries)
 
-    broker.store.disk_full.submit(broker.metadata, DeleteTopics(tuple(allowed)), answered)
+    services.store.disk_full.submit(services.controller.host, DeleteTopics(tuple(allowed)), answered)
 
 
 def _deletion(ref: TopicRef, code: ErrorCode, message: str | None) -> Any:
@@ -193,4 +193,4 @@ def handle_create_partitions(request: Request) -> None:
         )
         for topic in wanted
     )
-    request.broker.controller.submit(CreatePartitions(topics, body.validate_only), answered)
+    request.services.controller.submit(CreatePartitions(topics, body.validate_only), answered)

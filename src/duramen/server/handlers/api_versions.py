@@ -6,10 +6,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
+from duramen.server.api.request import ApiRow, Request
 from duramen.wire.messages.api_versions import ApiVersionsResponse
 
 if TYPE_CHECKING:
-    from duramen.server.api.request import Request
+    from duramen.server.api.services import Services
+    from duramen.server.net.connection import ClientConnection
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_SOFTWARE = 3
@@ -18,30 +20,40 @@ FIRST_VERSION_WITH_ZERO_FEATURES = 4
 
 def response(request: Request, error: ErrorCode) -> Any:
     """The table as a message; with UNSUPPORTED_VERSION it tells the client how to ask again."""
-    broker = request.broker
+    services = request.services
     # A directory that was Kafka's may have more levels in its log; what they stand for is not served here.
-    supported = {name for name, _, _ in broker.features}
+    supported = {name for name, _, _ in services.node.features}
     # Features whose lowest version is 0 are left out below v4: older clients refuse them (KAFKA-17011).
     features = [
         ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
-        for name, low, high in broker.features
+        for name, low, high in services.node.features
         if low > 0 or request.version >= FIRST_VERSION_WITH_ZERO_FEATURES
     ]
     finalized = [
         ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-        for name, level in sorted(broker.image.features.items())
+        for name, level in sorted(services.image.features.items())
         if level > 0 and name in supported
     ]
     return ApiVersionsResponse.new(
         error_code=int(error),
         api_keys=[
             ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
-            for key, low, high in broker.advertised
+            for key, low, high in services.node.apis
         ],
         supported_features=features,
-        finalized_features_epoch=broker.image.next_offset,
+        finalized_features_epoch=services.image.next_offset,
         finalized_features=finalized,
     )
+
+
+def refuse_version(
+    services: Services, connection: ClientConnection, row: ApiRow, view: memoryview, version: int, correlation_id: int
+) -> bool:
+    """Answer a version that is not served, in version 0 (KIP-511)."""
+    request = Request(services, connection, row, 0, correlation_id)
+    connection.expect(request)
+    request.reply(response(request, ErrorCode.UNSUPPORTED_VERSION))
+    return True
 
 
 def handle(request: Request) -> None:

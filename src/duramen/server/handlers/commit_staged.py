@@ -30,12 +30,12 @@ class CommitCall:
         self._state = UNKNOWN
         self._already = False
         self._commit: SinkCommit
-        self._timer = request.broker.clock.call_later(max(request.body.timeout_ms, 0) / 1000, self._expire)
+        self._timer = request.services.clock.call_later(max(request.body.timeout_ms, 0) / 1000, self._expire)
 
     def start(self) -> None:
         body = self.request.body
         command = CommitStaged(body.sink_id, body.epoch, body.batch_id, tuple(body.handles), body.metadata)
-        self.request.broker.sinks.submit(body.sink_id, command, self._decided)
+        self.request.services.sinks.submit(body.sink_id, command, self._decided)
 
     def _decided(self, answer: BatchCommitted | DuramenError) -> None:
         if isinstance(answer, DuramenError):
@@ -43,7 +43,7 @@ class CommitCall:
             return
         self._state = COMMITTED
         self._already = answer.already
-        body, sinks = self.request.body, self.request.broker.sinks
+        body, sinks = self.request.body, self.request.services.sinks
         commit = sinks.commit(body.sink_id, body.batch_id)
         if self.request.parts is not None:
             return  # it has waited too long, and was told so
@@ -59,7 +59,7 @@ class CommitCall:
             self._fail(KafkaError(ErrorCode.NOT_COORDINATOR, "the broker stops"))
 
     def _readable(self, shares: tuple[ShareDone, ...]) -> None:
-        image = self.request.broker.image
+        image = self.request.services.image
         topics: dict[bytes, Any] = {}
         for share, done in zip(self._commit.shares, shares, strict=True):
             topic_id, index = share.target
@@ -88,7 +88,7 @@ class CommitCall:
     def _expire(self) -> None:
         if self._state != UNKNOWN:
             key = batch_key(self.request.body.sink_id, self._commit)
-            self.request.broker.sinks.materialiser.forget(key, self._readable)
+            self.request.services.sinks.materialiser.forget(key, self._readable)
         text = "not yet committed, as far as is known" if self._state == UNKNOWN else "committed, and on its way"
         self._fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{text}; ask again"))
 

@@ -33,9 +33,9 @@ def handle(request: Request) -> None:
             if name in request.denied:
                 answered(name, [ErrorCode.GROUP_AUTHORIZATION_FAILED])
             else:
-                request.broker.coordinators.submit(name, DeleteGroups((name,)), partial(answered, name))
+                request.services.groups.submit(name, DeleteGroups((name,)), partial(answered, name))
 
-    request.broker.coordinators.in_turns(request, names, ask)
+    request.services.groups.in_turns(request, names, ask)
 
 
 def _response(names: list[str], codes: dict[str, ErrorCode]) -> Steps:

@@ -78,15 +78,15 @@ def _delete(request: Request, name: str, wanted: Any, entry: Any, call: _DeleteR
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal")
-    partition = request.broker.partition(name, wanted.partition_index)
+    partition = request.services.partitions.find(name, wanted.partition_index)
     if partition is None:
-        raise KafkaError(request.broker.absent(name, wanted.partition_index))
+        raise KafkaError(request.services.partitions.absence(name, wanted.partition_index))
     if not partition.replication.is_leader:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     policy = partition.config.cleanup_policy
     if "compact" in policy and "delete" not in policy:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{name} is compacted only (cleanup.policy)")
-    store = request.broker.store
+    store = request.services.store
     with store.disk_full.making(store.home(partition.tp)):
         entry.low_watermark = delete_records(partition, wanted.offset)
         call.open += 1

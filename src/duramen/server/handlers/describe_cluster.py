@@ -17,7 +17,7 @@ BROKERS = 1
 
 def handle(request: Request) -> None:
     """Describe the brokers; the controllers' endpoints are told on a controller's listener only."""
-    broker = request.broker
+    services = request.services
     if request.version >= 1 and request.body.endpoint_type != BROKERS:
         known = request.body.endpoint_type == 2
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
@@ -25,17 +25,17 @@ def handle(request: Request) -> None:
             DescribeClusterResponse.new(
                 error_code=int(code),
                 error_message="this listener serves brokers",
-                cluster_id=broker.cluster_id,
+                cluster_id=services.node.cluster_id,
                 endpoint_type=request.body.endpoint_type,
             )
         )
         return
     response = DescribeClusterResponse.new(
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        cluster_id=services.node.cluster_id,
+        controller_id=services.node.id,
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(broker_id=node, host=host, port=port, rack=rack)
-            for node, host, port, rack in broker.endpoints(request.connection.listener)
+            for node, host, port, rack in services.endpoints(request.connection.listener)
         ],
     )
     if request.body.include_cluster_authorized_operations:

@@ -23,11 +23,11 @@ def handle(request: Request) -> None:
         code = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         request.reply(DescribeDamageResponse.new(error_code=code, directories=[]))
         return
-    broker = request.broker
+    services = request.services
     directories = [
-        _directory(directory, broker.store.disk_full.lacking(directory)) for directory in broker.store.directories
+        _directory(directory, services.store.disk_full.lacking(directory)) for directory in services.store.directories
     ]
-    request.reply(DescribeDamageResponse.new(node_id=broker.node_id, directories=directories))
+    request.reply(DescribeDamageResponse.new(node_id=services.node.id, directories=directories))
 
 
 def _message(failure: BaseException | None, full: OSError | None) -> str | None:

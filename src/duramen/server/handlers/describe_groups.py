@@ -38,7 +38,7 @@ def handle(request: Request) -> None:
         if len(described) == len(names):
             request.reply_in_steps(_response([described[name] for name in names]))
 
-    coordinators = request.broker.coordinators
+    coordinators = request.services.groups
     denied = [name for name in names if name in request.denied]
     if denied or not names:
         answered(denied, ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -84,8 +84,6 @@ def _describe(request: Request, name: str, answer: Any) -> Any:
         entry.error_message = f"Group {name} not found."
     elif request.version >= 3 and request.body.include_authorized_operations:
         entry.authorized_operations = sum(
-            1 << operation
-            for operation in GROUP_OPERATIONS
-            if not request.broker.denies(request, operation, Resource.GROUP, [name])
+            1 << operation for operation in GROUP_OPERATIONS if not request.denies(operation, Resource.GROUP, [name])
         )
     return entry

@@ -32,7 +32,7 @@ def _response(request: Request) -> Steps:
     if request.body.topics is not None:
         asked = {(topic.topic, index) for topic in request.body.topics for index in topic.partitions}
     results = []
-    for directory in request.broker.store.directories:
+    for directory in request.services.store.directories:
         results.append((yield from _describe(request, directory, asked)))
     return DescribeLogDirsResponse.new(results=results)
 
@@ -42,7 +42,7 @@ def _describe(request: Request, directory: LogDirectory, asked: set[tuple[str, i
     space = None
     if directory.journal.failed is None:
         with suppress(OSError):
-            space = request.broker.world.disk.volume_space(directory.path)
+            space = request.services.world.disk.volume_space(directory.path)
     if space is None:  # as Kafka: of a directory that is offline nothing else is said
         result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
         return result

@@ -43,11 +43,11 @@ def _response(request: Request) -> Steps:
 
 def _partition(request: Request, name: str, index: int) -> Any:
     entry = DescribeProducersResponse.PartitionResponse(partition_index=index, active_producers=[])
-    partition = request.broker.partition(name, index)
+    partition = request.services.partitions.find(name, index)
     if name in request.denied:
         entry.error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     elif partition is None:
-        entry.error_code = int(request.broker.absent(name, index))
+        entry.error_code = int(request.services.partitions.absence(name, index))
     elif not partition.replication.is_leader:
         entry.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     else:

@@ -28,13 +28,13 @@ def _response(request: Request) -> Steps:
         topics.append((yield from _topic(request, topic)))
         if number % STEP == 0:
             yield
-    broker = request.broker
+    services = request.services
     nodes = [
         DescribeQuorumResponse.Node(
-            node_id=broker.node_id,
+            node_id=services.node.id,
             listeners=[
                 DescribeQuorumResponse.Listener(name=address.name, host=address.host, port=address.port)
-                for address in broker.advertised_addresses
+                for address in services.node.endpoints
             ],
         )
     ]
@@ -65,21 +65,21 @@ def _topic(request: Request, wanted: Any) -> Steps:
 
 
 def _quorum(request: Request, kind: Any) -> Any:
-    broker = request.broker
-    partition = broker.controller.partition
-    now = broker.clock.wall_ms()
+    services = request.services
+    partition = services.controller.partition
+    now = services.clock.wall_ms()
     replica = DescribeQuorumResponse.ReplicaState(
-        replica_id=broker.node_id,
+        replica_id=services.node.id,
         log_end_offset=partition.log_end_offset,
         last_fetch_timestamp=now,
         last_caught_up_timestamp=now,
     )
     if request.version >= 2:
-        replica.replica_directory_id = broker.directory_uuid
+        replica.replica_directory_id = services.node.directory_uuid
     return kind(
         partition_index=0,
         error_message=None,
-        leader_id=broker.node_id,
+        leader_id=services.node.id,
         leader_epoch=partition.leader_epoch,
         high_watermark=partition.high_watermark,
         current_voters=[replica],

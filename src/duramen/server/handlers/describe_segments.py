@@ -42,7 +42,7 @@ def _outlined(request: Request, plan: _Plan) -> Steps:
     done = 0
     try:
         for topic in request.body.topics:
-            known = request.broker.image.topic(topic.name)
+            known = request.services.image.topic(topic.name)
             topic_id = bytes(16) if known is None else known.id
             entries: list[Any] = []
             topics.append(
@@ -63,12 +63,12 @@ def _outlined(request: Request, plan: _Plan) -> Steps:
 
 
 def _look_up(request: Request, plan: _Plan, topics: list[Any]) -> None:
-    lease_id, lease_ms = request.broker.segments.grant(plan.leases, request.body.lease_ms)
+    lease_id, lease_ms = request.services.segments.grant(plan.leases, request.body.lease_ms)
     response = DescribeSegmentsResponse.new(
         lease_id=lease_id, lease_ms=lease_ms, directories=plan.directories(), topics=topics
     )
     if any(outline.needs_files for _, outline, _ in plan.outlines):
-        request.broker.world.executor.submit("lookups", plan.run, lambda failures, _: plan.finish(response, failures))
+        request.services.world.executor.submit("lookups", plan.run, lambda failures, _: plan.finish(response, failures))
     else:
         plan.finish(response, plan.run())
 
@@ -83,7 +83,8 @@ class _Plan:
         """Over the sealed segments that the reply names, if the caller wants some; each from when it was looked at."""
         self._room = room
         self._ids = {
-            directory.path: topic_id_from_text(directory.directory_id) for directory in request.broker.store.directories
+            directory.path: topic_id_from_text(directory.directory_id)
+            for directory in request.services.store.directories
         }
 
     def take(self, name: str, wanted: Any) -> Any:
@@ -116,7 +117,7 @@ class _Plan:
         self._room -= outline.entries
         self.outlines.append((entry, outline, partition))
         if self.request.body.lease_ms > 0 and any(segment.is_sealed for segment in outline.segments):
-            segments = self.request.broker.segments
+            segments = self.request.services.segments
             self.leases.append(segments.lease(partition.log, outline.segments[0].base_offset))
         return entry
 
@@ -130,7 +131,7 @@ class _Plan:
         request = self.request
         if name in request.denied:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        partition = request.broker.partition_at(name, wanted.partition_index, wanted.current_leader_epoch)
+        partition = request.services.partitions.at(name, wanted.partition_index, wanted.current_leader_epoch)
         if not partition.replication.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition
@@ -142,7 +143,7 @@ class _Plan:
 
     def directories(self) -> list[Any]:
         """The log directories, as other processes of this machine find them."""
-        working = self.request.broker.segments.working_directory
+        working = self.request.services.segments.working_directory
         return [
             DescribeSegmentsResponse.SegmentDirectory(directory_id=each, path=posixpath.join(working, path))
             for path, each in self._ids.items()
@@ -195,7 +196,7 @@ def _extended(request: Request) -> Steps:
     for number, lease_id in enumerate(body.lease_ids, 1):
         if number % STEP == 0:
             yield
-        granted = request.broker.segments.extend(lease_id, body.lease_ms)
+        granted = request.services.segments.extend(lease_id, body.lease_ms)
         code = ErrorCode.RESOURCE_NOT_FOUND if granted is None else ErrorCode.NONE
         answers.append(
             ExtendSegmentLeaseResponse.ExtendedLease(lease_id=lease_id, error_code=int(code), lease_ms=granted or 0)

@@ -120,7 +120,7 @@ class FetchCall:
     def __init__(self, request: Request, plan: FetchPlan) -> None:
         self.request = request
         self.plan = plan
-        self._most = min(request.body.max_bytes, request.broker.fetch_max_bytes)
+        self._most = min(request.body.max_bytes, request.services.settings.fetch_max_bytes)
         # Waiting for more than may be sent would always end with the time-out.
         self._enough = min(request.body.min_bytes, self._most)
         self.timer: Timer | None = None
@@ -135,9 +135,9 @@ class FetchCall:
     def start(self) -> None:
         """Answer at once if there is enough, else park."""
         body = self.request.body
-        broker = self.request.broker
+        services = self.request.services
         count = len(self.plan.targets)
-        may_wait = body.max_wait_ms > 0 and 0 < count <= MAX_PARKED_PARTITIONS - broker.parked_partitions
+        may_wait = body.max_wait_ms > 0 and 0 < count <= MAX_PARKED_PARTITIONS - services.parked.partitions
         partitions = self._at_their_ends() if may_wait else None
         if partitions is None:
             found = self._read_all()
@@ -146,12 +146,12 @@ class FetchCall:
                 return
             partitions = [p for target in self.plan.targets if (p := self._partition(target)) is not None]
         self._parked = count
-        broker.parked_partitions += count
+        services.parked.partitions += count
         self.watched = partitions
         for partition in partitions:
             partition.watch(self.wake)
         self.request.connection.on_close(self.abandon)
-        self.timer = broker.clock.call_later(body.max_wait_ms / 1000, self.expire)
+        self.timer = services.clock.call_later(body.max_wait_ms / 1000, self.expire)
 
     def _at_their_ends(self) -> list[Partition] | None:
         """The partitions, if each of them has nothing to tell: most requests of who follows a log find it so."""
@@ -173,7 +173,7 @@ class FetchCall:
         """More may be readable: look again, in this broker's turn for woken readers."""
         if not self.waking and not self.done:
             self.waking = True
-            self.request.broker.wake_soon(self)
+            self.request.services.parked.wake_soon(self)
 
     def retry(self) -> None:
         """Our turn: answer if there is enough by now, else wait on.
@@ -207,7 +207,7 @@ class FetchCall:
         if self.watched:
             self.request.connection.forget(self.abandon)
             self.watched = []
-        self.request.broker.parked_partitions -= self._parked
+        self.request.services.parked.partitions -= self._parked
         self._parked = 0
 
     # ---- reading ---------------------------------------------------------------------------------------------
@@ -215,8 +215,8 @@ class FetchCall:
     def _partition(self, target: FetchTarget) -> Partition | None:
         key = target.key
         if self.request.version >= 13:
-            return self.request.broker.partition_by_id(key.topic_id, key.partition)
-        return self.request.broker.partition(key.name, key.partition)
+            return self.request.services.partitions.find_by_id(key.topic_id, key.partition)
+        return self.request.services.partitions.find(key.name, key.partition)
 
     def _read_all(self) -> FetchResult:
         found = FetchResult()
@@ -231,7 +231,7 @@ class FetchCall:
             if answer.read is not None and answer.is_cold:
                 cold += answer.read.size
                 request = self.request
-                most = request.broker.cold_reads.reply_bytes(request.connection, recent=answer.is_recent)
+                most = request.services.cold_reads.reply_bytes(request.connection, recent=answer.is_recent)
                 if cold > most and cold > answer.read.size:
                     answer.leave_out()
             if answer.read is not None and answer.read.size:
@@ -289,8 +289,8 @@ class FetchCall:
         data.error_code = int(ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR)
         data.records = NOTHING
         if isinstance(error, CorruptLogError):
-            self.request.broker.store.found_damage(TopicPartition(target.name, target.key.partition), error)
-        self.request.broker.report("read-failed", partition=target.key.partition, topic=target.name, error=error)
+            self.request.services.store.found_damage(TopicPartition(target.name, target.key.partition), error)
+        self.request.services.report("read-failed", partition=target.key.partition, topic=target.name, error=error)
 
     # ---- answering -------------------------------------------------------------------------------------------
 
@@ -307,14 +307,14 @@ class FetchCall:
         if not cold:
             for answer in found.full:
                 if answer.read is not None and not answer.read.is_old:
-                    self.request.broker.cold_reads.served(connection)
+                    self.request.services.cold_reads.served(connection)
                     break
             self._send(found)
             return
 
         pending = [part for answer in cold if answer.read for part in answer.read.parts if isinstance(part, Pending)]
         connection.mute("cold")
-        cold_reads = self.request.broker.cold_reads
+        cold_reads = self.request.services.cold_reads
         recent = all(part.recent for part in pending)
 
         def limit(most: int) -> int:
@@ -341,7 +341,7 @@ class FetchCall:
             rate, throttle_ms = cold_reads.leaving(connection, brought)
             leave = partial(self._leave, found, throttle_ms, rate)
             if rate:
-                after_others(self.request.broker.clock, leave)  # this turn has done enough for old data
+                after_others(self.request.services.clock, leave)  # this turn has done enough for old data
             else:
                 leave()
 
@@ -367,7 +367,7 @@ class FetchCall:
         brought = self._gather(found.answers, topics)
         self.request.reply(self._response(topics, throttle_ms))
         if brought >= SPAN_BYTES:
-            self.request.broker.clock.call_soon(partial(self._look_ahead, found.full))
+            self.request.services.clock.call_soon(partial(self._look_ahead, found.full))
 
     def _gather(self, answers: list[PartitionAnswer], by_topic: dict[Any, Any]) -> int:
         """Put what is to be told into the topics of the reply; bytes of records in it."""
@@ -410,14 +410,14 @@ class FetchCall:
             if partition is not None:
                 with suppress(CorruptLogError, OSError, StorageError):  # who reads it will be told
                     recalls.append(partition.log.read_ahead(read.next_offset, read.size))
-        self.request.broker.cold_reads.recall([recall for recall in recalls if recall is not None])
+        self.request.services.cold_reads.recall([recall for recall in recalls if recall is not None])
 
 
 def _check(call: FetchCall, target: FetchTarget) -> Partition:
     """The partition, if this request may read it here; KafkaError otherwise."""
     request = call.request
     by_id = request.version >= 13
-    image = request.broker.image
+    image = request.services.image
     name = target.name
     if by_id and not name:
         found = image.topic_name(target.key.topic_id)
@@ -425,14 +425,14 @@ def _check(call: FetchCall, target: FetchTarget) -> Partition:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         target.name = name = found
     is_named = not by_id and call.plan.session is None
-    if name in request.denied or (not is_named and request.broker.deny_topics(request, [name])):
+    if name in request.denied or (not is_named and request.deny_topics([name])):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     partition = call._partition(target)
     if partition is None:
         # In a session an id keeps the name it was first known by: who took the name since is another topic.
         if by_id and image.topic(name) not in (None, image.topic_by_id(target.key.topic_id)):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        raise KafkaError(request.broker.absent(name, target.key.partition))
+        raise KafkaError(request.services.partitions.absence(name, target.key.partition))
     stale = partition.replication.epoch_error(target.current_leader_epoch)
     if stale is not None:
         raise KafkaError(stale)
@@ -527,7 +527,7 @@ class LargeFetchCall(FetchCall):
                 yield
             brought += self._gather(found.answers[start : start + STEP], topics)
         if brought >= SPAN_BYTES:
-            self.request.broker.clock.call_soon(partial(self._look_ahead, found.full))
+            self.request.services.clock.call_soon(partial(self._look_ahead, found.full))
         return self._response(topics, throttle_ms)
 
 
@@ -556,9 +556,9 @@ def _compact(data: memoryview) -> Buffer:
 
 def handle(request: Request) -> None:
     """Resolve the session, then read or park."""
-    broker = request.broker
+    services = request.services
     try:
-        plan = broker.fetch_sessions.plan(request.body, request.version, broker.clock.monotonic())
+        plan = services.fetch_sessions.plan(request.body, request.version, services.clock.monotonic())
     except KafkaError as error:
         request.reply(FetchResponse.new(error_code=int(error.code), session_id=0, responses=[]))
         return
@@ -567,8 +567,8 @@ def handle(request: Request) -> None:
 
 def handle_large(request: Request) -> None:
     """The same for a request that names many partitions."""
-    broker = request.broker
-    work = broker.fetch_sessions.plan_in_steps(request.body, request.version, broker.clock.monotonic())
+    services = request.services
+    work = services.fetch_sessions.plan_in_steps(request.body, request.version, services.clock.monotonic())
     request.in_steps(_planned(work), partial(_start_or_refuse, request))
 
 

@@ -36,15 +36,15 @@ def handle(request: Request) -> None:
     is_sink = body.key_type == SINK
     resource = Resource.TRANSACTIONAL_ID if is_sink else Resource.GROUP
     refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_sink else ErrorCode.GROUP_AUTHORIZATION_FAILED
-    denied = request.broker.denies(request, Operation.DESCRIBE, resource, keys)
+    denied = request.denies(Operation.DESCRIBE, resource, keys)
 
     def created(code: ErrorCode) -> None:
         _reply(request, keys, {key: refusal if key in denied else code for key in keys})
 
     if is_sink:
-        request.broker.sinks.ensure_topics(created)
+        request.services.sinks.ensure_topics(created)
     else:
-        request.broker.coordinators.ensure_topic(created)
+        request.services.groups.ensure_topic(created)
 
 
 def _reply(request: Request, keys: list[str], codes: dict[str, ErrorCode]) -> None:
@@ -52,7 +52,7 @@ def _reply(request: Request, keys: list[str], codes: dict[str, ErrorCode]) -> No
 
 
 def _response(request: Request, keys: list[str], codes: dict[str, ErrorCode]) -> Steps:
-    node = next(iter(request.broker.endpoints(request.connection.listener)), None)
+    node = next(iter(request.services.endpoints(request.connection.listener)), None)
     coordinators = []
     for number, key in enumerate(keys, 1):
         if number % STEP == 0:

@@ -28,4 +28,4 @@ def handle(request: Request) -> None:
         answered(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return
     command = Heartbeat(body.group_id, body.generation_id, body.member_id, body.group_instance_id)
-    request.broker.coordinators.submit(body.group_id, command, answered)
+    request.services.groups.submit(body.group_id, command, answered)

@@ -33,7 +33,7 @@ def handle(request: Request) -> None:
         else:
             request.reply(InitProducerIdResponse.new(producer_id=result, producer_epoch=0))
 
-    request.broker.producer_ids.next(answer)
+    request.services.producer_ids.next(answer)
 
 
 def _refuse(request: Request, code: ErrorCode) -> None:

@@ -45,12 +45,12 @@ def handle(request: Request) -> None:
         rebalance_timeout_ms=body.rebalance_timeout_ms if request.version >= 1 else body.session_timeout_ms,
         protocol_type=body.protocol_type,
         protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
-        new_id=str(UUID(bytes=request.broker.world.entropy.random_bytes(16), version=4)),
+        new_id=str(UUID(bytes=request.services.world.entropy.random_bytes(16), version=4)),
         requires_member_id=request.version >= 4,
         may_skip_assignment=request.version >= 9,
         reason=body.reason,
     )
-    request.broker.coordinators.submit(body.group_id, command, answered)
+    request.services.groups.submit(body.group_id, command, answered)
 
 
 def reply(request: Request, joined: Joined) -> None:

@@ -33,7 +33,7 @@ def handle(request: Request) -> None:
     if body.group_id in request.denied:
         _reply(request, leavers, ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
         return
-    request.broker.coordinators.submit(body.group_id, LeaveGroup(body.group_id, leavers), answered)
+    request.services.groups.submit(body.group_id, LeaveGroup(body.group_id, leavers), answered)
 
 
 def _reply(request: Request, leavers: tuple[Leaver, ...], code: ErrorCode, codes: list[ErrorCode]) -> None:

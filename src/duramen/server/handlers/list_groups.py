@@ -32,9 +32,7 @@ def handle(request: Request) -> None:
                 continue
             groups += answer
         if CLUSTER_NAME in request.denied:
-            hidden = request.broker.denies(
-                request, Operation.DESCRIBE, Resource.GROUP, [group.group_id for group in groups]
-            )
+            hidden = request.denies(Operation.DESCRIBE, Resource.GROUP, [group.group_id for group in groups])
             groups = [group for group in groups if group.group_id not in hidden]
         request.reply(
             ListGroupsResponse.new(
@@ -51,4 +49,4 @@ def handle(request: Request) -> None:
             )
         )
 
-    request.broker.coordinators.submit_everywhere(ListGroups(states, types), answered)
+    request.services.groups.submit_everywhere(ListGroups(states, types), answered)

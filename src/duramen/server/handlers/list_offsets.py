@@ -125,7 +125,9 @@ class _Lookups:
             request.reply(self._response)
             return
         jobs = [job for _, job in begun]
-        request.broker.world.executor.submit("lookups", lambda: [_run(job) for job in jobs], partial(self._done, begun))
+        request.services.world.executor.submit(
+            "lookups", lambda: [_run(job) for job in jobs], partial(self._done, begun)
+        )
 
     def _done(
         self,
@@ -147,7 +149,7 @@ class _Lookups:
     def _failed(self, wanted: _Wanted, error: BaseException) -> None:
         if isinstance(error, CorruptLogError):
             place = TopicPartition(wanted.topic, wanted.asked.partition_index)
-            self._request.broker.store.found_damage(place, error)
+            self._request.services.store.found_damage(place, error)
         _refuse(wanted.entry, error)
 
 
@@ -175,4 +177,4 @@ def _partition(request: Request, name: str, wanted: Any) -> Partition:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if wanted.timestamp < 0 and request.version < FIRST_VERSION.get(wanted.timestamp, 1 << 15):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    return request.broker.partition_at(name, wanted.partition_index, wanted.current_leader_epoch)
+    return request.services.partitions.at(name, wanted.partition_index, wanted.current_leader_epoch)

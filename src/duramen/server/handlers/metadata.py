@@ -38,7 +38,7 @@ def operations_bits(request: Request, resource: Resource, name: str) -> int:
     candidates = CLUSTER_OPERATIONS if resource is Resource.CLUSTER else TOPIC_OPERATIONS
     bits = 0
     for code in candidates:
-        if not request.broker.denies(request, Operation(code), resource, [name]):
+        if not request.denies(Operation(code), resource, [name]):
             bits |= 1 << code
     return bits
 
@@ -48,10 +48,10 @@ def handle(request: Request) -> None:
     body = request.body
     wanted = body.topics
     everything = wanted is None or (request.version == 0 and not wanted)
-    if everything or not body.allow_auto_topic_creation or not request.broker.auto_create_topics:
+    if everything or not body.allow_auto_topic_creation or not request.services.settings.auto_create_topics:
         request.reply_in_steps(_response(request, everything, {}))
         return
-    most = max(MOST_CREATED // request.broker.config.integer("num.partitions"), 1)
+    most = max(MOST_CREATED // request.services.config.integer("num.partitions"), 1)
     request.in_steps(_missing(request, most), partial(_create, request, most))
 
 
@@ -60,17 +60,17 @@ def _missing(request: Request, most: int) -> Steps:
 
     These must not take the places of others in each request anew.
     """
-    broker = request.broker
+    services = request.services
     missing: dict[str, None] = {}
     failures: dict[str, ErrorCode] = {}
     for number, topic in enumerate(request.body.topics, 1):
         if number % STEP == 0:
             yield
         name = topic.name
-        absent = name and name not in broker.image.topics and name not in request.denied
+        absent = name and name not in services.image.topics and name not in request.denied
         if not absent or name in missing or name_problem(name) is not None:
             continue
-        if broker.image.colliding_topic(name) is not None:
+        if services.image.colliding_topic(name) is not None:
             failures[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
             continue
         missing[name] = None
@@ -97,7 +97,7 @@ def _create(request: Request, most: int, found: tuple[dict[str, None], dict[str,
                     failures[result.name] = result.result.error
         request.reply_in_steps(_response(request, False, failures, absent))
 
-    controller = request.broker.controller
+    controller = request.services.controller
     controller.create([controller.new_topic(name) for name in missing], created)
 
 
@@ -109,13 +109,13 @@ def _response(
 ) -> Steps:
     """What was asked for, each topic once; with `absent` what is not there, unless its failure is known."""
     body = request.body
-    broker = request.broker
-    image = broker.image
+    services = request.services
+    image = services.image
     topics = []
     done = 0
     if everything:
         names = list(image.names())  # some may come and go between the steps
-        denied = broker.deny_topics(request, names)
+        denied = request.deny_topics(names)
         for name in names:
             topic = image.topic(name)
             if topic is not None and name not in denied:
@@ -140,10 +140,10 @@ def _response(
     response = MetadataResponse.new(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node_id=node, host=host, port=port, rack=rack)
-            for node, host, port, rack in broker.endpoints(request.connection.listener)
+            for node, host, port, rack in services.endpoints(request.connection.listener)
         ],
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        cluster_id=services.node.cluster_id,
+        controller_id=services.node.id,
         topics=topics,
     )
     if 8 <= request.version <= 10 and body.include_cluster_authorized_operations:
@@ -152,13 +152,13 @@ def _response(
 
 
 def _wanted_topic(request: Request, wanted: Any, failures: dict[str, ErrorCode], absent: ErrorCode) -> Steps:
-    image = request.broker.image
+    image = request.services.image
     if request.version < 12 and (wanted.name is None or wanted.topic_id != NO_TOPIC_ID):
         return _refused(wanted.name or "", wanted.topic_id, ErrorCode.INVALID_REQUEST)
     by_id = wanted.name is None or (wanted.topic_id != NO_TOPIC_ID and request.version >= 12)
     image_topic = image.topic_by_id(wanted.topic_id) if by_id else image.topic(wanted.name)
     if image_topic is not None:
-        if request.broker.deny_topics(request, [image_topic.name]):
+        if request.deny_topics([image_topic.name]):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return _refused(None if by_id else wanted.name, wanted.topic_id, code)
         return (yield from _topic(request, image_topic))
@@ -178,7 +178,7 @@ def _refused(name: str | None, topic_id: bytes, code: ErrorCode) -> Any:
 
 
 def _error_here(request: Request, topic: TopicImage, index: int, partition: PartitionImage) -> ErrorCode:
-    if request.broker.store.hosted.is_offline((topic.id, index)):
+    if request.services.store.hosted.is_offline((topic.id, index)):
         return ErrorCode.KAFKA_STORAGE_ERROR
     return ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -200,7 +200,7 @@ def _topic(request: Request, topic: TopicImage) -> Steps:
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
-                offline_replicas=request.broker.offline_replicas(topic.name, index, partition),
+                offline_replicas=request.services.partitions.offline_replicas(topic.name, index, partition),
             )
             for index, partition in enumerate(partitions[start : start + STEP], start)
         ]
@@ -212,7 +212,7 @@ def _topic(request: Request, topic: TopicImage) -> Steps:
 def handle_describe_partitions(request: Request) -> None:
     """Topics with their partitions, page by page in the order of names (KIP-966). Version 0."""
     body = request.body
-    image = request.broker.image
+    image = request.services.image
     names = sorted({topic.name for topic in body.topics}) if body.topics else list(image.names())
     cursor_topic, cursor_partition = "", 0
     if body.cursor is not None:
@@ -226,14 +226,16 @@ def handle_describe_partitions(request: Request) -> None:
 
 def _page(request: Request, names: list[str], cursor_topic: str, cursor_partition: int) -> Steps:
     body = request.body
-    left = min(max(body.response_partition_limit, 1), request.broker.config.integer("max.request.partition.size.limit"))
+    left = min(
+        max(body.response_partition_limit, 1), request.services.config.integer("max.request.partition.size.limit")
+    )
     topics: list[Any] = []
     cursor = None
     for number, name in enumerate(names, 1):
         if number % STEP == 0:
             yield
-        topic = request.broker.image.topic(name)
-        if topic is None or request.broker.deny_topics(request, [name]):
+        topic = request.services.image.topic(name)
+        if topic is None or request.deny_topics([name]):
             if body.topics:
                 topics.append(_undescribed(request, name, topic))
             continue
@@ -285,7 +287,7 @@ def _described(request: Request, topic: TopicImage, first: int, page: list[Parti
                 isr_nodes=list(partition.isr),
                 eligible_leader_replicas=list(partition.elr),
                 last_known_elr=list(partition.last_known_elr),
-                offline_replicas=request.broker.offline_replicas(topic.name, first + number, partition),
+                offline_replicas=request.services.partitions.offline_replicas(topic.name, first + number, partition),
             )
             for number, partition in enumerate(page)
         ],

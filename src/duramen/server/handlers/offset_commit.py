@@ -95,7 +95,7 @@ class _OffsetCommitCall:
         One that was created again has another id: what it is told is not meant for it.
         """
         by_id = self._request.version >= FIRST_VERSION_WITH_TOPIC_IDS
-        topic_id = self._request.broker.image.topic_id
+        topic_id = self._request.services.image.topic_id
         there: Pending = []
         for each in piece:
             entry, offset = each
@@ -125,7 +125,7 @@ class _OffsetCommitCall:
             body.retention_time_ms if request.version <= 4 else -1,
         )
         self._open += 1
-        request.broker.coordinators.submit(body.group_id, command, answered)
+        request.services.groups.submit(body.group_id, command, answered)
 
     def _settled(self) -> None:
         self._open -= 1
@@ -137,12 +137,12 @@ def _resolve(request: Request, topic: Any, by_id: bool) -> tuple[str, TopicId, i
     """(name, id, number of partitions, error) of a topic in the request, as it is now; the steps take no other."""
     if request.body.group_id in request.denied:
         return "", NO_TOPIC_ID, 0, ErrorCode.GROUP_AUTHORIZATION_FAILED
-    image = request.broker.image
+    image = request.services.image
     found = image.topic_by_id(topic.topic_id) if by_id else image.topic(topic.name)
     if found is None and by_id:
         return "", NO_TOPIC_ID, 0, ErrorCode.UNKNOWN_TOPIC_ID
     name = topic.name if found is None else found.name
-    if request.broker.denies(request, Operation.READ, Resource.TOPIC, [name]):
+    if request.denies(Operation.READ, Resource.TOPIC, [name]):
         return name, NO_TOPIC_ID, 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if found is None:
         return name, NO_TOPIC_ID, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -46,8 +46,8 @@ def _checked(request: Request, response: Any) -> Steps:
             yield
         entries: list[Any] = []
         response.topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=entries))
-        known = request.broker.image.topic(topic.name)
-        denied = request.broker.denies(request, Operation.READ, Resource.TOPIC, [topic.name])
+        known = request.services.image.topic(topic.name)
+        denied = request.denies(Operation.READ, Resource.TOPIC, [topic.name])
         for wanted in topic.partitions:
             done += 1
             if done % STEP == 0:
@@ -100,7 +100,7 @@ class _Deletion:
 
         self._open += 1
         command = DeleteOffsets(group_id, tuple(position for _, position in piece))
-        self._request.broker.coordinators.submit(group_id, command, answered)
+        self._request.services.groups.submit(group_id, command, answered)
 
     def settled(self) -> None:
         """The reply, if nothing is waited for any more."""

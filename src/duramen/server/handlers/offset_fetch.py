@@ -62,9 +62,9 @@ def _ask(request: Request, wanted: list[_Question]) -> None:
                 answered(number, ErrorCode.GROUP_AUTHORIZATION_FAILED)
                 continue
             command = FetchOffsets(group_id, positions)
-            request.broker.coordinators.submit(group_id, command, partial(answered, number))
+            request.services.groups.submit(group_id, command, partial(answered, number))
 
-    request.broker.coordinators.in_turns(request, [each.group_id for each in wanted], ask)
+    request.services.groups.in_turns(request, [each.group_id for each in wanted], ask)
 
 
 def _questions(request: Request) -> Steps:
@@ -100,7 +100,7 @@ def _positions(request: Request, topics: list[Any]) -> Steps:
 def _named(request: Request, topic: Any) -> tuple[str | None, bytes, list[int]]:
     """(name, id, partitions) of a requested topic; the name is None when nothing has the id."""
     if request.version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        return request.broker.image.topic_name(topic.topic_id), topic.topic_id, topic.partition_indexes
+        return request.services.image.topic_name(topic.topic_id), topic.topic_id, topic.partition_indexes
     return topic.name, NO_TOPIC_ID, topic.partition_indexes
 
 
@@ -150,10 +150,10 @@ def _topics(request: Request, topics: Any, answer: Any, failed: ErrorCode | None
                 yield
             if _of_present_topic(request, positions, position) is not None:
                 grouped.setdefault(position[0], []).append(position[1])
-        known = [(topic, request.broker.image.topic_id(topic), indexes) for topic, indexes in grouped.items()]
+        known = [(topic, request.services.image.topic_id(topic), indexes) for topic, indexes in grouped.items()]
         if by_id:
             known = [row for row in known if row[1] != NO_TOPIC_ID]
-        hidden = request.broker.denies(request, Operation.DESCRIBE, Resource.TOPIC, grouped)
+        hidden = request.denies(Operation.DESCRIBE, Resource.TOPIC, grouped)
         rows: Iterable[tuple[str | None, bytes, list[int]]] = (row for row in known if row[0] not in hidden)
     else:
         rows = map(partial(_named, request), topics)
@@ -165,7 +165,7 @@ def _topics(request: Request, topics: Any, answer: Any, failed: ErrorCode | None
         code = failed
         if name is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID
-        elif topics is not None and request.broker.denies(request, Operation.DESCRIBE, Resource.TOPIC, [name]):
+        elif topics is not None and request.denies(Operation.DESCRIBE, Resource.TOPIC, [name]):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         partitions = []
         for index in indexes:
@@ -184,7 +184,7 @@ def _topics(request: Request, topics: Any, answer: Any, failed: ErrorCode | None
 def _of_present_topic(request: Request, positions: Positions, position: tuple[str, int]) -> CommittedOffset | None:
     """Not an offset that a deleted topic of the same name left: its tombstone may still be under way."""
     committed = positions.get(position)
-    if committed is None or committed.topic_id in (NO_TOPIC_ID, request.broker.image.topic_id(position[0])):
+    if committed is None or committed.topic_id in (NO_TOPIC_ID, request.services.image.topic_id(position[0])):
         return committed
     return None
 

@@ -22,7 +22,7 @@ def _response(request: Request) -> Steps:
     topics = []
     done = 0
     for topic in request.body.topics:
-        denied = request.broker.deny_topics(request, [topic.topic])
+        denied = request.deny_topics([topic.topic])
         entries = []
         for wanted in topic.partitions:
             entry = OffsetForLeaderEpochResponse.EpochEndOffset(partition=wanted.partition)
@@ -44,5 +44,5 @@ def _response(request: Request) -> Steps:
 def _look_up(request: Request, name: str, denied: bool, wanted: Any, entry: Any) -> None:
     if denied:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    partition = request.broker.partition_at(name, wanted.partition, wanted.current_leader_epoch)
+    partition = request.services.partitions.at(name, wanted.partition, wanted.current_leader_epoch)
     entry.leader_epoch, entry.end_offset = epoch_end(partition, wanted.leader_epoch)

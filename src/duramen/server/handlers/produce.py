@@ -9,120 +9,33 @@ v10 leader hints (KIP-951) · v12 implicit transactions (refused here) · v13 to
 
 from __future__ import annotations
 
-from typing import Any
+from struct import pack, unpack_from
+from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import INTERNAL_TOPICS
-from duramen.partition.replica.batch_rules import RecordsRefusedError
 from duramen.partition.replica.partition import Appended, Partition
-from duramen.server.api.request import Request
-from duramen.server.handlers.produce_reply import Template
+from duramen.server.api.request import ApiRow, Request
+from duramen.server.handlers.produce_fast_path import (
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    UNKNOWN_OUTCOME,
+    Destination,
+    ProduceRequest,
+    fill_error,
+)
 from duramen.server.net.steps import STEP, Steps
 from duramen.wire.batch import codec_of
 from duramen.wire.compression import ZSTD
 from duramen.wire.messages.produce import ProduceResponse
 
+if TYPE_CHECKING:
+    from duramen.server.api.services import Services
+    from duramen.server.net.connection import ClientConnection
+
 FIRST_VERSION_WITH_ZSTD = 7
-FIRST_VERSION_WITH_TOPIC_IDS = 13
-UNKNOWN_OUTCOME = "not acknowledged in time; the outcome is unknown"
-_TOLD_WITH_LOG_START = frozenset(
-    {
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_TIMESTAMP,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-    }
-)
-"""Refusals with which Kafka tells where the log starts; a producer sees whether what it lost is only deleted."""
+REFUSED_VERSIONS = (0, 1, 2)
 _PartitionResponse = ProduceResponse.PartitionProduceResponse
 _TopicResponse = ProduceResponse.TopicProduceResponse
-_RecordError = ProduceResponse.BatchIndexAndErrorMessage
-
-
-class Destination:
-    """Where a request of one batch goes, and what it waits for. `timeout` is in seconds."""
-
-    __slots__ = (
-        "acks", "client_bytes", "index", "partition", "row", "template", "timeout", "topic_id", "topic_name", "version"
-    )  # fmt: skip
-
-    def __init__(
-        self, request: Request, topic: Any, index: int, acks: int, timeout_ms: int, partition: Partition
-    ) -> None:
-        self.row = request.row
-        self.client_bytes = request.connection.client_bytes
-        self.version = request.version
-        self.topic_name: str = topic.name
-        self.topic_id: bytes = topic.topic_id
-        self.index = index
-        self.acks = acks
-        self.timeout = max(timeout_ms, 0) / 1000
-        self.partition = partition
-        self.template: Template | None = None
-
-
-class ProduceRequest(Request):
-    """A Produce request. If it brings one batch, as most do, it is also the callback of that batch's append."""
-
-    __slots__ = ("deadline", "to")
-
-    to: Destination | None
-
-    def append(self, to: Destination, batch: memoryview) -> None:
-        """Append the only batch of this request."""
-        self.to = to
-        self.deadline = self.started + to.timeout
-        broker = self.broker
-        broker.outstanding[self] = None
-        if not broker.sweeping:
-            broker.sweep_later()
-        broker.cold_reads.busy_at = self.started
-        to.partition.append(batch, to.acks, broker.clock.wall_ms(), self)
-
-    def __call__(self, result: Appended | KafkaError) -> None:
-        """The partition's answer; one that comes after the timeout changes nothing."""
-        broker = self.broker
-        broker.outstanding.pop(self, None)
-        to = self.to
-        assert to is not None
-        if self.parts is not None:
-            return
-        if type(result) is Appended:
-            if to.acks == 0:
-                self.reply_nothing()
-                return
-            template = to.template
-            if template is None:
-                template = to.template = broker.produce_replies.template(
-                    to.version, to.topic_name, to.topic_id, to.index
-                )
-            self.complete((template.reply(self.correlation_id, *result),))
-        else:
-            assert isinstance(result, KafkaError)
-            self.refuse(to.topic_name, to.topic_id, to.index, to.acks, result, to.partition)
-
-    def refuse(
-        self,
-        topic_name: str,
-        topic_id: bytes,
-        index: int,
-        acks: int,
-        error: KafkaError,
-        partition: Partition | None = None,
-    ) -> None:
-        """Answer for the only batch that it was not appended, or that its outcome is not known."""
-        if acks == 0:
-            self.drop_connection(f"a produce with acks=0 failed: {error.message}")
-            self.reply_nothing()
-            return
-        entry = _PartitionResponse(index=index)
-        fill_error(entry, error, partition)
-        topic = _TopicResponse(name=topic_name, topic_id=topic_id, partition_responses=[entry])
-        self.reply(ProduceResponse.new(responses=[topic]))
-
-    def expire(self) -> None:
-        """The request's timeout passed."""
-        self(KafkaError(ErrorCode.REQUEST_TIMED_OUT, UNKNOWN_OUTCOME))
 
 
 class ProduceCall:
@@ -153,7 +66,7 @@ class ProduceCall:
             self.finish()
 
     def finish(self) -> None:
-        self.request.broker.outstanding.pop(self, None)
+        self.request.services.appends.outstanding.pop(self, None)
         if self.acks == 0:
             if self.failed is not None:
                 # Nobody waits for a reply; hanging up is how the producer learns to look for the leader again.
@@ -189,7 +102,7 @@ class LargeProduceCall(ProduceCall):
         if self.acks == 0:
             super().finish()
         else:
-            self.request.broker.outstanding.pop(self, None)
+            self.request.services.appends.outstanding.pop(self, None)
             if not self.request.connection.closed:
                 self.request.reply_in_steps(_made(self.response), begun=True)
 
@@ -213,20 +126,6 @@ class _Done:
         self._call.settle(self._number, result, self._partition)
 
 
-def fill_error(entry: Any, error: KafkaError, partition: Partition | None = None) -> str:
-    """Write a refusal, the partition's if it is one, into a partition's response; returns its text."""
-    entry.error_code = int(error.code)
-    if partition is not None and (error.code in _TOLD_WITH_LOG_START or isinstance(error, RecordsRefusedError)):
-        entry.log_start_offset = partition.log_start_offset
-    entry.base_offset = -1
-    entry.error_message = error.message
-    if isinstance(error, RecordsRefusedError):
-        entry.record_errors = [
-            _RecordError(batch_index=index, batch_index_error_message=text) for index, text in error.errors
-        ]
-    return error.message
-
-
 def handle(request: Request) -> None:
     """Append every partition's batch, then reply when all are settled."""
     assert isinstance(request, ProduceRequest)
@@ -240,9 +139,9 @@ def handle(request: Request) -> None:
 
 def _handle_one(request: ProduceRequest, topic: Any, data: Any) -> None:
     body = request.body
-    broker = request.broker
+    services = request.services
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    name = broker.image.topic_name(topic.topic_id) if by_id else topic.name
+    name = services.image.topic_name(topic.topic_id) if by_id else topic.name
     found = _refusal(body) or _locate(request, name, by_id, data)
     if isinstance(found, KafkaError):
         request.refuse(topic.name, topic.topic_id, data.index, body.acks, found)
@@ -258,7 +157,7 @@ def _handle_many(request: ProduceRequest) -> None:
     if not call.open:
         call.finish()
         return
-    request.broker.wait_for(call)
+    request.services.appends.wait_for(call)
     _append(call, work)
 
 
@@ -269,13 +168,13 @@ Work = list[tuple[int, Partition, memoryview]]
 def _take(call: ProduceCall, topics: list[Any], number: int) -> Work:
     """Make the entries of the reply for these topics, whose first batch has the number."""
     request = call.request
-    broker = request.broker
+    services = request.services
     refusal = _refusal(request.body)
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     work: Work = []
     responses = call.response.responses
     for topic in topics:
-        name = broker.image.topic_name(topic.topic_id) if by_id else topic.name
+        name = services.image.topic_name(topic.topic_id) if by_id else topic.name
         entries: list[Any] = []
         responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=entries))
         for data in topic.partition_data:
@@ -293,9 +192,9 @@ def _take(call: ProduceCall, topics: list[Any], number: int) -> Work:
 
 
 def _append(call: ProduceCall, work: Work) -> None:
-    broker = call.request.broker
-    now = broker.clock.wall_ms()
-    broker.cold_reads.busy_at = call.request.started
+    services = call.request.services
+    now = services.clock.wall_ms()
+    services.cold_reads.busy_at = call.request.started
     for place, partition, view in work:
         partition.append(view, call.acks, now, _Done(call, place, partition))
 
@@ -305,7 +204,7 @@ def handle_large(request: Request) -> None:
     assert isinstance(request, ProduceRequest)
     request.to = None
     call = LargeProduceCall(request, request.body.acks, request.started + max(request.body.timeout_ms, 0) / 1000)
-    request.broker.wait_for(call)
+    request.services.appends.wait_for(call)
     request.in_steps(_append_in_steps(call), lambda _: None)
 
 
@@ -343,11 +242,11 @@ def _refusal(body: Any) -> KafkaError | None:
 def _locate(request: Request, name: str | None, by_id: bool, data: Any) -> Partition | KafkaError:
     if name is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-    if name in (request.broker.deny_topics(request, (name,)) if by_id else request.denied):
+    if name in (request.deny_topics((name,)) if by_id else request.denied):
         return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to write to {name}")
     if name in INTERNAL_TOPICS:
         return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by its coordinator only")
-    partition = request.broker.partition(name, data.index)
+    partition = request.services.partitions.find(name, data.index)
     if partition is None:
         return _not_served(request, name, data)
     if data.records is None or len(data.records) == 0:
@@ -358,9 +257,41 @@ def _locate(request: Request, name: str | None, by_id: bool, data: Any) -> Parti
 
 
 def _not_served(request: Request, name: str, data: Any) -> KafkaError:
-    broker = request.broker
-    error = KafkaError(broker.absent(name, data.index), f"{name}-{data.index} is not served here")
-    topic = broker.image.topic(name)
+    services = request.services
+    error = KafkaError(services.partitions.absence(name, data.index), f"{name}-{data.index} is not served here")
+    topic = services.image.topic(name)
     if topic is not None and 0 <= data.index < len(topic.partitions) and data.records is not None:
-        broker.store.hosted.retry_gates.remember(topic.id, data.index, data.records, error)
+        services.store.hosted.retry_gates.remember(topic.id, data.index, data.records, error)
     return error
+
+
+def refuse_version(
+    services: Services, connection: ClientConnection, row: ApiRow, view: memoryview, version: int, correlation_id: int
+) -> bool:
+    """Produce 0-2 is advertised (KAFKA-18659) and answered UNSUPPORTED_VERSION, in its own layout (decision 0007).
+
+    Its body is v3's without the leading transactional id, so v3's decoder reads it behind a null one.
+    """
+    if version not in REFUSED_VERSIONS:
+        return False
+    (length,) = unpack_from(">h", view, 8)
+    body = b"\xff\xff" + bytes(view[10 + max(length, 0) :])
+    request = Request(services, connection, row, version, correlation_id)
+    connection.expect(request)
+    decoded, _ = row.request.decode_bounded(body, 3, 0, row.decoded_at_once)
+    if decoded.acks == 0:
+        request.drop_connection(f"Produce v{version} with acks=0 cannot be told that it is not supported")
+        return True
+    out = [pack(">i", len(decoded.topic_data))]
+    for topic in decoded.topic_data:
+        name = topic.name.encode()
+        out.append(pack(f">h{len(name)}si", len(name), name, len(topic.partition_data)))
+        for data in topic.partition_data:
+            out.append(pack(">ihq", data.index, int(ErrorCode.UNSUPPORTED_VERSION), -1))
+            if version >= 2:
+                out.append(pack(">q", -1))
+    if version >= 1:
+        out.append(pack(">i", 0))
+    payload = b"".join(out)
+    request.complete([pack(">ii", 4 + len(payload), correlation_id), payload])
+    return True

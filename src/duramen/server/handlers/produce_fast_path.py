@@ -1,21 +1,54 @@
-"""Small Produce requests that begin like an earlier one, as most of them do.
+"""Produce requests of one batch, as most are: decoded from what is known of earlier ones, answered from a template.
 
-From the client id to the partition's index they are the same bytes again and again; only correlation id and batch
-differ. What those bytes mean is kept, and the rest is read here as the decoder would read it. Whatever is not as usual
-(a tagged field, no batch, bytes behind the message, an authorizer to be asked) is left to the decoder.
+From the client id to the partition's index such requests are the same bytes again and again; only correlation id and
+batch differ. What those bytes mean is kept (`KnownProduces`), and the rest is read here as the decoder would read it.
+Whatever is not as usual (a tagged field, no batch, bytes after the message, an authorizer to be asked) is left to the
+decoder. Two replies for the same partition and version differ only in correlation id, base offset, append time and log
+start: the template is what the ordinary encoder makes, taken apart where these numbers stand.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from struct import Struct
+from typing import TYPE_CHECKING, Any
 
+from duramen.errors import ErrorCode, KafkaError
+from duramen.model import NO_TIMESTAMP
+from duramen.partition.replica.batch_rules import RecordsRefusedError
+from duramen.partition.replica.partition import Appended, Partition
 from duramen.server.api.authorizer import AllowAll
-from duramen.server.handlers.produce import FIRST_VERSION_WITH_TOPIC_IDS, Destination, ProduceRequest
-from duramen.wire.frame import SIZE_BYTES, encode_request
+from duramen.server.api.request import Request
+from duramen.wire.frame import SIZE_BYTES, encode_request, encode_response
+from duramen.wire.messages import API
+from duramen.wire.messages.produce import ProduceResponse
 
 if TYPE_CHECKING:
-    from duramen.server.broker import Broker
+    from duramen.server.api.services import Services
     from duramen.server.net.connection import ClientConnection
+
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+UNKNOWN_OUTCOME = "not acknowledged in time; the outcome is unknown"
+_TOLD_WITH_LOG_START = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+"""Refusals with which Kafka tells where the log starts; a producer sees whether what it lost is only deleted."""
+_PartitionResponse = ProduceResponse.PartitionProduceResponse
+_TopicResponse = ProduceResponse.TopicProduceResponse
+_RecordError = ProduceResponse.BatchIndexAndErrorMessage
+
+FIRST_VERSION_WITH_LOG_START = 5
+MAX_TEMPLATES = 10_000
+
+_SENTINEL = 0x5AA5_0FF0_C33C_9669
+_SENTINEL_BYTES = _SENTINEL.to_bytes(8, "big")
+_BEFORE_CORRELATION = 4
+_BEFORE_MIDDLE = 8
 
 FIRST_VERSION = 9
 """Older ones have other length fields, and are rare."""
@@ -41,6 +74,138 @@ MOST_PREFIXES = 4096
 """Kept of each version; a producer has one for each partition it writes to, producers of one client id share them."""
 
 
+class ReplyTemplate:
+    """The reply to an append to one partition, in one version."""
+
+    __slots__ = ("_head", "_middle", "_pack", "_tail", "_with_start")
+
+    def __init__(self, version: int, reply: bytes) -> None:
+        # Nothing but the base offset follows the topic's name, so the last place that looks like it is it.
+        numbers = reply.rindex(_SENTINEL_BYTES)
+        self._with_start = version >= FIRST_VERSION_WITH_LOG_START
+        self._head = reply[:_BEFORE_CORRELATION]
+        self._middle = reply[_BEFORE_MIDDLE:numbers]
+        self._tail = reply[numbers + (24 if self._with_start else 16) :]
+        fields = "qqq" if self._with_start else "qq"
+        self._pack = Struct(f">4si{len(self._middle)}s{fields}{len(self._tail)}s").pack
+
+    def reply(self, correlation_id: int, base_offset: int, append_time: int, start: int) -> bytes:
+        """The whole frame."""
+        if self._with_start:
+            return self._pack(self._head, correlation_id, self._middle, base_offset, append_time, start, self._tail)
+        return self._pack(self._head, correlation_id, self._middle, base_offset, append_time, self._tail)
+
+
+@lru_cache(maxsize=MAX_TEMPLATES)
+def reply_template(version: int, topic_name: str, topic_id: bytes, index: int) -> ReplyTemplate:
+    """The template for a partition in one version; bounded, because partitions are many and come and go."""
+    entry = ProduceResponse.PartitionProduceResponse(
+        index=index, base_offset=_SENTINEL, log_append_time_ms=NO_TIMESTAMP, log_start_offset=0
+    )
+    topic = ProduceResponse.TopicProduceResponse(name=topic_name, topic_id=topic_id, partition_responses=[entry])
+    parts = encode_response(API[0], version, 0, ProduceResponse.new(responses=[topic]))
+    return ReplyTemplate(version, b"".join(parts))  # type: ignore[arg-type]
+
+
+class Destination:
+    """Where a request of one batch goes, and what it waits for. `timeout` is in seconds."""
+
+    __slots__ = (
+        "acks", "client_bytes", "index", "partition", "row", "template", "timeout", "topic_id", "topic_name", "version"
+    )  # fmt: skip
+
+    def __init__(
+        self, request: Request, topic: Any, index: int, acks: int, timeout_ms: int, partition: Partition
+    ) -> None:
+        self.row = request.row
+        self.client_bytes = request.connection.client_bytes
+        self.version = request.version
+        self.topic_name: str = topic.name
+        self.topic_id: bytes = topic.topic_id
+        self.index = index
+        self.acks = acks
+        self.timeout = max(timeout_ms, 0) / 1000
+        self.partition = partition
+        self.template: ReplyTemplate | None = None
+
+
+class ProduceRequest(Request):
+    """A Produce request. If it brings one batch, as most do, it is also the callback of that batch's append."""
+
+    __slots__ = ("deadline", "to")
+
+    to: Destination | None
+
+    def append(self, to: Destination, batch: memoryview) -> None:
+        """Append the only batch of this request."""
+        self.to = to
+        self.deadline = self.started + to.timeout
+        services = self.services
+        appends = services.appends
+        appends.outstanding[self] = None  # `OutstandingAppends.wait_for`, without the call
+        if not appends.sweeping:
+            appends.sweep_later()
+        services.cold_reads.busy_at = self.started
+        to.partition.append(batch, to.acks, services.clock.wall_ms(), self)
+
+    def __call__(self, result: Appended | KafkaError) -> None:
+        """The partition's answer; one that comes after the timeout changes nothing."""
+        services = self.services
+        services.appends.outstanding.pop(self, None)
+        to = self.to
+        assert to is not None
+        if self.parts is not None:
+            return
+        if type(result) is Appended:
+            if to.acks == 0:
+                self.reply_nothing()
+                return
+            template = to.template
+            if template is None:
+                template = to.template = reply_template(to.version, to.topic_name, to.topic_id, to.index)
+            self.complete((template.reply(self.correlation_id, *result),))
+        else:
+            assert isinstance(result, KafkaError)
+            self.refuse(to.topic_name, to.topic_id, to.index, to.acks, result, to.partition)
+
+    def refuse(
+        self,
+        topic_name: str,
+        topic_id: bytes,
+        index: int,
+        acks: int,
+        error: KafkaError,
+        partition: Partition | None = None,
+    ) -> None:
+        """Answer for the only batch that it was not appended, or that its outcome is not known."""
+        if acks == 0:
+            self.drop_connection(f"a produce with acks=0 failed: {error.message}")
+            self.reply_nothing()
+            return
+        entry = _PartitionResponse(index=index)
+        fill_error(entry, error, partition)
+        topic = _TopicResponse(name=topic_name, topic_id=topic_id, partition_responses=[entry])
+        self.reply(ProduceResponse.new(responses=[topic]))
+
+    def expire(self) -> None:
+        """The request's timeout passed."""
+        self(KafkaError(ErrorCode.REQUEST_TIMED_OUT, UNKNOWN_OUTCOME))
+
+
+def fill_error(entry: Any, error: KafkaError, partition: Partition | None = None) -> str:
+    """Write a refusal, the partition's if it is one, into a partition's response; returns its text."""
+    entry.error_code = int(error.code)
+    if partition is not None and (error.code in _TOLD_WITH_LOG_START or isinstance(error, RecordsRefusedError)):
+        entry.log_start_offset = partition.log_start_offset
+    entry.base_offset = -1
+    entry.error_message = error.message
+    if isinstance(error, RecordsRefusedError):
+        entry.record_errors = [
+            _RecordError(batch_index=index, batch_index_error_message=text) for index, text in error.errors
+        ]
+    return error.message
+
+
 class KnownProduces:
     """What Produce requests begin with, and where that sends a batch."""
 
@@ -50,9 +215,9 @@ class KnownProduces:
         self._known: dict[int, dict[bytes, Destination]] = {}
         """By version, by prefix."""
 
-    def take(
+    def handle_known(
         self,
-        broker: Broker,
+        services: Services,
         connection: ClientConnection,
         view: memoryview,
         version: int,
@@ -67,7 +232,7 @@ class KnownProduces:
         end += BEHIND_TOPIC + (TOPIC_ID_BYTES if version >= FIRST_VERSION_WITH_TOPIC_IDS else view[end])
         prefix = view[PREFIX_START:end].tobytes()
         to = known.get(prefix)
-        if to is None or to.client_bytes != connection.client_bytes or type(broker.authorizer) is not AllowAll:
+        if to is None or to.client_bytes != connection.client_bytes or type(services.access.authorizer) is not AllowAll:
             return False
         if to.partition.closed:
             del known[prefix]
@@ -75,7 +240,7 @@ class KnownProduces:
         batch = batch_behind(view, end)
         if batch is None:
             return False
-        request = ProduceRequest(broker, connection, to.row, version, correlation)
+        request = ProduceRequest(services, connection, to.row, version, correlation)
         connection.expect(request)
         request.append(to, batch)
         return True

@@ -27,7 +27,7 @@ def handle_list(request: Request) -> None:
         code = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         request.reply(ListPartitionReassignmentsResponse.new(error_code=code, error_message=None, topics=[]))
         return
-    image = request.broker.image
+    image = request.services.image
     asked = None
     if request.body.topics is not None:
         asked = {(topic.name, index) for topic in request.body.topics for index in topic.partition_indexes}
@@ -87,7 +87,7 @@ def _altered(request: Request, response: Any) -> Steps:
 
 def _reassign(request: Request, name: str, wanted: Any) -> None:
     """Nothing to do when the partition is where it is wanted; KafkaError says why it cannot be elsewhere."""
-    image = request.broker.image
+    image = request.services.image
     partition = image.partition(TopicPartition(name, wanted.partition_index))
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{wanted.partition_index} does not exist")
@@ -110,7 +110,7 @@ def handle_log_dirs(request: Request) -> None:
 
 def _moved(request: Request) -> Steps:
     topics: dict[str, list[Any]] = {}
-    store = request.broker.store
+    store = request.services.store
     paths = {directory.path for directory in store.directories}
     done = 0
     for wanted in request.body.dirs:

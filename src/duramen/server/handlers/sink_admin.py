@@ -65,13 +65,13 @@ def _submit(request: Request, command: Any, answered: Callable[[Any], Any]) -> N
             request.reply(response)
 
     if not is_denied(request):
-        request.broker.sinks.submit(request.body.sink_id, command, reply)
+        request.services.sinks.submit(request.body.sink_id, command, reply)
 
 
 def handle_claim(request: Request) -> None:
     """Make this run the sink's only one; the first claim of all creates the internal topics."""
-    body, broker = request.body, request.broker
-    most = broker.config.integer("duramen.sink.staged.max.bytes")
+    body, services = request.body, request.services
+    most = services.config.integer("duramen.sink.staged.max.bytes")
 
     def claimed(answer: Claimed) -> Any:
         return ClaimSinkEpochResponse.new(epoch=answer.epoch, last_batch_id=answer.last_batch, max_staged_bytes=most)
@@ -80,11 +80,11 @@ def handle_claim(request: Request) -> None:
         if code is not ErrorCode.NONE:
             request.reply(ClaimSinkEpochResponse.new(error_code=int(code)))
         else:
-            command = ClaimEpoch(body.sink_id, body.run_id, body.ephemeral, broker.sinks.new_producer_id())
+            command = ClaimEpoch(body.sink_id, body.run_id, body.ephemeral, services.sinks.new_producer_id())
             _submit(request, command, claimed)
 
     if not is_denied(request):
-        broker.sinks.ensure_topics(ensured)
+        services.sinks.ensure_topics(ensured)
 
 
 def handle_abort(request: Request) -> None:
@@ -133,7 +133,7 @@ def handle_describe(request: Request) -> None:
 def handle_list(request: Request) -> None:
     """The sinks of every coordinator that runs here, by name."""
     found = []
-    for coordinator in request.broker.sinks.coordinators():
+    for coordinator in request.services.sinks.coordinators():
         for sink in coordinator.machine.sinks.values():
             found.append(
                 ListSinksResponse.ListedSink(
@@ -146,8 +146,6 @@ def handle_list(request: Request) -> None:
                     staged_bytes=sink.staged_bytes,
                 )
             )
-    denied = request.broker.denies(
-        request, request.row.operation, request.row.resource, [sink.sink_id for sink in found]
-    )
+    denied = request.denies(request.row.operation, request.row.resource, [sink.sink_id for sink in found])
     shown = sorted((sink for sink in found if sink.sink_id not in denied), key=lambda sink: str(sink.sink_id))
     request.reply(ListSinksResponse.new(sinks=shown))

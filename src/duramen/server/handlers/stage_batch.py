@@ -19,7 +19,7 @@ from duramen.model import INTERNAL_TOPICS, NO_TOPIC_ID, TopicId
 from duramen.partition.replica.partition import Partition
 from duramen.partition.sinks.staging import check_staged
 from duramen.server.api.authorizer import Operation, Resource
-from duramen.server.coordinators.sinks import SinkCoordinator
+from duramen.server.api.services import SinkHost
 from duramen.server.handlers.sink_admin import sink_error
 from duramen.storage import COPIED_BYTES
 from duramen.wire.messages.stage_batch import StageBatchResponse
@@ -52,8 +52,8 @@ class StageCall:
         self.request = request
         self.response = StageBatchResponse.new(topics=[])
         self._work: list[Arriving] = []
-        self._coordinator: SinkCoordinator
-        self._timer = request.broker.clock.call_later(max(request.body.timeout_ms, 0) / 1000, self._expire)
+        self._coordinator: SinkHost
+        self._timer = request.services.clock.call_later(max(request.body.timeout_ms, 0) / 1000, self._expire)
 
     def start(self) -> None:
         """Find out what may be stored at all, and ask the coordinator whether this epoch may store it."""
@@ -77,30 +77,32 @@ class StageCall:
         if len(body.task.encode()) > MAX_TASK_BYTES:
             self._fail(KafkaError(ErrorCode.INVALID_REQUEST, f"a task's name is at most {MAX_TASK_BYTES} bytes"))
         else:
-            request.broker.sinks.find(body.sink_id, self._found)
+            request.services.sinks.find(body.sink_id, self._found)
 
     def _topic(self, topic: Any) -> tuple[TopicId, str, KafkaError | None]:
-        broker = self.request.broker
+        services = self.request.services
         by_id = topic.topic_id != NO_TOPIC_ID
-        name = broker.image.topic_name(topic.topic_id) if by_id else topic.name
+        name = services.image.topic_name(topic.topic_id) if by_id else topic.name
         if name is None:
             return topic.topic_id, topic.name, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
         refusal = None
-        if broker.denies(self.request, Operation.WRITE, Resource.TOPIC, [name]):
+        if self.request.denies(Operation.WRITE, Resource.TOPIC, [name]):
             refusal = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to write to {name}")
         elif name in INTERNAL_TOPICS:
             refusal = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by its coordinator only")
-        known = broker.image.topic(name)
+        known = services.image.topic(name)
         return NO_TOPIC_ID if known is None else known.id, name, refusal
 
     def _partition(self, name: str, wanted: Any) -> Partition:
-        broker = self.request.broker
-        partition = broker.partition(name, wanted.index)
+        services = self.request.services
+        partition = services.partitions.find(name, wanted.index)
         if partition is None:
-            raise KafkaError(broker.absent(name, wanted.index), f"{name}-{wanted.index} is not served here")
+            raise KafkaError(
+                services.partitions.absence(name, wanted.index), f"{name}-{wanted.index} is not served here"
+            )
         if wanted.records is None or len(wanted.records) == 0:
             raise KafkaError(ErrorCode.INVALID_RECORD, f"{name}-{wanted.index}: there is no record batch")
-        most = broker.config.integer("duramen.sink.staged.max.bytes")
+        most = services.config.integer("duramen.sink.staged.max.bytes")
         if len(wanted.records) > most:
             text = f"{len(wanted.records)} bytes for {name}-{wanted.index}; duramen.sink.staged.max.bytes is {most}"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
@@ -109,7 +111,7 @@ class StageCall:
             raise KafkaError(too_few, f"{name}-{wanted.index}: too few in-sync replicas")
         return partition
 
-    def _found(self, coordinator: SinkCoordinator | KafkaError) -> None:
+    def _found(self, coordinator: SinkHost | KafkaError) -> None:
         if isinstance(coordinator, KafkaError):
             self._fail(coordinator)
             return
@@ -124,9 +126,11 @@ class StageCall:
         elif answer:
             self._already()
         else:
-            now = self.request.broker.clock.wall_ms()
+            now = self.request.services.clock.wall_ms()
             work = self._work
-            self.request.broker.world.executor.submit(LANE, lambda: [_check(each, now) for each in work], self._checked)
+            self.request.services.world.executor.submit(
+                LANE, lambda: [_check(each, now) for each in work], self._checked
+            )
 
     def _checked(self, results: list[Checked] | None, error: BaseException | None) -> None:
         if results is None:
@@ -142,27 +146,27 @@ class StageCall:
             self._reply()
             return
         self._work = [each for each, _ in arrived]
-        now = self.request.broker.clock.wall_ms()
+        now = self.request.services.clock.wall_ms()
         # The log start of the staging log stays below these bytes until their handles are recorded, or will not be.
         self._keep = self._coordinator.store([batches for _, batches in arrived], now, self._stored)
 
     def _stored(self, pieces: list[StagedRange] | KafkaError) -> None:
         if isinstance(pieces, KafkaError):
-            self.request.broker.clock.call_soon(lambda: self._keep())
+            self.request.services.clock.call_soon(lambda: self._keep())
             self._fail(pieces)
             return
         if self.request.parts is not None:  # told that it took too long: nobody would know the handles
-            self.request.broker.clock.call_soon(lambda: self._keep())
+            self.request.services.clock.call_soon(lambda: self._keep())
             return
         body = self.request.body
-        most = self.request.broker.config.integer("duramen.sink.staged.max.bytes")
+        most = self.request.services.config.integer("duramen.sink.staged.max.bytes")
         command = RecordStaged(
             body.sink_id, body.epoch, body.batch_id, body.task, tuple(_handles(self._work, pieces, most))
         )
         self._coordinator.host.submit(command, partial(self._recorded, pieces))
 
     def _recorded(self, pieces: list[StagedRange], answer: Any) -> None:
-        self.request.broker.clock.call_soon(lambda: self._keep())
+        self.request.services.clock.call_soon(lambda: self._keep())
         if isinstance(answer, DuramenError):
             self._fail(answer)
             return
@@ -226,7 +230,7 @@ def _refuse(entry: Any, error: KafkaError) -> None:
 def handle(request: Request) -> None:
     """Stage what may be staged; each partition stands or falls alone."""
     body = request.body
-    if request.broker.denies(request, Operation.WRITE, Resource.TRANSACTIONAL_ID, [body.sink_id]):
+    if request.denies(Operation.WRITE, Resource.TRANSACTIONAL_ID, [body.sink_id]):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         request.reply(StageBatchResponse.new(error_code=int(code), error_message="not allowed to use this sink"))
         return

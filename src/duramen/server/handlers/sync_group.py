@@ -51,4 +51,4 @@ def handle(request: Request) -> None:
         body.protocol_name,
         tuple((assignment.member_id, bytes(assignment.assignment)) for assignment in body.assignments),
     )
-    request.broker.coordinators.submit(body.group_id, command, answered)
+    request.services.groups.submit(body.group_id, command, answered)

@@ -31,13 +31,13 @@ def handle(request: Request) -> None:
         FeatureUpdate(item.feature, item.max_version_level, item.upgrade_type if typed else UPGRADE)
         for item in body.feature_updates
     )
-    broker = request.broker
+    services = request.services
 
     def answered(result: Result | DuramenError) -> None:
         _reply(request, Result(result.code, str(result)) if isinstance(result, DuramenError) else result)
 
-    command = UpdateFeatures(broker.node_id, tuple(broker.features), updates, typed and body.validate_only)
-    broker.metadata.submit(command, answered)
+    command = UpdateFeatures(services.node.id, tuple(services.node.features), updates, typed and body.validate_only)
+    services.controller.host.submit(command, answered)
 
 
 def _reply(request: Request, result: Result) -> None:

@@ -12,14 +12,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from duramen.model import TopicPartition
-from duramen.server.metrics.metrics import SECONDS_BUCKETS, Histogram
+from duramen.server.metrics.metrics import SECONDS_BUCKETS, Histogram, Metrics
 from duramen.server.metrics.scrape import Scrape, pieces_of, text_of
 from duramen.server.net.loop import EventLoop
 from duramen.version import VERSION
@@ -27,13 +27,14 @@ from duramen.wire.messages import API
 
 if TYPE_CHECKING:
     from duramen.partition.replica.partition import Partition
-    from duramen.server.broker import Broker
+    from duramen.server.api.acceptor import Acceptor
+    from duramen.server.api.services import Services
 
 IDLE_SECONDS = 15.0
 """How long a connection may say nothing: each has a thread."""
 
 MOST_CONNECTIONS = 16
-"""At a time; more would take the descriptors that the node's files need (see door.SPARE_DESCRIPTORS)."""
+"""At a time; more would take the descriptors that the node's files need (see acceptor.SPARE_DESCRIPTORS)."""
 
 ANSWER_SECONDS = 5.0
 """A loop that does not answer within this time is not healthy."""
@@ -59,10 +60,19 @@ _OF_PARTITIONS: Final[tuple[tuple[type[GaugeMetricFamily | CounterMetricFamily],
 )
 
 
+class MeteredBroker(Protocol):
+    """What is read of a broker; `services` once it has started."""
+
+    ready: bool
+    metrics: Metrics
+    acceptor: Acceptor
+    services: Services
+
+
 class BrokerCollector(Collector):
     """Turns one broker's counters into Prometheus metrics; a long family comes in pieces, one behind the other."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: MeteredBroker) -> None:
         self._broker = broker
 
     def collect(self) -> Iterator[Metric]:
@@ -97,35 +107,39 @@ class BrokerCollector(Collector):
             yield family
 
     def _connections(self) -> Iterator[Metric]:
-        broker = self._broker
-        yield GaugeMetricFamily("duramen_connections", "Open client connections.", len(broker.door.connections))
+        broker, services = self._broker, self._broker.services
+        yield GaugeMetricFamily("duramen_connections", "Open client connections.", len(broker.acceptor.connections))
         for name, text, value in (
             ("duramen_connections_opened", "Connections accepted.", broker.metrics.connections_opened),
             ("duramen_connections_closed", "Connections that ended.", broker.metrics.connections_closed),
             ("duramen_connections_refused", "Connections refused at a limit.", broker.metrics.connections_refused),
-            ("duramen_received_bytes", "Bytes received from clients.", broker.door.receiver.bytes_in),
-            ("duramen_sent_bytes", "Bytes sent to clients.", broker.door.receiver.bytes_out),
+            ("duramen_received_bytes", "Bytes received from clients.", broker.acceptor.receiver.bytes_in),
+            ("duramen_sent_bytes", "Bytes sent to clients.", broker.acceptor.receiver.bytes_out),
         ):
             yield CounterMetricFamily(name, text, value)
-        yield GaugeMetricFamily("duramen_parked_requests", "Produce requests not settled.", len(broker.outstanding))
-        yield GaugeMetricFamily("duramen_fetch_sessions", "Fetch sessions.", len(broker.fetch_sessions))
+        yield GaugeMetricFamily(
+            "duramen_parked_requests", "Produce requests not settled.", len(services.appends.outstanding)
+        )
+        yield GaugeMetricFamily("duramen_fetch_sessions", "Fetch sessions.", len(services.fetch_sessions))
         yield CounterMetricFamily(
-            "duramen_fetch_sessions_evicted", "Sessions that made room for others.", broker.fetch_sessions.evictions
+            "duramen_fetch_sessions_evicted", "Sessions that made room for others.", services.fetch_sessions.evictions
         )
         clients = GaugeMetricFamily(
             "duramen_client_connections", "Open connections by client software.", labels=["name", "version"]
         )
-        software = Counter(connection.software for connection in broker.door.connections)
+        software = Counter(connection.software for connection in broker.acceptor.connections)
         for (name, version), count in sorted(software.items()):
             clients.add_metric([name, version], count)
         yield clients
         info = GaugeMetricFamily("duramen_info", "Version and identity.", labels=["version", "node", "cluster"])
-        info.add_metric([VERSION, str(broker.node_id), broker.cluster_id], 1)
+        info.add_metric([VERSION, str(services.node.id), services.node.cluster_id], 1)
         yield info
 
     def _storage(self) -> Iterator[Metric]:
-        open_files = len(self._broker.store.directories[0].hot.files) if self._broker.store.directories else 0
-        reads = self._broker.cold_reads
+        open_files = (
+            len(self._broker.services.store.directories[0].hot.files) if self._broker.services.store.directories else 0
+        )
+        reads = self._broker.services.cold_reads
         yield CounterMetricFamily(
             "duramen_cold_read_bytes", "Bytes of old data read and checked for clients.", reads.bytes_read
         )
@@ -133,7 +147,7 @@ class BrokerCollector(Collector):
             "duramen_cold_read_wait_seconds", "What their replies waited for a turn.", reads.waited_seconds
         )
         yield GaugeMetricFamily("duramen_cold_reads_waiting", "Replies that wait for their turn.", len(reads))
-        unread = self._broker.door.receiver.unread
+        unread = self._broker.acceptor.receiver.unread
         yield GaugeMetricFamily(
             "duramen_unread_reply_bytes", "Memory in replies that clients have not taken.", unread.held_bytes
         )
@@ -162,18 +176,20 @@ class BrokerCollector(Collector):
             "Partitions that are not served: too damaged; without a directory, those that no open one has.",
             labels=["directory"],
         )
-        offline.add_metric([""], self._broker.store.hosted.without_log())
-        for directory in self._broker.store.directories:
+        offline.add_metric([""], self._broker.services.store.hosted.without_log())
+        for directory in self._broker.services.store.directories:
             offline.add_metric([directory.path], len(directory.offline))
             fill.add_metric([directory.path], directory.journal.fill)
             laps.add_metric([directory.path], directory.journal.laps)
             refused.add_metric([directory.path], int(directory.journal.growth_error is not None))
             failed.add_metric([directory.path], int(directory.journal.failed is not None))
-            full.add_metric([directory.path], int(self._broker.store.disk_full.lacking(directory) is not None))
+            full.add_metric([directory.path], int(self._broker.services.store.disk_full.lacking(directory) is not None))
         yield from (fill, laps, refused, failed, full, offline)
         yield from self._scrubbing()
         yield from self._compaction()
-        yield CounterMetricFamily("duramen_journal_groups", "Group commits.", self._broker.store.statistics.groups)
+        yield CounterMetricFamily(
+            "duramen_journal_groups", "Group commits.", self._broker.services.store.statistics.groups
+        )
 
     def _compaction(self) -> Iterator[Metric]:
         labels = ["directory"]
@@ -194,7 +210,7 @@ class BrokerCollector(Collector):
             CounterMetricFamily("duramen_compaction_read_bytes", "Bytes of segments copied from.", labels=labels),
             CounterMetricFamily("duramen_compaction_written_bytes", "Bytes that were left of them.", labels=labels),
         ]
-        for directory in self._broker.store.directories:
+        for directory in self._broker.services.store.directories:
             cleaner = directory.cleaner
             done = cleaner.statistics
             values = (
@@ -226,7 +242,7 @@ class BrokerCollector(Collector):
             "duramen_damaged_ranges", "Damaged ranges known, where there are any.", labels=["topic", "partition"]
         )
         known: dict[TopicPartition, int] = {}
-        for directory in self._broker.store.directories:
+        for directory in self._broker.services.store.directories:
             read.add_metric([directory.path], directory.scrubber.bytes)
             rounds.add_metric([directory.path], directory.scrubber.rounds)
             checked.add_metric([directory.path], directory.scrubber.round_bytes)
@@ -242,7 +258,7 @@ class BrokerCollector(Collector):
         yield from (read, rounds, checked, started, sealed, found, ranges)
 
     def _partitions(self) -> Iterator[Metric]:
-        present = self._broker.store.partitions
+        present = self._broker.services.store.partitions
         known = sorted(present.items())
         for kind, name, text, value in _OF_PARTITIONS:
             for piece in pieces_of(known):
@@ -253,20 +269,20 @@ class BrokerCollector(Collector):
                 yield family
 
     def _groups(self) -> Iterator[Metric]:
-        for piece in pieces_of(self._broker.coordinators.committed_offsets()):
+        for piece in pieces_of(self._broker.services.groups.committed_offsets()):
             lag = GaugeMetricFamily(
                 "duramen_group_lag_records",
                 "High watermark minus committed offset.",
                 labels=["group", "topic", "partition"],
             )
             for group, tp, offset in piece:
-                partition = self._broker.store.partitions.get(tp)
+                partition = self._broker.services.store.partitions.get(tp)
                 if partition is not None:
                     lag.add_metric([group, tp.topic, str(tp.partition)], max(0, partition.high_watermark - offset))
             yield lag
 
     def _sinks(self) -> Iterator[Metric]:
-        sinks = self._broker.sinks
+        sinks = self._broker.services.sinks
         known = [sink for each in sinks.coordinators() for sink in each.machine.sinks.values()]
         moved = sinks.materialiser.statistics
         for name, text, value in (
@@ -324,7 +340,7 @@ class _BoundedHTTPServer(ThreadingHTTPServer):
 class MetricsServer:
     """The HTTP listener; one thread, stopped with the process."""
 
-    def __init__(self, broker: Broker, loop: EventLoop, host: str, port: int) -> None:
+    def __init__(self, broker: MeteredBroker, loop: EventLoop, host: str, port: int) -> None:
         collector = BrokerCollector(broker)
         pages: dict[str, Callable[[], tuple[int, str, bytes]]] = {
             "/metrics": lambda: (200, CONTENT_TYPE_LATEST, _on_loop(loop, text_of(collector.collect()))),
@@ -379,7 +395,7 @@ class MetricsServer:
         self._server.server_close()
 
 
-def _ready(broker: Broker) -> Iterator[bytes]:
+def _ready(broker: MeteredBroker) -> Iterator[bytes]:
     yield b"ready\n" if broker.ready else b"not ready\n"
 
 

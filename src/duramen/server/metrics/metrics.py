@@ -11,9 +11,6 @@ SECONDS_BUCKETS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip
 
-NO_API = -1
-"""Stands for every key that is not served: clients may send 65,536 of them."""
-
 
 class Histogram:
     """Counts per fixed bucket, its bound included, and their sum. Observing costs a bisection and three additions."""

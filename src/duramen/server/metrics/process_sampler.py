@@ -7,39 +7,42 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from duramen.ports import Timer
-    from duramen.server.broker import Broker
+    from duramen.partition.store.services import CommitStatistics
+    from duramen.ports import Clock, Timer
+    from duramen.server.metrics.metrics import Metrics
 
 INTERVAL_SECONDS = 0.5
 
 
 class ProcessSampler:
-    """Feeds `loop_lag`, `gc_pause` and the checkpoints' times of the broker's metrics while the process runs."""
+    """Feeds `loop_lag`, `gc_pause` and the checkpoints' times of the metrics while the process runs."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, clock: Clock, metrics: Metrics, statistics: CommitStatistics) -> None:
+        self._clock = clock
+        self._metrics = metrics
+        self._statistics = statistics
         self._timer: Timer | None = None
         self._due = 0.0
         self._gc_started = 0.0
 
     def start(self) -> None:
         gc.callbacks.append(self._on_gc)
-        self._broker.store.statistics.checkpointed = self._broker.metrics.checkpointed
+        self._statistics.checkpointed = self._metrics.checkpointed
         self._arm()
 
     def _arm(self) -> None:
-        self._due = self._broker.clock.monotonic() + INTERVAL_SECONDS
-        self._timer = self._broker.clock.call_later(INTERVAL_SECONDS, self._beat)
+        self._due = self._clock.monotonic() + INTERVAL_SECONDS
+        self._timer = self._clock.call_later(INTERVAL_SECONDS, self._beat)
 
     def _beat(self) -> None:
-        self._broker.metrics.loop_lag.observe(max(0.0, self._broker.clock.monotonic() - self._due))
+        self._metrics.loop_lag.observe(max(0.0, self._clock.monotonic() - self._due))
         self._arm()
 
     def _on_gc(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
             self._gc_started = time.perf_counter()
         else:
-            self._broker.metrics.gc_pause.observe(time.perf_counter() - self._gc_started)
+            self._metrics.gc_pause.observe(time.perf_counter() - self._gc_started)
 
     def stop(self) -> None:
         if self._timer is not None:

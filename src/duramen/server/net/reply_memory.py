@@ -5,7 +5,7 @@ it, and what is being read from the disk for a reply. Spans of files are no memo
 
 The closer the bound, and the more wait, the less old data a reply brings. At the bound *memory is short*, until half of
 it is free: a connection gets one reply at a time (as Kafka's do), reads of old data wait for room, and who leaves one
-unread for long is ended by the door. Who asks for nothing old does not feel it.
+unread for long is ended by the acceptor. Who asks for nothing old does not feel it.
 """
 
 from __future__ import annotations

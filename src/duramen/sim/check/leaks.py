@@ -43,13 +43,13 @@ def check_stopped(disk: CrashDisk) -> None:
 
 def _requests(broker: Broker) -> Iterator[str]:
     store = broker.store
-    if broker.outstanding:
-        yield f"{len(broker.outstanding)} produce requests"
-    if broker.door.connections:
-        yield f"{len(broker.door.connections)} connections"
-    broker.door.pool.reclaim()
-    if broker.door.pool.lent_bytes:
-        yield f"{broker.door.pool.lent_bytes} bytes of receive buffers"
+    if broker.appends.outstanding:
+        yield f"{len(broker.appends.outstanding)} produce requests"
+    if broker.acceptor.connections:
+        yield f"{len(broker.acceptor.connections)} connections"
+    broker.acceptor.pool.reclaim()
+    if broker.acceptor.pool.lent_bytes:
+        yield f"{broker.acceptor.pool.lent_bytes} bytes of receive buffers"
     if store._jobs:
         yield f"{store._jobs} jobs"
     if broker.metadata.waiting:

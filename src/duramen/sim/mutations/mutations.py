@@ -276,7 +276,7 @@ class Routing(Guard):
 
         def partition(call: FetchCall, target: Any) -> Partition | None:
             found: Partition | None = original(call, target)
-            first = call.request.broker.partition(target.key.name, 0)
+            first = call.request.services.partitions.find(target.key.name, 0)
             if found is None or first is None or first.high_watermark < found.high_watermark:
                 return found
             return first
@@ -509,7 +509,7 @@ class SinkCommitPoint(Guard):
         """Answer at once what will not be refused."""
 
         def start(commit: CommitCall) -> None:
-            body, sinks = commit.request.body, commit.request.broker.sinks
+            body, sinks = commit.request.body, commit.request.services.sinks
             known = [each.machine.sinks.get(body.sink_id) for each in sinks.coordinators()]
             owned = [sink for sink in known if sink is not None and sink.epoch == body.epoch]
             fine = any(all(handle in sink.staged for handle in body.handles) for sink in owned)

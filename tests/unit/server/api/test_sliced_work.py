@@ -39,7 +39,7 @@ def test_a_connection_that_ends_while_its_produce_is_taken_leaves_nothing(steps:
     server.run()
     assert line.writer is not None, "a reply is unread, or nobody would hear of the connection's end"
     ask_much(line, acks)
-    while not server.broker.outstanding:
+    while not server.broker.appends.outstanding:
         if server.clock.ready:
             server.clock.ready.pop(0)()
         else:
@@ -55,10 +55,10 @@ def test_a_connection_that_ends_while_its_produce_is_taken_leaves_nothing(steps:
     assert line.closed
     server.lines.remove(line)
     server.pass_ms(60_000)
-    assert not server.broker.outstanding
+    assert not server.broker.appends.outstanding
     gc.collect()
-    server.broker.door.pool.reclaim()
-    assert server.broker.door.pool.lent_bytes == 0
+    server.broker.acceptor.pool.reclaim()
+    assert server.broker.acceptor.pool.lent_bytes == 0
 
 
 def test_segments_under_a_lease_are_there_however_long_the_others_of_the_request_took() -> None:
@@ -118,7 +118,7 @@ def test_a_fetch_session_goes_on_with_nothing_that_is_denied() -> None:
     line = server.connect()
     line.create_topic("secret")
     line.produce("secret", b"x" * 20)
-    server.broker.authorizer = DenySecrets()
+    server.broker.access.authorizer = DenySecrets()
     request = API[FETCH].request
     partitions = [request.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)]
     topics = [request.FetchTopic(topic="secret", partitions=partitions)]
@@ -140,7 +140,7 @@ def test_what_ends_a_request_comes_before_the_next_one() -> None:
         done.append(name)
 
     server.connect()
-    connection = next(iter(server.broker.door.connections))
+    connection = next(iter(server.broker.acceptor.connections))
     for name in ("first", "second", "third"):
         work.add(connection, named(name))
     work.add(connection, named("the first one's reply"), begun=True)

@@ -125,7 +125,7 @@ def test_a_topic_that_goes_meanwhile_is_left_out(server: InProcess) -> None:
 
 def test_a_client_that_goes_meanwhile_holds_nobody_up(server: InProcess) -> None:
     def leave(line: Line) -> None:
-        (connection,) = [each for each in server.broker.door.connections if each.transport is line]
+        (connection,) = [each for each in server.broker.acceptor.connections if each.transport is line]
         connection.close("test")
 
     gone, late, stays = server.connect(), server.connect(), server.connect()

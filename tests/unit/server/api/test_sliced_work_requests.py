@@ -172,14 +172,14 @@ def test_many_positions_are_deleted_in_steps() -> None:
         commit(server, line, [7] * committed, list(range(committed)))
         server.run()
         assert {each.error_code for each in line.answer(8, 8).topics[0].partitions} == {0}
-        assert len(list(server.broker.coordinators.committed_offsets())) == committed
+        assert len(list(server.broker.groups.committed_offsets())) == committed
         lines = LineCount()
         line.ask(47, 0, **request)
         run(server, lines)
         answer = line.answer(47, 0)
         assert answer.error_code == 0
         assert [each.error_code for each in answer.topics[0].partitions] == [0] * 4_000 + [3]
-        assert not list(server.broker.coordinators.committed_offsets())
+        assert not list(server.broker.groups.committed_offsets())
         assert lines.most <= 150 * MAX_AT_ONCE, lines.where
     gone = line.call(47, 0, **request)
     assert (gone.error_code, gone.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
@@ -246,7 +246,7 @@ def test_a_fetch_of_many_partitions_waits_for_records() -> None:
             server.pass_ms(500)
             found = line.answer(1, 12)
         assert sum(len(each.records) > 0 for each in found.responses[0].partitions) == 1
-    assert server.broker.parked_partitions == 0
+    assert server.broker.parked.partitions == 0
 
 
 def test_a_member_whose_metadata_no_generation_could_hold_is_refused() -> None:

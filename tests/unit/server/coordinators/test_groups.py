@@ -28,7 +28,7 @@ from duramen.config import load_broker_config
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import OFFSETS_TOPIC
 from duramen.server.api.authorizer import Resource
-from duramen.server.coordinators.groups import RELOAD_SECONDS, GroupCoordinators, _kept, java_hash, partition_for
+from duramen.server.coordinators.groups import RELOAD_SECONDS, _kept, java_hash, partition_for
 from duramen.wire.messages import API
 
 
@@ -108,9 +108,9 @@ def test_without_the_topic_nobody_coordinates() -> None:
 
 def test_a_group_that_is_being_loaded_is_answered_so(broker: Broker) -> None:
     partition = broker.partition(OFFSETS_TOPIC, partition_for("late", 4))
-    broker.coordinators.close()
+    broker.groups.close()
     assert broker.join(group_id="late").error_code == ErrorCode.MEMBER_ID_REQUIRED, "an empty log is loaded at once"
-    broker.coordinators.close()
+    broker.groups.close()
     partition.log_end_offset = 1
     assert broker.join(group_id="late").error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     beat = broker.ask(HEARTBEAT, 4, group_id="late", generation_id=1, member_id="m")
@@ -121,15 +121,15 @@ def test_a_group_that_is_being_loaded_is_answered_so(broker: Broker) -> None:
 
 def test_a_load_that_a_stop_ends_is_no_failure(broker: Broker) -> None:
     broker.commit()
-    broker.coordinators.close()
-    broker.coordinators.load_all()
-    broker.coordinators.close()
+    broker.groups.close()
+    broker.groups.load_all()
+    broker.groups.close()
     broker.clock.advance(1)
     assert broker.events == []
 
 
 def test_a_partition_led_elsewhere_is_not_ours(broker: Broker) -> None:
-    broker.coordinators.close()
+    broker.groups.close()
     for partition in broker.store.partitions.values():
         partition.replication.is_leader = False
     assert broker.join().error_code == ErrorCode.NOT_COORDINATOR
@@ -157,7 +157,7 @@ def test_joining(broker: Broker, version: int) -> None:
 
 def test_the_first_version_has_no_rebalance_timeout(broker: Broker) -> None:
     broker.member(0)
-    machine = broker.coordinators._machines[partition_for("g", 4)]
+    machine = broker.groups._machines[partition_for("g", 4)]
     (member,) = machine.groups["g"].members.values()
     assert (member.rebalance_timeout_ms, member.client_host, member.client_id) == (10_000, "/10.0.0.7", "client")
 
@@ -253,7 +253,7 @@ def test_a_member_of_a_group_that_is_gone_is_told_so_as_its_version_knows(broker
 @pytest.mark.parametrize("version", range(2, 5))
 def test_a_retention_of_the_clients_own(broker: Broker, version: int) -> None:
     assert broker.commit(version, retention_time_ms=1000) == 0
-    machine = broker.coordinators._machines[partition_for("g", 4)]
+    machine = broker.groups._machines[partition_for("g", 4)]
     assert machine.offsets.of("g")[("t", 0)].expire_timestamp == broker.clock.wall_ms() + 1000
 
 
@@ -275,12 +275,12 @@ def test_fetching(broker: Broker, version: int) -> None:
 @pytest.mark.parametrize("version", versions(FETCH))
 def test_fetching_what_may_not_be_seen(broker: Broker, version: int) -> None:
     broker.commit()
-    broker.denied = {Resource.TOPIC: {"t"}}
+    broker.secrets = {Resource.TOPIC: {"t"}}
     (found,) = fetched(broker, version, [0])[1].values()
     assert (found[0], found[3]) == (-1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if version >= 2:
         assert fetched(broker, version, None) == (0, {})
-    broker.denied = {Resource.GROUP: {"g"}}
+    broker.secrets = {Resource.GROUP: {"g"}}
     error, found_all = fetched(broker, version, [0])
     if version >= 2:
         assert (error, found_all) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, {})
@@ -298,34 +298,34 @@ def test_a_topic_that_came_back_under_its_name_has_no_offsets(broker: Broker, ve
     for callback in broker.publisher.on_deleted:
         callback("t", TOPIC_ID)
     broker.clock.advance(0)
-    assert list(broker.coordinators.committed_offsets()) == []
+    assert list(broker.groups.committed_offsets()) == []
 
 
 def test_offsets_of_deleted_topics_go_in_one_partition_after_the_other(broker: Broker) -> None:
     groups = [next(g for g in map(str, range(99)) if partition_for(g, 4) == number) for number in range(4)]
     for group in groups:
         broker.commit(group_id=group)
-    left = list(broker.coordinators.committed_offsets())
+    left = list(broker.groups.committed_offsets())
     first = broker.partition(OFFSETS_TOPIC, partition_for(left[0][0], 4))
     first.commit_at_once = False
     for name in ("t", "u"):
         for callback in broker.publisher.on_deleted:
             callback(name, TOPIC_ID)
     broker.clock.advance(0)
-    assert list(broker.coordinators.committed_offsets()) == left[1:], "the next ones wait for it"
+    assert list(broker.groups.committed_offsets()) == left[1:], "the next ones wait for it"
     first.commit()
     broker.clock.advance(0)
-    assert list(broker.coordinators.committed_offsets()) == []
+    assert list(broker.groups.committed_offsets()) == []
 
 
 def test_offsets_of_topics_gone_while_nobody_coordinated_are_dropped_at_load(broker: Broker) -> None:
     broker.commit()
-    broker.coordinators.close()
+    broker.groups.close()
     broker.image.remove_topic(broker.image.topics["t"])
     broker.add_topic("t", b"n" * 16, 3)
-    broker.coordinators.load_all()
+    broker.groups.load_all()
     broker.clock.advance(1)
-    assert list(broker.coordinators.committed_offsets()) == []
+    assert list(broker.groups.committed_offsets()) == []
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
@@ -358,7 +358,7 @@ def test_what_was_meant_for_a_topic_that_is_gone_is_committed_for_no_other_one(
     committed = codes.count(0) - 1
     assert committed in (0, 1_000, 2_000), "what was committed before the topic was deleted"
     assert codes == [0] * committed + [unknown] * (2_200 - committed) + [0]
-    assert [(tp.topic, offset) for _, tp, offset in broker.coordinators.committed_offsets()] == [("other", 7)]
+    assert [(tp.topic, offset) for _, tp, offset in broker.groups.committed_offsets()] == [("other", 7)]
 
 
 def test_deleting_offsets(broker: Broker) -> None:
@@ -377,7 +377,7 @@ def test_deleting_offsets(broker: Broker) -> None:
     assert fetched(broker, 9, None) == (0, {})
     broker.stable()
     assert delete(0) == (0, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])
-    broker.denied = {Resource.GROUP: {"g"}}
+    broker.secrets = {Resource.GROUP: {"g"}}
     assert delete(0) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
 
 
@@ -403,7 +403,7 @@ def test_describing(broker: Broker, version: int) -> None:
         operations = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
         assert group.authorized_operations == operations
         assert ghost.authorized_operations == (-(1 << 31) if version >= 6 else operations)
-    broker.denied = {Resource.GROUP: {"g"}}
+    broker.secrets = {Resource.GROUP: {"g"}}
     group, ghost = broker.ask(DESCRIBE, version, **fields).groups
     assert (group.error_code, group.members) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
 
@@ -420,7 +420,7 @@ def test_listing(broker: Broker, version: int) -> None:
     if version >= 5:
         assert broker.ask(LIST, version, types_filter=["share"]).groups == []
         assert {group.group_type for group in reply.groups} == {"classic"}
-    broker.denied = {Resource.CLUSTER: {"kafka-cluster"}, Resource.GROUP: {"g"}}
+    broker.secrets = {Resource.CLUSTER: {"kafka-cluster"}, Resource.GROUP: {"g"}}
     assert [group.group_id for group in broker.ask(LIST, version).groups] == ["simple"]
 
 
@@ -428,7 +428,7 @@ def test_listing(broker: Broker, version: int) -> None:
 def test_deleting_groups(broker: Broker, version: int) -> None:
     broker.stable()
     broker.commit(group_id="simple")
-    broker.denied = {Resource.GROUP: {"secret"}}
+    broker.secrets = {Resource.GROUP: {"secret"}}
     reply = broker.ask(DELETE, version, groups_names=["g", "simple", "ghost", "secret"])
     assert [(result.group_id, result.error_code) for result in reply.results] == [
         ("g", ErrorCode.NON_EMPTY_GROUP),
@@ -462,9 +462,9 @@ def test_a_damaged_log_hides_no_groups_of_the_others_and_is_not_read_again_at_ev
         broker.commit(group_id=group_id)
     log = broker.partition(OFFSETS_TOPIC, partition_for("g", 4))
     log.damage()
-    broker.coordinators.close()
-    broker.coordinators = GroupCoordinators(broker)  # type: ignore[arg-type]
-    broker.coordinators.load_all()
+    broker.groups.close()
+    broker.groups = broker.coordinators()
+    broker.groups.load_all()
     broker.clock.advance(0)
     assert broker.events == ["coordinator-load-failed"]
     for _ in range(5):
@@ -495,5 +495,5 @@ def test_deleting_the_offsets_topic_ends_the_coordinators(broker: Broker) -> Non
     broker.image.remove_topic(topic)
     for callback in broker.publisher.on_deleted:
         callback(OFFSETS_TOPIC, topic.id)
-    assert list(broker.coordinators.committed_offsets()) == []
+    assert list(broker.groups.committed_offsets()) == []
     assert ErrorCode(broker.join().error_code).retriable

@@ -61,8 +61,8 @@ def test_no_commit_overtakes_one_of_its_group_that_waits_for_the_offsets_topic()
     assert server.lanes.step(), "the offsets topic's partitions are made, and the other topic's are not"
     server.lanes.held.add("checkpoint")
     server.run()
-    assert server.broker.partition("__consumer_offsets", 0) is not None
-    assert server.broker.partition("other", 0) is None
+    assert server.broker.partitions.find("__consumer_offsets", 0) is not None
+    assert server.broker.partitions.find("other", 0) is None
     line.ask(COMMIT, 8, **commit_fields(6))
     server.run()
     server.lanes.held.clear()

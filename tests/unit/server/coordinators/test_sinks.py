@@ -484,7 +484,7 @@ def test_who_may_not_use_the_sink_or_write_to_the_topic_is_told_so(server: InPro
         ) -> frozenset[str]:
             return frozenset(name for name in names if (resource, name) == self.refused)
 
-    rules = server.broker.authorizer = Rules()
+    rules = server.broker.access.authorizer = Rules()
     sink = Sink(server)
     rules.refused = (Resource.TOPIC, "t")
     assert code(sink.stage(0, ("t", 0, batch("a"))).topics[0].partitions[0].error_code) == "TOPIC_AUTHORIZATION_FAILED"

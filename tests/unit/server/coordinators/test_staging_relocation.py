@@ -21,7 +21,7 @@ class World:
 
     def __init__(self) -> None:
         self.server = InProcess(**ONE_LOG, log_segment_delete_delay_ms="0")
-        self.server.broker.relocation_rules = RelocationRules(2 * MIB, SETTLED_MS, 5000)
+        self.server.broker.sinks.relocation_rules = RelocationRules(2 * MIB, SETTLED_MS, 5000)
         self.server.connect().create_topic("t")
         self.server.connect().create_topic("u")
         self.server.connect().create_topic("v")

@@ -22,7 +22,7 @@ def produce(line: Line, producer_id: int, sequence: int, topic: str = "t") -> in
 
 
 def known_producers(server: InProcess, topic: str = "t") -> list[int]:
-    partition = server.broker.partition(topic, 0)
+    partition = server.broker.partitions.find(topic, 0)
     assert partition is not None
     return [producer.id for producer in partition.log.producers.active()]
 

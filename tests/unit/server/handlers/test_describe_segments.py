@@ -157,7 +157,7 @@ def test_refusals() -> None:
         ) -> frozenset[str]:
             return frozenset(names) if (operation, resource) == (Operation.READ, Resource.TOPIC) else frozenset()
 
-    server.broker.authorizer = NoReading()
+    server.broker.access.authorizer = NoReading()
     reply = describe(line, lease_ms=1000)
     assert partition_of(reply).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert reply.lease_id == -1

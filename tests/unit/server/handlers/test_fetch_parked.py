@@ -38,7 +38,7 @@ def test_beyond_the_bound_a_fetch_is_answered_with_what_there_is(server: InProce
     assert server.connect().produce("t", b"wakes all").error_code == 0
     server.run()
     assert all(len(line.fetched().records) > 0 for line in parked)
-    assert server.broker.parked_partitions == 0
+    assert server.broker.parked.partitions == 0
     late.ask_fetch("t", 1, wait=60_000)
     server.run()
     assert late.fetched() is None, "now there is room"
@@ -47,18 +47,18 @@ def test_beyond_the_bound_a_fetch_is_answered_with_what_there_is(server: InProce
 @pytest.mark.parametrize("end", ["records", "time", "the client goes", "the topic goes"])
 def test_however_it_ends_its_place_is_free_again(server: InProcess, end: str) -> None:
     parked = [waiting(server, wait=5000) for _ in range(MOST)]
-    assert server.broker.parked_partitions == MOST
+    assert server.broker.parked.partitions == MOST
     if end == "records":
         server.connect().produce("t", b"x")
     elif end == "the client goes":
-        for connection in list(server.broker.door.connections):
+        for connection in list(server.broker.acceptor.connections):
             if connection.transport in parked:
                 connection.close("test")
     elif end == "the topic goes":
         state = API[20].request.DeleteTopicState(name="t")
         assert server.connect().call(20, 6, topics=[state], timeout_ms=1000).responses[0].error_code == 0
     server.pass_ms(100 if end != "time" else 5001)
-    assert server.broker.parked_partitions == 0
+    assert server.broker.parked.partitions == 0
 
 
 def test_what_a_parked_request_asked_for_is_kept_once(server: InProcess) -> None:

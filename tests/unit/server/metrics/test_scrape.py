@@ -86,7 +86,7 @@ def test_offsets_that_change_between_two_pieces_do_not_end_a_scrape() -> None:
         broker.ask(COMMIT, 10, group_id=group, topics=[topic])
     collector = BrokerCollector(broker)  # type: ignore[arg-type]
     numbers = 0
-    for number, piece in enumerate(pieces_of(broker.coordinators.committed_offsets())):
+    for number, piece in enumerate(pieces_of(broker.groups.committed_offsets())):
         numbers += len(piece)
         assert len(piece) <= PIECE_SAMPLES
         broker.commit(group_id=f"new{number}")

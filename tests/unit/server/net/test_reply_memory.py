@@ -45,19 +45,21 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcess]:
         assert line.produce("old", *BATCH).error_code == 0
     world.pass_ms(70_000)  # a checkpoint
     world.forget_cache()
-    world.broker.door.receiver.unread.cap_bytes = CAP
+    world.broker.acceptor.receiver.unread.cap_bytes = CAP
     yield world
-    for connection in list(world.broker.door.connections):
+    for connection in list(world.broker.acceptor.connections):
         connection.close("the end")
     world.pass_ms(60_000)
-    assert world.broker.door.receiver.unread.held_bytes == 0, "whatever happened: all that was counted was given back"
-    assert world.broker.door.receiver.unread.short_since is None
+    assert world.broker.acceptor.receiver.unread.held_bytes == 0, (
+        "whatever happened: all that was counted was given back"
+    )
+    assert world.broker.acceptor.receiver.unread.short_since is None
 
 
 def held(server: InProcess) -> int:
     """Memory in replies, counted afresh."""
     total = 0
-    for connection in server.broker.door.connections:
+    for connection in server.broker.acceptor.connections:
         total += memory_of(connection.outbox.parts)
         total += sum(memory_of(request.parts or ()) for request in connection.pending)
     return total
@@ -80,7 +82,7 @@ def test_a_crowd_that_reads_nothing_holds_no_more_than_the_bound(server: InProce
     server.run()
     server.pass_ms(5000)
     assert CAP - BUFFER_BYTES < held(server) < CAP + OVER
-    assert held(server) == server.broker.door.receiver.unread.held_bytes
+    assert held(server) == server.broker.acceptor.receiver.unread.held_bytes
     assert len(server.broker.cold_reads) > 0, "the others wait"
     server.pass_ms(120_000)
     assert held(server) < CAP + OVER
@@ -128,7 +130,7 @@ def test_only_who_reads_nothing_is_ended_and_only_while_memory_is_short(server: 
     crowd = crowd_of(server)
     server.run()
     server.pass_ms(5000)
-    assert server.broker.door.receiver.unread.short_since is not None
+    assert server.broker.acceptor.receiver.unread.short_since is not None
     for line in few:
         line.read()
         assert len(line.fetched().records) > BATCH_BYTES
@@ -156,7 +158,7 @@ def test_at_the_bound_a_connection_gets_one_reply_at_a_time(server: InProcess) -
     for _ in range(50):
         line.ask(3, 12, topics=[])
     server.run()
-    connection = next(each for each in server.broker.door.connections if each.transport is line)
+    connection = next(each for each in server.broker.acceptor.connections if each.transport is line)
     assert "backlog" in connection.muted
     count = 0
     for _ in range(60):
@@ -176,7 +178,7 @@ def test_replies_behind_a_long_poll_count(server: InProcess) -> None:
     server.run()
     server.pass_ms(5000)
     assert CAP - BUFFER_BYTES < held(server) < CAP + OVER
-    assert held(server) == server.broker.door.receiver.unread.held_bytes
+    assert held(server) == server.broker.acceptor.receiver.unread.held_bytes
 
 
 def test_records_that_the_machine_dropped_wait_for_room_like_old_ones(server: InProcess) -> None:
@@ -185,7 +187,7 @@ def test_records_that_the_machine_dropped_wait_for_room_like_old_ones(server: In
     waiting = len(server.broker.cold_reads)
     line = server.connect()
     results: list[str] = []
-    connection = next(each for each in server.broker.door.connections if each.transport is line)
+    connection = next(each for each in server.broker.acceptor.connections if each.transport is line)
     server.broker.cold_reads.submit(
         connection,
         lambda most: min(most, 1000),

@@ -31,7 +31,7 @@ def old_data() -> InProcess:
 
 
 def held_bytes(server: InProcess, line: Line) -> int:
-    connection = next(each for each in server.broker.door.connections if each.transport is line)
+    connection = next(each for each in server.broker.acceptor.connections if each.transport is line)
     complete = [part for request in connection.pending for part in request.parts or ()]
     return sum(map(part_size, complete)) + connection.outbox.size
 
@@ -88,7 +88,7 @@ def test_bytes_sent_are_counted_once_however_often_a_parked_fetch_looked() -> No
     for _ in range(20):
         assert producer.produce("t", b"x" * 100).error_code == 0
     server.pass_ms(6000)
-    partition = server.broker.partition("t", 0)
+    partition = server.broker.partitions.find("t", 0)
     assert partition is not None
     assert partition.bytes_out == len(consumer.fetched().records) == partition.bytes_in
 

@@ -432,7 +432,7 @@ def test_a_reader_that_leaves_while_it_waits(served: InProcess) -> None:
     leaver.ask_fetch("old", 1, most=len(VALUE))
     stayer.ask_fetch("old", 5, most=len(VALUE))
     served.run()
-    next(iter(served.broker.door.connections)).close("test")
+    next(iter(served.broker.acceptor.connections)).close("test")
     served.pass_ms(1500)
     found = answer(stayer)
     assert found is not None
@@ -445,7 +445,7 @@ def test_beside_others_what_came_from_the_disk_leaves_in_a_turn_of_its_own(
     served: InProcess, monkeypatch: pytest.MonkeyPatch, closes: bool
 ) -> None:
     reader, producer = served.connect(), served.connect()
-    connection = next(there for there in served.broker.door.connections if there.transport is reader)
+    connection = next(there for there in served.broker.acceptor.connections if there.transport is reader)
     told: list[str] = []
     start, leave = ColdReads._start, FetchCall._leave
 
@@ -471,7 +471,7 @@ def test_beside_others_what_came_from_the_disk_leaves_in_a_turn_of_its_own(
     served.pass_ms(500)
     assert told == ["start", "start", "leave", "pace"], "no reply in between takes the pace for its own"
     assert answer(reader) == (None if closes else ([0], 0))
-    assert served.broker.door.receiver.unread.held_bytes == 0
+    assert served.broker.acceptor.receiver.unread.held_bytes == 0
     producer.produce("new", b"b")
     assert len(producer.fetch("new", 1).records) > 0
 
@@ -519,7 +519,7 @@ def test_a_connection_that_has_ended_is_let_go(served: InProcess) -> None:
     follower, producer = served.connect(), served.connect()
     producer.produce("new", b"a")
     assert len(follower.fetch("new", 0).records) > 0
-    next(there for there in served.broker.door.connections if there.transport is follower).close("test")
+    next(there for there in served.broker.acceptor.connections if there.transport is follower).close("test")
     served.run()
     gc.collect()
     kept = [found for found in gc.get_objects() if type(found) is ClientConnection and found.transport is follower]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.worlds.broker_world import NOW, InProcess, Line
 
-from duramen.server.handlers import produce_again
+from duramen.server.handlers import produce_fast_path
 from duramen.server.handlers.produce_fast_path import KnownProduces, batch_behind
 from duramen.wire.batch import build_batch
 from duramen.wire.frame import encode_request
@@ -23,7 +23,7 @@ PRODUCE = API[0]
 class Decoded(KnownProduces):
     """Knows nothing, ever."""
 
-    def take(self, *_: Any) -> bool:
+    def handle_known(self, *_: Any) -> bool:
         return False
 
 
@@ -36,8 +36,8 @@ class Counted(KnownProduces):
         super().__init__()
         self.taken = 0
 
-    def take(self, *arguments: Any) -> bool:
-        took = super().take(*arguments)
+    def handle_known(self, *arguments: Any) -> bool:
+        took = super().handle_known(*arguments)
         self.taken += took
         return took
 
@@ -51,7 +51,7 @@ class Side:
         self.create("a", 2)
         self.create("topic-b", 1)
         self.known = known
-        self.server.broker.door.known_produces = known
+        self.server.broker.decoder.fast_paths[0] = known
         self.line: Line = self.server.connect()
 
     def create(self, name: str, partitions: int) -> None:
@@ -176,7 +176,7 @@ def test_another_client_id_makes_everything_new() -> None:
     side = Side(Counted())
     for client in ("c", "c", "d", "c", "c"):
         side.send(bytes(produce_frame(9, client, "a", b"", 0, -1, BATCHES[0])))
-    connection = list(side.server.broker.door.connections)[-1]
+    connection = list(side.server.broker.acceptor.connections)[-1]
     assert (connection.client_id, side.known.taken) == ("c", 2)  # type: ignore[attr-defined]
 
 
@@ -204,7 +204,7 @@ def test_an_authorizer_is_asked_every_time() -> None:
     frame = bytes(produce_frame(9, "c", "a", b"", 0, -1, BATCHES[0]))
     side.send(frame)
     side.send(frame)
-    side.server.broker.authorizer = Denies()
+    side.server.broker.access.authorizer = Denies()
     side.send(frame)
     assert asked == [{"a"}]
     assert side.outcome()[2]["a-0"] == 2
@@ -219,11 +219,11 @@ def test_connections_of_one_client_id_share_what_is_known() -> None:
             side.send(frame)
     # The first request of each is looked at, because it says who the client is.
     assert side.known.taken == 4 * 2  # type: ignore[attr-defined]
-    assert {c.client_id for c in list(side.server.broker.door.connections)[-4:]} == {"c"}
+    assert {c.client_id for c in list(side.server.broker.acceptor.connections)[-4:]} == {"c"}
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce_again, "MOST_PREFIXES", 20)
+    monkeypatch.setattr(produce_fast_path, "MOST_PREFIXES", 20)
     side = Side(Counted())
     for timeout in range(50):
         frame = produce_frame(9, "c", "a", b"", 0, -1, BATCHES[0])
