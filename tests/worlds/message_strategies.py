@@ -18,7 +18,7 @@ from kio.serial import entity_reader, entity_writer
 
 from duramen.wire import messages
 from duramen.wire.schema import Message
-from duramen.wire.types import BOOL, FLOAT64, UUID, Array, Blob, Field, Scalar, Struct, Text
+from duramen.wire.types import BOOL, UUID, Array, Blob, Field, Scalar, Struct, Text
 
 EXAMPLES = int(os.environ.get("DURAMEN_WIRE_EXAMPLES", "4"))
 few = settings(
@@ -108,8 +108,6 @@ def _elements(message: Message, kind: Any, version: int, kio: type[Any], kio_typ
         return st.booleans()
     if kind is UUID:
         return st.binary(min_size=16, max_size=16)
-    if kind is FLOAT64:
-        return st.floats(allow_nan=False)
     if kio_type == "error_code":
         return st.sampled_from([int(code) for code in ErrorCode])
     if kio_type == "timedelta_i64":
@@ -178,6 +176,4 @@ def _sample_one(message: Message, kind: Any, version: int, random: Random) -> An
         return random.random() < 0.5
     if kind is UUID:
         return random.randbytes(16)
-    if kind is FLOAT64:
-        return random.random()
     return random.randint(*_RANGES[kind.code])

@@ -9,7 +9,7 @@ from duramen.ports import FileSpan
 from duramen.server.dispatch import TABLE
 from duramen.wire.errors import EncodeError
 from duramen.wire.frame import encode_request
-from duramen.wire.types import BOOL, FLOAT64, UUID, Array, Blob, Field, Struct, Text
+from duramen.wire.types import BOOL, UUID, Array, Blob, Field, Struct, Text
 
 NAMES = {"topic": "t", "group_id": "g", "member_id": ""}
 VALUES: dict[str, Any] = {
@@ -94,8 +94,6 @@ def _plain(name: str, kind: Any, number: int, distinct: bool) -> Any:
         return VALUES.get(name, False)
     if kind is UUID:
         return number.to_bytes(16, "big")
-    if kind is FLOAT64:
-        return 0.0
     if name in VALUES:
         return VALUES[name]
     if "partition" in name or "index" in name:

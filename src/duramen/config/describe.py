@@ -44,11 +44,6 @@ class ConfigEntry(NamedTuple):
     type: ConfigType
     documentation: str
 
-    @property
-    def is_default(self) -> bool:
-        """What version 0 of the reply calls default: nobody set it."""
-        return self.source == DEFAULT_CONFIG
-
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
     """Every broker setting of this node."""

@@ -97,11 +97,6 @@ class TopicConfig:
         topic_setting(name)
         return self._broker.topic_default(name)
 
-    @property
-    def overridden(self) -> tuple[str, ...]:
-        """Names of the settings the topic has of its own, sorted."""
-        return tuple(sorted(self._overrides))
-
 
 _ATTRIBUTES = tuple(
     (attribute, "duramen.ack.durability" if attribute == "durability" else attribute.replace("_", "."))

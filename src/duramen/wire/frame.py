@@ -94,11 +94,6 @@ def parse_request_header(view: memoryview) -> RequestHeader:
     return RequestHeader(key, version, correlation_id, client_id, position)
 
 
-def parse_request(view: memoryview, header: RequestHeader) -> Any:
-    """The message of a request frame whose header was parsed."""
-    return messages.API[header.api_key].request.decode(view, header.api_version, header.body_position)
-
-
 def part_size(part: Part) -> int:
     """Bytes that a part puts on the wire."""
     if isinstance(part, FileSpan):

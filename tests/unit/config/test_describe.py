@@ -26,7 +26,7 @@ def test_every_setting_is_told() -> None:
 
 def test_topic_setting_of_its_own() -> None:
     found = entry(describe_topic(DEFAULTS, {"segment.bytes": "2000000"}), "segment.bytes")
-    assert (found.value, found.source, found.read_only, found.is_default) == ("2000000", 1, False, False)
+    assert (found.value, found.source, found.read_only) == ("2000000", 1, False)
     assert found.type.name == "INT"
     assert found.synonyms == (("segment.bytes", "2000000", 1), ("log.segment.bytes", "1073741824", 5))
 
@@ -50,7 +50,7 @@ def test_hours_become_milliseconds_and_name_their_source() -> None:
     assert found.synonyms == (("log.retention.hours", "2", 4),)
     assert entry(describe_topic(DEFAULTS, {}), "retention.ms").synonyms == ()
     assert entry(describe_topic(DEFAULTS, {}), "local.retention.ms").synonyms == (("log.local.retention.ms", "-2", 5),)
-    assert entry(describe_topic(DEFAULTS, {}), "retention.ms").is_default
+    assert entry(describe_topic(DEFAULTS, {}), "retention.ms").source == 5
 
 
 def test_defaults_of_older_names_stand_behind_the_one_that_is_set() -> None:

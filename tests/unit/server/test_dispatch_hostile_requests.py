@@ -22,7 +22,7 @@ from duramen.wire.errors import EncodeError
 from duramen.wire.frame import encode_request
 from duramen.wire.messages import API
 from duramen.wire.runtime import uvarint
-from duramen.wire.types import BOOL, FLOAT64, UUID, Array, Blob, Field, Struct, Text
+from duramen.wire.types import BOOL, UUID, Array, Blob, Field, Struct, Text
 
 REQUESTS = int(os.environ.get("DURAMEN_HOSTILE_REQUESTS", "2000"))
 SEED = int(os.environ.get("DURAMEN_HOSTILE_SEED", "1"))
@@ -96,8 +96,6 @@ class Fuzzer:
             return random.random() < 0.5
         if kind is UUID:
             return random.choice([*self.ids, bytes(16), random.randbytes(16)])
-        if kind is FLOAT64:
-            return random.random()
         top = EDGES[kind.code]
         number = random.choice((*NUMBERS, random.choice(NUMBERS), top, -top - 1, random.randint(-top - 1, top)))
         if kind.code in "HI":

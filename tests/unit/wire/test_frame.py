@@ -49,7 +49,7 @@ def test_request_headers_agree_with_kio(api: messages.ApiMessage, version: int) 
         assert frame.read_frame_size(memoryview(ours), 0, 1 << 20) == len(ours) - 4
         parsed = frame.parse_request_header(memoryview(ours)[4:])
         assert parsed == (api.key, version, correlation_id, client_id, len(theirs))
-        assert frame.parse_request(memoryview(ours)[4:], parsed) == api.request.decode(ours, version, 4 + len(theirs))
+        assert api.request.decode(ours, version, 4 + parsed.body_position) == api.request.new()
 
     check()
 

@@ -7,7 +7,6 @@ has only committed records (`committed_image.py`). Partitions and brokers are im
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -161,12 +160,6 @@ class MetadataImage:
     def names(self) -> list[str]:
         """All topic names, sorted; not to be changed by the caller."""
         return self._sorted_names
-
-    def names_from(self, first: str) -> Iterator[str]:
-        """Names in order from the first that is not below `first` (the cursor of DescribeTopicPartitions, KIP-966)."""
-        names = self._sorted_names
-        for index in range(bisect_left(names, first), len(names)):
-            yield names[index]
 
     def config(self, resource_type: int, name: str) -> dict[str, str]:
         """What was set on this resource by name; not to be changed by the caller."""

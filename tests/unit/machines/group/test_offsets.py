@@ -28,6 +28,7 @@ from duramen.machines.group.ages import MOST_SETS, Ages
 from duramen.machines.group.subscription import MOST_TOPICS, subscribed_topics, topics_of_all
 from duramen.wire.records import consumer
 from duramen.wire.records import offsets as schema
+from duramen.wire.records.versioned import encode
 
 MINUTE = 60_000
 SETTINGS = GroupSettings(offsets_retention_ms=60 * MINUTE, retention_check_interval_ms=MINUTE)
@@ -450,7 +451,7 @@ def test_records_of_newer_protocols_are_skipped_and_damage_is_named() -> None:
 @pytest.mark.parametrize("version", range(4))
 def test_subscriptions_are_read_in_every_version(version: int) -> None:
     message = consumer.ConsumerProtocolSubscription.new(topics=["b", "a"], user_data=b"u")
-    assert subscribed_topics(consumer.encode_subscription(message, version)) == {"a", "b"}
+    assert subscribed_topics(encode(consumer.ConsumerProtocolSubscription, message, version)) == {"a", "b"}
 
 
 @pytest.mark.parametrize(

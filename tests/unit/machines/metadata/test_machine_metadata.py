@@ -485,14 +485,6 @@ def test_elections_that_have_something_to_do(cluster: Cluster) -> None:
     assert answers is None
 
 
-def test_pages_of_topics_continue_where_they_ended(cluster: Cluster) -> None:
-    for number, name in enumerate(["d", "a", "c", "b"], 1):
-        cluster.create(name, number)
-    assert list(cluster.image.names_from("b")) == ["b", "c", "d"]
-    assert list(cluster.image.names_from("bb")) == ["c", "d"]
-    assert list(cluster.image.names_from("")) == ["a", "b", "c", "d"]
-
-
 def test_a_barrier_answers_once_what_is_applied_is_committed(cluster: Cluster) -> None:
     cluster.partition.commit_at_once = False
     answers: list[Any] = []

@@ -10,7 +10,7 @@ from duramen.ports import Transport
 from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.world.loop import Process, SimClock, SimLoop
 from duramen.sim.world.network import SimNetwork, SimPort
-from duramen.wire.frame import encode_response, parse_request, parse_request_header
+from duramen.wire.frame import encode_response, parse_request_header
 from duramen.wire.messages import API
 
 
@@ -39,7 +39,7 @@ class FakeBroker:
             frame = memoryview(bytes(received[4:end]))
             del received[:end]
             header = parse_request_header(frame)
-            parse_request(frame, header)
+            API[header.api_key].request.decode(frame, header.api_version, header.body_position)
             self.versions.append(header.api_version)
             if self.patience > 0:
                 self.patience -= 1

@@ -164,18 +164,3 @@ def test_kio_agrees_where_it_has_the_record(message: Message, module: str) -> No
         for seed in range(20):
             data = message.encode(sample(message, version, Random(seed)), version)
             assert kio_write(theirs, kio_read(theirs, data)) == data
-
-
-def test_consumer_protocol_reads_newer_versions_as_the_newest_it_knows() -> None:
-    message = consumer.ConsumerProtocolSubscription
-    owned = message.TopicPartition(topic="a", partitions=[0, 1])
-    value = message.new(topics=["a", "b"], owned_partitions=[owned], generation_id=4, rack_id="r")
-    for version, expected in ((0, ["a", "b"]), (3, ["a", "b"])):
-        assert consumer.decode_subscription(consumer.encode_subscription(value, version)).topics == expected
-    newer = b"\x00\x09" + consumer.encode_subscription(value)[2:] + b"more"
-    assert consumer.decode_subscription(newer) == value
-    assignment = consumer.ConsumerProtocolAssignment.new(user_data=b"u")
-    assert consumer.decode_assignment(consumer.encode_assignment(assignment, 1)) == assignment
-    for bad in (b"", b"\x00", b"\xff\xff\x00\x00\x00\x00", b"\x00\x01\x7f\xff\xff\xff"):
-        with pytest.raises(DecodeError):
-            consumer.decode_subscription(bad)
