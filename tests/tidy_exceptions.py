@@ -66,11 +66,5 @@ PRIVATE_STRINGS: set[str] = {
 }
 """Private names in strings."""
 
-SIM_INSIDE_STORAGE: set[str] = {
-    "duramen.sim.check.leaks",
-    "duramen.sim.check.repeated_recovery",
-    "duramen.sim.world.background",
-    "duramen.sim.world.disk_faults",
-    "duramen.sim.world.executor",
-}
+SIM_INSIDE_STORAGE: set[str] = set()
 """Modules of the simulator that reach into the storage without need."""

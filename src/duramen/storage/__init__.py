@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from duramen.storage.compaction.compaction_pass import CompactionPass as CompactionPass
     from duramen.storage.directory.log_directory import DirectorySettings as DirectorySettings
     from duramen.storage.directory.log_directory import LogDirectory as LogDirectory
+    from duramen.storage.directory.scrubber import Scrubber as Scrubber
     from duramen.storage.files.atomic import read_file as read_file
     from duramen.storage.files.ballast import release_ballast as release_ballast
     from duramen.storage.files.disk_full import NoRoomError as NoRoomError
@@ -40,9 +41,14 @@ if TYPE_CHECKING:
     from duramen.storage.files.entropy import SystemEntropy as SystemEntropy
     from duramen.storage.files.os_disk import RealDisk as RealDisk
     from duramen.storage.files.parallel import run_parallel as run_parallel
+    from duramen.storage.files.parallel import run_serial as run_serial
     from duramen.storage.files.read_buffers import SPAN_BYTES as SPAN_BYTES
+    from duramen.storage.journal.format import ENTRY_SIZE as ENTRY_SIZE
+    from duramen.storage.journal.format import parse_part_name as parse_part_name
     from duramen.storage.journal.journal import JournalGroup as JournalGroup
+    from duramen.storage.journal.reader import read_journal as read_journal
     from duramen.storage.journal.ring import JournalGrowth as JournalGrowth
+    from duramen.storage.journal.ring import JournalLimits as JournalLimits
     from duramen.storage.log.create import NewLog as NewLog
     from duramen.storage.log.leases import NEVER_EXPIRES as NEVER_EXPIRES
     from duramen.storage.log.leases import Lease as Lease
@@ -88,6 +94,13 @@ if TYPE_CHECKING:
     from duramen.storage.segment.leader_epochs import LARGEST_EPOCH as LARGEST_EPOCH
     from duramen.storage.segment.leader_epochs import latest_epoch as latest_epoch
     from duramen.storage.segment.producer_state import ProducerStates as ProducerStates
+    from duramen.storage.segment.segment import INDEX as INDEX
+    from duramen.storage.segment.segment import LOG as LOG
+    from duramen.storage.segment.segment import SEAL as SEAL
+    from duramen.storage.segment.segment import TIME_INDEX as TIME_INDEX
+    from duramen.storage.segment.segment import TXN_INDEX as TXN_INDEX
+    from duramen.storage.segment.segment import file_name as file_name
+    from duramen.storage.segment.segment import parse_name as parse_name
 
 
 _PLACES: Final = {
@@ -122,6 +135,7 @@ _PLACES: Final = {
         "DirectorySettings",
         "LogDirectory",
     ),
+    "directory.scrubber": ("Scrubber",),
     "files.atomic": ("read_file",),
     "files.ballast": ("release_ballast",),
     "files.disk_full": (
@@ -132,10 +146,21 @@ _PLACES: Final = {
     ),
     "files.entropy": ("SystemEntropy",),
     "files.os_disk": ("RealDisk",),
-    "files.parallel": ("run_parallel",),
+    "files.parallel": (
+        "run_parallel",
+        "run_serial",
+    ),
     "files.read_buffers": ("SPAN_BYTES",),
+    "journal.format": (
+        "ENTRY_SIZE",
+        "parse_part_name",
+    ),
     "journal.journal": ("JournalGroup",),
-    "journal.ring": ("JournalGrowth",),
+    "journal.reader": ("read_journal",),
+    "journal.ring": (
+        "JournalGrowth",
+        "JournalLimits",
+    ),
     "log.create": ("NewLog",),
     "log.leases": (
         "Lease",
@@ -207,6 +232,15 @@ _PLACES: Final = {
         "latest_epoch",
     ),
     "segment.producer_state": ("ProducerStates",),
+    "segment.segment": (
+        "file_name",
+        "INDEX",
+        "LOG",
+        "parse_name",
+        "SEAL",
+        "TIME_INDEX",
+        "TXN_INDEX",
+    ),
 }
 """Module below this package → the names that others use of it."""
 _MODULE_OF: Final = {name: module for module, names in _PLACES.items() for name in names}

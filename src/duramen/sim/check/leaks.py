@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from duramen.server.broker import Broker
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage.journal.format import parse_part_name
-from duramen.storage.segment.segment import INDEX, LOG, SEAL, TIME_INDEX, TXN_INDEX, file_name, parse_name
+from duramen.storage import INDEX, LOG, SEAL, TIME_INDEX, TXN_INDEX, file_name, parse_name, parse_part_name
 
 DELETED = ".deleted"
 PASSING = (".tmp", ".new", DELETED, ".cleaned", ".swap", ".tail", "-delete")

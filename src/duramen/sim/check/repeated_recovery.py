@@ -13,8 +13,7 @@ from duramen.model import TopicPartition
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.sim.world.entropy import SimEntropy
-from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
-from duramen.storage.segment.segment import LOG, file_name
+from duramen.storage import LOG, DirectorySettings, LogDirectory, file_name
 
 
 class Recovered(NamedTuple):

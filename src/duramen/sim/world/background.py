@@ -9,9 +9,7 @@ from random import Random
 from typing import Any
 
 from duramen.sim.world.plan import Plan
-from duramen.storage.directory import scrubber
-from duramen.storage.directory.log_directory import DirectorySettings
-from duramen.storage.journal.ring import JournalLimits
+from duramen.storage import DirectorySettings, JournalLimits, Scrubber
 
 SHARES = {"scrubber": 0.5, "snapshots": 0.5, "checkpoints": 0.4}
 """Share of the worlds in which each is often at work."""
@@ -69,9 +67,9 @@ def few_entries(seed: int, plan: Plan) -> Iterator[None]:
 @contextlib.contextmanager
 def scrubbing_soon() -> Iterator[None]:
     """Let the scrubber begin early in this block, and write down after every job how far it is."""
-    before = scrubber.FIRST_SCRUB_DELAY_MS, scrubber.PROGRESS_INTERVAL_MS
-    scrubber.FIRST_SCRUB_DELAY_MS, scrubber.PROGRESS_INTERVAL_MS = FIRST_SCRUB_DELAY_MS, 0
+    before = Scrubber.first_delay_ms, Scrubber.progress_interval_ms
+    Scrubber.first_delay_ms, Scrubber.progress_interval_ms = FIRST_SCRUB_DELAY_MS, 0
     try:
         yield
     finally:
-        scrubber.FIRST_SCRUB_DELAY_MS, scrubber.PROGRESS_INTERVAL_MS = before
+        Scrubber.first_delay_ms, Scrubber.progress_interval_ms = before

@@ -15,8 +15,7 @@ from typing import NamedTuple
 from duramen.errors import DuramenError, KafkaError
 from duramen.sim.world.directory_tree import Directory
 from duramen.sim.world.disk import CrashDisk, DiskCall, ShortWrite
-from duramen.storage.journal.format import ENTRY_SIZE, parse_part_name
-from duramen.storage.journal.reader import read_journal
+from duramen.storage import ENTRY_SIZE, parse_part_name, read_journal
 from duramen.wire.batch import batches
 
 OPERATIONS = (

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from duramen.sim.world.loop import Process, SimLoop
-from duramen.storage.files.parallel import run_serial
+from duramen.storage import run_serial
 
 Work = Callable[[], Any]
 Done = Callable[[Any, BaseException | None], None]

@@ -12,7 +12,7 @@ import errno
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import LogKey
@@ -146,6 +146,10 @@ class Scrubber:
     ended_ms: when a round ended last since then. on_round: told when one has ended.
     """
 
+    first_delay_ms: ClassVar[int] = FIRST_SCRUB_DELAY_MS
+    progress_interval_ms: ClassVar[int] = PROGRESS_INTERVAL_MS
+    """Of every scrubber; a simulated node does not live long enough for these."""
+
     def __init__(self, disk: Disk, path: str, findings: Findings, bytes_per_second: int, interval_ms: int) -> None:
         self._disk = disk
         self._path = path
@@ -178,12 +182,12 @@ class Scrubber:
         if self._job is not None or not self.bytes_per_second:
             return None
         if self._taken_ms is None:
-            self._taken_ms = now_ms + FIRST_SCRUB_DELAY_MS  # the first call is at the start
+            self._taken_ms = now_ms + self.first_delay_ms  # the first call is at the start
             self._written_ms = now_ms
             self._load(now_ms)
         elapsed = now_ms - self._taken_ms
         if elapsed <= 0:
-            if -elapsed > FIRST_SCRUB_DELAY_MS:
+            if -elapsed > self.first_delay_ms:
                 self._taken_ms = now_ms  # the clock went back
             return None
         budget = max(BLOCK_BYTES, self.bytes_per_second * min(elapsed, MOST_ELAPSED_MS) // 1000)
@@ -199,7 +203,7 @@ class Scrubber:
         self._taken_ms = now_ms
         pieces = self._choose(logs, budget)
         ends = not self._segments and not self._waiting
-        is_due = ends or now_ms - self._written_ms >= PROGRESS_INTERVAL_MS
+        is_due = ends or now_ms - self._written_ms >= self.progress_interval_ms
         if is_due:
             self._written_ms = now_ms
         progress = self._progress(sum(piece.end - piece.start for piece in pieces))
