@@ -15,14 +15,14 @@ from duramen.errors import CorruptLogError, ErrorCode
 from duramen.model import TopicPartition
 from duramen.ports import World
 from duramen.server.broker import Broker
-from duramen.sim.run.simulation import HOST, PORT, configuration
+from duramen.sim.run.simulation import configuration
 from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.workload import new_topic
 from duramen.sim.world.disk import CrashDisk
 from duramen.sim.world.entropy import SimEntropy
 from duramen.sim.world.loop import Process, SimClock, SimLoop
 from duramen.sim.world.network import SimNetwork, SimPort
-from duramen.sim.world.node import WALL_START_MS, SimNode
+from duramen.sim.world.node import WALL_START_MS, SimNode, node_address
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.journal.format import ENTRY_SIZE
 from duramen.storage.journal.reader import read_journal
@@ -161,11 +161,11 @@ class OneNode:
         self.loop = SimLoop(Random(1))
         network = SimNetwork(self.loop, Random(2))
         self.disk = CrashDisk(Random(3))
-        self.node = SimNode("n1", self.loop, network, Random(4), self.disk, self.boot, lambda line: None)
+        self.node = SimNode(1, self.loop, network, Random(4), self.disk, self.boot, lambda line: None)
         self.node.on_error = self.failed
         people = Process("clients")
         self.clock = SimClock(self.loop, people, WALL_START_MS)
-        self.client = NodeClient(SimPort(network, people), self.clock, HOST, PORT, "c")
+        self.client = NodeClient(SimPort(network, people), self.clock, *node_address(1), "c")
         self.node.start()
 
     def boot(self, world: World) -> Broker:

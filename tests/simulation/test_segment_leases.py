@@ -12,13 +12,13 @@ from duramen.client.loop.node_client import NodeClient, call
 from duramen.errors import ErrorCode
 from duramen.ports import World
 from duramen.server.broker import Broker
-from duramen.sim.run.simulation import HOST, PORT, configuration
+from duramen.sim.run.simulation import configuration
 from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.workload import new_topic
 from duramen.sim.world.disk import CrashDisk
 from duramen.sim.world.loop import Process, SimClock, SimLoop
 from duramen.sim.world.network import SimNetwork, SimPort
-from duramen.sim.world.node import WALL_START_MS, SimNode
+from duramen.sim.world.node import WALL_START_MS, SimNode, node_address
 from duramen.wire.batch import batches, build_batch
 
 CONFIGS = {"internal.segment.bytes": "20000", "file.delete.delay.ms": "0"}
@@ -33,10 +33,10 @@ class Story:
         self.loop = SimLoop(Random(seed))
         network = SimNetwork(self.loop, Random(seed + 1))
         self.disk = CrashDisk(Random(seed + 2))
-        self.node = SimNode("n1", self.loop, network, Random(seed + 3), self.disk, self.boot, lambda line: None)
+        self.node = SimNode(1, self.loop, network, Random(seed + 3), self.disk, self.boot, lambda line: None)
         people = Process("clients")
         self.clock = SimClock(self.loop, people, WALL_START_MS)
-        self.client = NodeClient(SimPort(network, people), self.clock, HOST, PORT, "c")
+        self.client = NodeClient(SimPort(network, people), self.clock, *node_address(1), "c")
         self.node.start()
 
     def boot(self, world: World) -> Broker:

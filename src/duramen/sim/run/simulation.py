@@ -1,4 +1,4 @@
-"""One simulation from one seed: a node running the production server, its clients, its faults, and the verdict."""
+"""One simulation from one seed: nodes running the production server, their clients, their faults, and the verdict."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -46,10 +47,11 @@ from duramen.sim.world.disk_faults import Latency
 from duramen.sim.world.history import History
 from duramen.sim.world.loop import Process, SimClock, SimLoop
 from duramen.sim.world.network import SimNetwork, SimPort
-from duramen.sim.world.node import WALL_START_MS, Server, SimNode
+from duramen.sim.world.node import WALL_START_MS, Server, SimNode, node_address
 from duramen.sim.world.plan import Plan
 
-HOST, PORT = "127.0.0.1", 9092
+NODES = (1,)
+"""Ids of the nodes of a world. Workload and verdict know what one node owes, so there is one."""
 REST_S = 5.0
 """Virtual seconds after which an idle node has finished its housekeeping."""
 REMOVAL_S = 60.0
@@ -58,9 +60,7 @@ PROGRESS_DEADLINE_S = 300.0
 """Virtual seconds after the last fault within which everything must be produced, read and committed."""
 
 SETTINGS = {
-    "node.id": "1",
     "log.dirs": DATA,
-    "listeners": f"PLAINTEXT://{HOST}:{PORT}",
     "metrics.listener": "",
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "1",
@@ -127,8 +127,11 @@ class Simulation:
         self.loop = SimLoop(Random(random.getrandbits(64)))
         self.history = History(lambda: self.loop.now, keep=keep_lines)
         self.network = SimNetwork(self.loop, Random(random.getrandbits(64)))
-        self.disk = CrashDisk(Random(random.getrandbits(64)), torn=plan.torn)
-        latency = self.disk.latency = Latency(Random(random.getrandbits(64)))
+        disks = {}
+        latencies = {}
+        for node_id in NODES:
+            disk = disks[node_id] = CrashDisk(Random(random.getrandbits(64)), torn=plan.torn)
+            latencies[node_id] = disk.latency = Latency(Random(random.getrandbits(64)))
         self.compacts = plan.has("compacted", random)
         # Drawn apart, so that worlds without a sink are what they were before there were sinks.
         drawn = Random(f"a sink in {seed}")
@@ -140,24 +143,31 @@ class Simulation:
         settings = settings | background(seed, plan)
         self.directories = (DATA, SECOND) if plan.has("two directories", Random(f"directories of {seed}")) else (DATA,)
         settings["log.dirs"] = ",".join(self.directories)
-        self.config = configuration(settings | (SMALL_JOURNAL if plan.has("small journal", random) else {}))
+        settings |= SMALL_JOURNAL if plan.has("small journal", random) else {}
+        self.configs = {node_id: configuration(settings, node_id) for node_id in NODES}
         note = self.history.note
-        self.node = SimNode("n1", self.loop, self.network, random, self.disk, self._boot, note)
-        self.disk.wall_ms = self.node.wall_ms
-        self.node.on_error = self._server_failed
+        self.nodes: dict[int, SimNode] = {}
+        for node_id in NODES:
+            self._add_node(node_id, disks[node_id])
         self.people = Process("clients")
         self.clock = SimClock(self.loop, self.people, WALL_START_MS)
         self.port = SimPort(self.network, self.people)
-        self.given_up = False
         self.clients: list[NodeClient] = []
         self.scene = draw_scene(plan, random, seed, self.clock, note)
         self.folder = Folder(self.scene, TopicPartition(COMPACTED, 0))
         self.ledger = self.scene.ledger
         self.ledger.broker_wall_ms = lambda: max(self.node.latest_wall_ms, self.node.wall_ms())
         self.ledger.passed_ms = self.node.passed_ms
-        self.disk.on_power_cut = self.ledger.power_failed
+        for node in self.nodes.values():
+            node.disk.on_power_cut = self.ledger.power_failed
+            node.on_state = self.coverage.hit
         self.faults = Faults(
-            Random(random.getrandbits(64)), self.node, self.clients, note, lambda: self.loop.now, latency
+            Random(random.getrandbits(64)),
+            self.node,
+            self.clients,
+            note,
+            lambda: self.loop.now,
+            latencies[self.node.node_id],
         )
         # A file's time is the wall clock's at its last write: where that jumps back, records without a time go early.
         never = "clock jump" if self.scene.stamps.some_lack(EXPIRING) else ""
@@ -166,20 +176,42 @@ class Simulation:
             for kind, weight in self.faults.kinds.items()
             if (kind in plan.faults or not plan.faults) and kind != never
         }
-        self.node.on_state = self.coverage.hit
         self.scene.starts = lambda: self.node.starts
         self.faults.moments = self.coverage.moments
         self.faults.look = lambda: survey(self.scene, judge=False)
-        self.faults.suspicious = lambda: self.given_up
+        self.faults.suspicious = lambda: self.node.given_up
         self.faults.before_start = self._check_replay
         self.faults.directories = self.directories
 
+    def _add_node(self, node_id: int, disk: CrashDisk) -> None:
+        """A node with a disk, an address and settings of its own."""
+
+        def boot(world: World) -> Server:
+            return self._boot(node, world)
+
+        node = SimNode(node_id, self.loop, self.network, self.random, disk, boot, self.history.note)
+        disk.wall_ms = node.wall_ms
+        node.on_error = self._server_failed
+        self.nodes[node_id] = node
+
+    @property
+    def node(self) -> SimNode:
+        """The only node: what faults and the verdict are about."""
+        (node,) = self.nodes.values()
+        return node
+
+    @property
+    def disk(self) -> CrashDisk:
+        """The only node's."""
+        return self.node.disk
+
     def _check_replay(self) -> None:
         """Before some starts: recover copies of the disk, and compare."""
-        if self.random.random() < self.plan.replayed and self.node.starts and not self.node.excused:
-            settings, now_ms = directory_settings(self.config, None), self.node.wall_ms()
-            for path in filter(self.disk.names.has, self.directories):
-                check_replay(self.disk, self.random, path, settings, now_ms, self._is_stable, self.coverage.hit)
+        node = self.node
+        if self.random.random() < self.plan.replayed and node.starts and not node.excused:
+            settings, now_ms = directory_settings(self.configs[node.node_id], None), node.wall_ms()
+            for path in filter(node.disk.names.has, self.directories):
+                check_replay(node.disk, self.random, path, settings, now_ms, self._is_stable, self.coverage.hit)
 
     def _is_stable(self, tp: TopicPartition) -> bool:
         return tp.topic in self.ledger.stable or tp.topic in INTERNAL_TOPICS
@@ -189,24 +221,24 @@ class Simulation:
         """The states reached so far."""
         return self.scene.coverage
 
-    def _boot(self, world: World) -> Server:
-        self.given_up = False
-        broker = Broker(world, self.config, self._reported)
+    def _boot(self, node: SimNode, world: World) -> Server:
+        node.given_up = False
+        broker = Broker(world, self.configs[node.node_id], partial(self._reported, node))
         # As much as is worth it in a world that is this small.
         broker.relocation_rules = RelocationRules(idle_bytes=1000, settled_ms=500, retry_ms=500)
         return broker
 
-    def _reported(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        """A line of the broker's log: what it gave up, and bugs that it survived."""
+    def _reported(self, node: SimNode, level: str, event: str, fields: dict[str, Any]) -> None:
+        """A line of a broker's log: what it gave up, and bugs that it survived."""
         bug = fields.get("traceback")
         if isinstance(bug, InvariantViolated):
             raise bug
         if isinstance(bug, BaseException):
             lines = "".join(traceback.format_exception(bug))
             raise InvariantViolated("NoUnhandledError", f"{event}: {lines}")
-        check_event(event, fields, excused=self.node.excused)
+        check_event(event, fields, excused=node.excused)
         if event in GIVEN_UP:
-            self.given_up = True
+            node.given_up = True
             if GIVEN_UP[event]:
                 self.coverage.hit(GIVEN_UP[event])
             self.history.note(f"{event} {fields}")
@@ -219,7 +251,7 @@ class Simulation:
 
     def client(self, name: str) -> NodeClient:
         """A new client of the node."""
-        client = NodeClient(self.port, self.clock, HOST, PORT, name)
+        client = NodeClient(self.port, self.clock, *node_address(self.node.node_id), name)
         self.clients.append(client)
         return client
 
@@ -241,8 +273,8 @@ class Simulation:
             self.history.digest(),
             self.disk.calls,
             self.loop.events_run,
-            self.node.starts,
-            self.node.deaths,
+            sum(node.starts for node in self.nodes.values()),
+            sum(node.deaths for node in self.nodes.values()),
             self.loop.now,
             self.ledger.facts,
             self.faults.counts,
@@ -325,7 +357,7 @@ class Simulation:
 
     def _needs_start(self) -> bool:
         """Whether the node is down, or learned of its last fault when that was over and has given something up."""
-        return self.faults.finished and (not self.node.running or (self.given_up and self.node.ready))
+        return self.faults.finished and (not self.node.running or (self.node.given_up and self.node.ready))
 
     def _repair(self) -> Script:
         if self.node.running:
@@ -373,7 +405,7 @@ class Simulation:
         self._finish("rest", rest(self.node, self.loop))
         broker, process = self.node.server, self.node.process
         if isinstance(broker, Broker) and process is not None:
-            bound = self.config.integer("duramen.journal.max.bytes")
+            bound = self.configs[self.node.node_id].integer("duramen.journal.max.bytes")
             check_idle(broker, self.disk, self.directories, bound, self.loop.planned(process))
         broker = None
         self.faults.finished = False
@@ -465,9 +497,11 @@ def all_read(scene: Scene, readers: list[SimReader], members: list[SimMember]) -
     return all(position >= stored.get(tp, 0) for (_, tp), position in highest.items())
 
 
-def configuration(settings: dict[str, str] | None = None) -> BrokerConfig:
-    """The node's settings: small journal parts and segments, so that a short run meets every edge."""
-    return load_broker_config(None, SETTINGS | (settings or {}))
+def configuration(settings: dict[str, str] | None = None, node_id: int = 1) -> BrokerConfig:
+    """A node's settings: small journal parts and segments, so that a short run meets every edge."""
+    host, port = node_address(node_id)
+    own = {"node.id": str(node_id), "listeners": f"PLAINTEXT://{host}:{port}"}
+    return load_broker_config(None, SETTINGS | own | (settings or {}))
 
 
 def simulate(seed: int, plan: Plan | None = None, *, keep_lines: bool = False) -> SimulationResult:

@@ -21,6 +21,15 @@ from duramen.sim.world.network import SimNetwork, SimPort
 WALL_START_MS = 1_767_225_600_000
 """2026-01-01T00:00Z: when every simulation begins."""
 
+HOST = "127.0.0.1"
+FIRST_PORT = 9092
+"""Of node 1; every other node listens on a port of its own above it."""
+
+
+def node_address(node_id: int) -> tuple[str, int]:
+    """Where clients find the node."""
+    return HOST, FIRST_PORT - 1 + node_id
+
 
 class Server(Protocol):
     """What a node runs; server.broker.Broker is one."""
@@ -31,16 +40,17 @@ class Server(Protocol):
 
 
 class SimNode:
-    """A machine named `name`. boot builds the server on a World; note writes a line of the history.
+    """The machine of one node. boot builds the server on a World; note writes a line of the history.
 
     excused: what is wrong with the disk is reason enough not to start; refusals: how often that happened.
+    given_up: the running server has stopped serving something, until it is started again.
     wall_start_ms: what its wall clock, which `set_clock` moves, showed at the beginning (first_wall_ms: before it was
     moved); latest_wall_ms: the latest it has shown when it was moved; leapt_ms: by how much it was moved ahead, in all.
     """
 
     def __init__(
         self,
-        name: str,
+        node_id: int,
         loop: SimLoop,
         network: SimNetwork,
         random: Random,
@@ -48,12 +58,14 @@ class SimNode:
         boot: Callable[[World], Server],
         note: Callable[[str], None],
     ) -> None:
-        self.name = name
+        self.node_id = node_id
+        self.name = f"n{node_id}"
         self.disk = disk
         self.starts = 0
         self.deaths = 0
         self.refusals = 0
         self.excused = False
+        self.given_up = False
         self.ready = False
         self.wall_start_ms = self.first_wall_ms = self.latest_wall_ms = WALL_START_MS
         self.leapt_ms = 0

@@ -328,7 +328,7 @@ class TinyServer:
 def make_node(seed: int = 1) -> tuple[SimLoop, SimNode, SimPort, list[str]]:
     loop, _, client = ports(seed)
     notes: list[str] = []
-    node = SimNode("n1", loop, client.network, Random(seed), CrashDisk(Random(seed)), TinyServer, notes.append)
+    node = SimNode(1, loop, client.network, Random(seed), CrashDisk(Random(seed)), TinyServer, notes.append)
     return loop, node, client, notes
 
 
