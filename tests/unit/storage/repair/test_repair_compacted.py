@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 from tests.unit.storage.repair.test_repair_ends import END, HARMS, reached
 from tests.worlds.repair_world import Harm, filled, findings, opened
@@ -19,11 +21,12 @@ from duramen.wire.batch import build_batch, parse_header, records
 NOW = 3_000_000
 
 
+@dataclass(slots=True)
 class Compacted(SmallSegments):
     """Cleaned whenever something is closed."""
 
-    cleanup_policy = frozenset({"compact"})
-    min_cleanable_dirty_ratio = 0.0
+    cleanup_policy: frozenset[str] = frozenset({"compact"})
+    min_cleanable_dirty_ratio: float = 0.0
 
 
 def compacted(disk: CrashDisk) -> tuple[LogDirectory, Log]:

@@ -53,14 +53,14 @@ def test_what_an_earlier_repair_put_aside_stays_when_the_same_place_is_damaged_a
     records, segments = filled(disk)
     path, size, base = segments[1]
     batch = size // (segments[2][2] - base)
-    quarantine_journal = []
+    quarantined = []
     for _ in range(3):
         scribble(disk, path, 30, 50)
-        quarantine_journal.append(disk.contents()[path][:batch])
+        quarantined.append(disk.contents()[path][:batch])
         repaired(disk)
     told = read_losses(disk, "/data")
     assert [loss["last_offset"] for loss in told] == [base + n for n in range(3)]
-    assert [disk.contents()[loss["side_file"]] for loss in told] == quarantine_journal
+    assert [disk.contents()[loss["side_file"]] for loss in told] == quarantined
     directory, log = opened(disk)
     assert read_all(log) == {offset: value for offset, value in records.items() if not base <= offset < base + 3}
     directory.close(clean=True)
