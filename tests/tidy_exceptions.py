@@ -55,10 +55,7 @@ TESTS_THAT_LOOK_UP: set[str] = {
 }
 """Unit tests that import a package above theirs."""
 
-SETTINGS_BY_STRING: set[str] = {
-    "duramen.sim.mutations.log_mutations cleanup_policy",
-    "duramen.sim.mutations.mutations retention_bytes",
-}
+SETTINGS_BY_STRING: set[str] = set()
 """Settings that are read by getattr."""
 
 PRIVATE_STRINGS: set[str] = {

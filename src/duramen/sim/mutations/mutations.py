@@ -7,6 +7,7 @@ switch for it. A guard names the invariant that must break without it, and what 
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import SystemRandom
@@ -23,23 +24,25 @@ from duramen.partition.replica import batch_rules, retry_gate
 from duramen.partition.replica.partition import Partition, Read
 from duramen.server.handlers.commit_staged import CommitCall
 from duramen.server.handlers.fetch import FetchCall
-from duramen.sim.mutations.log_mutations import KilledTail, LastOfKey, TombstoneAge, UnstampedAge
-from duramen.sim.mutations.mutation import Guard
 from duramen.sim.world.network import SimNetwork
 from duramen.sim.world.plan import Plan
+from duramen.storage.compaction.key_map import OffsetMap
+from duramen.storage.compaction.segment_rewrite import CleaningRules
 from duramen.storage.directory import housekeeping
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import Journal
 from duramen.storage.journal.reader import JournalEntry
-from duramen.storage.log import open_segment
+from duramen.storage.log import open_segment, retention
 from duramen.storage.log.log import Log
 from duramen.storage.log.retention import RemoveFilesJob
 from duramen.storage.read import read_plan
+from duramen.storage.recovery import replay
 from duramen.storage.recovery.open_partition import PartitionOpening
 from duramen.storage.recovery.plan import RecoveryPlan
 from duramen.storage.recovery.replay import PartitionRecovery
 from duramen.storage.segment.producer_state import Duplicate, ProducerStates
+from duramen.storage.segment.segment import Segment
 from duramen.wire import batch as wire_batch
 from duramen.wire.batch import BatchHeader
 from duramen.wire.messages.commit_staged import CommitStagedResponse
@@ -49,6 +52,29 @@ CRASHES = ("power cut in a call", "power cut", "kill")
 CHANGES = ("recreator", "hardener", "grower", "configurer", "trimmer")
 FEW = Plan(records=5, readers=0, members=0, partitions=1, page_cache=False, churn=False)
 """A world in which little happens besides what a guard is about."""
+
+
+class Guard(ABC):
+    """Something that keeps a promise; its docstring says what happens without it.
+
+    owner, method: what is replaced. caught_by: the invariant that breaks. also: those that some worlds show before it.
+    plan: of the worlds in which to look for it. twice: whether it takes two runs of a seed.
+    """
+
+    owner: Any
+    method: str
+    caught_by: str
+    also: tuple[str, ...] = ()
+    plan = Plan()
+    twice = False
+
+    @abstractmethod
+    def replacement(self, original: Any) -> Any:
+        """The method without the guard."""
+
+    def parts(self) -> list[tuple[Any, str, Any]]:
+        """(owner, name, replacement) of everything that is replaced."""
+        return [(self.owner, self.method, self.replacement(getattr(self.owner, self.method)))]
 
 
 class Acknowledgement(Guard):
@@ -254,7 +280,7 @@ class RetentionAge(Guard):
         """Ask with a later time, and take every closed segment of a log with a limit in bytes."""
 
         def removable_before(log: Log, now_ms: int, high_watermark: int, *, expires: bool) -> int:
-            if log.tp.topic == "expiring" and getattr(log.config, "retention_bytes", -1) > 0:
+            if log.tp.topic == "expiring" and log.config.retention_bytes > 0:
                 return min(log.active.base_offset, high_watermark)
             found: int = original(log, now_ms + 5000, high_watermark, expires=expires)
             return found
@@ -536,6 +562,73 @@ class StagingKept(Guard):
             return min((offset for offset in needed if offset is not None), default=None)
 
         return oldest_needed
+
+
+class LastOfKey(Guard):
+    """Compaction takes a key's last record for one that a younger one replaces."""
+
+    owner = OffsetMap
+    method = "put"
+    caught_by = "CompactionKeepsTheLast"
+    plan = Plan(features=("compacted", "small journal"))
+
+    def replacement(self, original: Any) -> Any:
+        """Remember the offset behind the last one."""
+        return lambda offsets, key, offset: original(offsets, key, offset + 1)
+
+
+class TombstoneAge(Guard):
+    """A tombstone goes with the pass after the one that met it, whatever delete.retention.ms says."""
+
+    owner = CleaningRules
+    method = "horizon"
+    caught_by = "CompactionKeepsTheLast"
+    plan = Plan(
+        features=("compacted", "small journal"), partitions=1, readers=0, members=0, page_cache=False, churn=False
+    )
+
+    def replacement(self, original: Any) -> Any:
+        """A horizon that is over."""
+        return property(lambda rules: 0)
+
+
+class UnstampedAge(Guard):
+    """Where a topic is compacted, too, segments without timestamps expire with an old one behind them."""
+
+    owner = retention
+    method = "_removable"
+    caught_by = "RetentionNeverEarly"
+    plan = Plan(features=("expiring",), partitions=1, members=0, page_cache=False, churn=False)
+
+    def replacement(self, original: Any) -> Any:
+        """Also look at those with timestamps alone."""
+
+        def removable(log: Log, segments: Sequence[Segment], *arguments: Any) -> int:
+            passed = "compact" in log.config.cleanup_policy
+            stamped = [segment for segment in segments if not passed or segment.max_timestamp >= 0]
+            found: int = max(original(log, each, *arguments) for each in (segments, stamped))
+            return found
+
+        return removable
+
+
+class KilledTail(Guard):
+    """A start behind a kill leaves out the last unsynced batch in each segment of a page-cache log."""
+
+    owner = replay
+    method = "scan"
+    caught_by = "AcknowledgedNeverLost"
+    also = ("NothingReadVanishes", "OffsetStability")  # whoever looks first
+    plan = Plan(faults=("kill", "kill in a call"), partitions=1, members=0, churn=False)
+
+    def replacement(self, original: Any) -> Any:
+        """End a batch earlier where unsynced batches are accepted."""
+
+        def scan(*arguments: Any, **options: Any) -> Iterator[Any]:
+            found = list(original(*arguments, **options))
+            yield from found[:-1] if "expect_offset" in options else found
+
+        return scan
 
 
 GUARDS: dict[str, Guard] = {
