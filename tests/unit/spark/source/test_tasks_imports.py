@@ -11,7 +11,7 @@ READ = """
 import sys
 import pyarrow as pa
 import pyspark_duramen
-from duramen.spark.codec.decode import Decoder, Wanted
+from duramen.spark.codec.decode import Decoder, RecordFilter
 from duramen.spark.codec.typed_values import TypedValues
 from duramen.wire.batch import build_batch
 
@@ -24,7 +24,7 @@ if FORMAT == "binary":
     del columns["_corrupt"]
 typed = TypedValues(FORMAT, pa.schema(list(columns.items())))
 batch = build_batch([(b"k", b'{"a":1}', (), 9), (None, None, [(b"h", b"x")], 9), (None, b"\\xff", (), 9)])
-decoder = Decoder("t", 0, Wanted(0, 3), typed.raw_schema, 1 << 20)
+decoder = Decoder("t", 0, RecordFilter(0, 3), typed.raw_schema, 1 << 20)
 (rows,) = [typed.convert(made) for made in decoder.decode(memoryview(batch))]
 values = rows.column("value").to_pylist()
 assert values == [EXPECTED, None, BROKEN] and rows.column("headers").to_pylist()[1]
