@@ -15,7 +15,7 @@ from duramen.cli.log.repair import CannotError
 from duramen.errors import DuramenError
 from duramen.model import OFFSETS_TOPIC, TopicPartition
 from duramen.partition.metadata.controller import METADATA_PARTITION
-from duramen.server.coordinators.groups import partition_for
+from duramen.server.coordinators.partitioner import partition_for
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.files.entropy import SystemEntropy
 from duramen.storage.repair.rebuild_metadata import rebuild_metadata_log

@@ -101,7 +101,7 @@ class Asker(Protocol):
 class Groups(Protocol):
     """The group coordinators of this node."""
 
-    def ensure_topic(self, done: Callable[[ErrorCode], None]) -> None:
+    def ensure_topics(self, done: Callable[[ErrorCode], None]) -> None:
         """`done(NONE)` once `__consumer_offsets` exists; it is created if need be."""
 
     def in_turns(self, request: Asker, group_ids: list[str], ask: Callable[[list[str]], None]) -> None:
@@ -151,7 +151,7 @@ class Sinks(Protocol):
     def submit(self, sink_id: str, command: Any, on_reply: Reply) -> None:
         """Have the sink's machine decide; errors reach `on_reply` as DuramenError."""
 
-    def coordinators(self) -> Iterator[SinkHost]:
+    def running(self) -> Iterator[SinkHost]:
         """Those that run here and have loaded."""
 
     def commit(self, sink_id: str, batch_id: int) -> SinkCommit | None:

@@ -1,32 +1,32 @@
-"""Which coordinator a sink has here, the hosts that run them, and the staging logs beside them.
+"""The sink coordinators of a node, and the staging logs beside them.
 
 Partition i of `__duramen_sink_state` has the sinks whose names hash to i, and partition i of `__duramen_staging` what
-is staged for them. Both topics are created when somebody first asks for a sink's coordinator. Committed batches that a
-stop or a crash left on their way are taken up again when their host has replayed its log.
+is staged for them. Committed batches that a stop or a crash left on their way are taken up again when their host has
+replayed its log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
 from duramen.config import BrokerConfig
-from duramen.errors import ClosedError, CorruptLogError, DuramenError, ErrorCode, KafkaError
+from duramen.errors import DuramenError, KafkaError
 from duramen.machines.contract import LogRecord
 from duramen.machines.sink import SinkMachine, SinkSettings
 from duramen.machines.sink.commands import COMMITTED, FinishCommit, ShareDone, TopicIdsDeleted
 from duramen.machines.sink.footprint import topics
 from duramen.machines.sink.pieces import StagedRange
 from duramen.machines.sink.state import SinkCommit
-from duramen.model import FIRST_SINK_PRODUCER_ID, SINK_STATE_TOPIC, STAGING_TOPIC, TopicId, TopicPartition
+from duramen.model import FIRST_SINK_PRODUCER_ID, SINK_STATE_TOPIC, STAGING_TOPIC
 from duramen.partition.host.host import Host
 from duramen.partition.replica.partition import Partition
 from duramen.partition.sinks.commit_applier import BatchKey, CommitApplier
 from duramen.partition.sinks.destinations import LocalDestinations
 from duramen.partition.sinks.staging import Storing
 from duramen.server.coordinators.context import CoordinatorContext
-from duramen.server.coordinators.groups import MAX_BATCH_BYTES, partition_for
+from duramen.server.coordinators.shell import MAX_BATCH_BYTES, CoordinatorShell, DeletedTopics, StateTopic
 from duramen.server.coordinators.staging_relocation import Relocation
 from duramen.wire.records import sinks as schema
 from duramen.wire.records.versioned import read_version
@@ -35,7 +35,6 @@ COMMIT_TIMEOUT_MS: Final = 30_000
 RECLAIM_SECONDS: Final = 1.0
 """Between two looks at how far the staging logs are still needed."""
 RETRY_SECONDS: Final = 1.0
-Reply = Callable[[Any], None]
 
 
 class SinkCoordinator:
@@ -89,15 +88,22 @@ class SinkCoordinator:
             self._unneeded_at = -1
 
 
-class SinkCoordinators:
-    """The coordinators of one broker, by partition of `__duramen_sink_state`."""
+class SinkCoordinators(CoordinatorShell[SinkCoordinator]):
+    """The sink coordinators of one broker, by partition of `__duramen_sink_state`."""
 
     def __init__(self, context: CoordinatorContext) -> None:
-        self._context = context
+        super().__init__(
+            context,
+            StateTopic(
+                topics=(SINK_STATE_TOPIC, STAGING_TOPIC),
+                refused="sink-topics-refused",
+                make=self._make,
+                loaded=self._loaded_sinks,
+                reconfigured=_reconfigured,
+                forget=_forget,
+            ),
+        )
         self.relocation_rules = context.relocation_rules
-        self._coordinators: dict[int, SinkCoordinator] = {}
-        self._creating: list[Callable[[ErrorCode], None]] = []
-        self._closed = False
         self._reclaiming = False
         self.materialiser = CommitApplier(
             context.clock,
@@ -107,90 +113,25 @@ class SinkCoordinators:
             self._durable,
             context.report,
         )
-        context.publisher.on_deleted.append(self._topic_deleted)
-        context.publisher.on_reconfigured.append(self._reconfigured)
         for directory in context.store.directories:
             directory.keep_producers(self.keeps_producer)
 
-    # ---- finding ---------------------------------------------------------------------------------------------
-
-    def ensure_topics(self, done: Callable[[ErrorCode], None]) -> None:
-        """`done(NONE)` once both topics exist; they are created if need be."""
-        image = self._context.image
-        missing = [name for name in (STAGING_TOPIC, SINK_STATE_TOPIC) if name not in image.topics]
-        if not missing:
-            self._context.publisher.when_published(lambda: done(ErrorCode.NONE))
-            return
-        self._creating.append(done)
-        if len(self._creating) == 1:
-            controller = self._context.controller
-            controller.create([controller.new_topic(name) for name in missing], self._created)
-
-    def _created(self, results: Any) -> None:
-        code = ErrorCode.NONE
-        for created in results if isinstance(results, list) else [results]:
-            error = created.code if isinstance(created, DuramenError) else created.result.error
-            if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-                self._context.report("sink-topics-refused", error=str(created))
-        if code is ErrorCode.NONE:
-            self._context.publisher.when_published(self.load_all)
-        waiting, self._creating = self._creating, []
-        for done in waiting:
-            done(code)
-
-    def _partitions(self) -> int:
-        topic = self._context.image.topic(SINK_STATE_TOPIC)
-        return 0 if topic is None else len(topic.partitions)
-
-    def load_all(self) -> None:
-        """At start: begin to load every partition led here, and go on with what is committed."""
-        for index in range(self._partitions()):
-            self._coordinator(index)
-
-    def _led(self, topic: str, index: int) -> Partition | None:
-        partition = self._context.store.partitions.get(TopicPartition(topic, index))
-        return None if partition is None or partition.closed or not partition.replication.is_leader else partition
-
-    def _coordinator(self, index: int) -> SinkCoordinator | None:
-        """The coordinator of a partition, which may still be loading; None when it cannot run here now."""
-        found = self._coordinators.get(index)
-        if found is not None and found.host.failed is None:
-            return found
-        state, staging = self._led(SINK_STATE_TOPIC, index), self._led(STAGING_TOPIC, index)
-        if state is None or staging is None or self._closed:
-            return None
-        machine = SinkMachine(SinkSettings.from_config(self._context.config))
-        host = Host(
-            state, machine, self._context.clock, max_batch_bytes=MAX_BATCH_BYTES, commit_timeout_ms=COMMIT_TIMEOUT_MS
-        )
-        host.observers.append(partial(self._committed, index))
-        coordinator = self._coordinators[index] = SinkCoordinator(host, machine, state, staging)
+    def _make(self, partitions: list[Partition]) -> SinkCoordinator:
+        context = self._context
+        state, staging = partitions
+        machine = SinkMachine(SinkSettings.from_config(context.config))
+        host = Host(state, machine, context.clock, max_batch_bytes=MAX_BATCH_BYTES, commit_timeout_ms=COMMIT_TIMEOUT_MS)
+        coordinator = SinkCoordinator(host, machine, state, staging)
+        host.observers.append(partial(self._committed, coordinator))
         coordinator.relocation = Relocation(
-            coordinator,
-            self.relocation_rules,
-            self._context.clock,
-            self._context.store.submit,
-            self._context.report,
+            coordinator, self.relocation_rules, context.clock, context.store.submit, context.report
         )
-        if state.log_start_offset == state.log_end_offset == state.high_watermark:
-            host.load()
-        else:
-            host.start_loading(partial(self._loaded, index), self._context.load_turns)
         if not self._reclaiming:
             self._reclaiming = True
-            self._context.clock.call_later(RECLAIM_SECONDS, self._reclaim)
-        return self._coordinators[index]
+            context.clock.call_later(RECLAIM_SECONDS, self._reclaim)
+        return coordinator
 
-    def _loaded(self, index: int, error: DuramenError | None) -> None:
-        if isinstance(error, ClosedError):
-            return  # the node stops
-        if error is not None:
-            if isinstance(error, CorruptLogError):
-                self._context.store.found_damage(TopicPartition(SINK_STATE_TOPIC, index), error)
-            self._context.report("coordinator-load-failed", topic=SINK_STATE_TOPIC, partition=index, error=error)
-            return
-        coordinator = self._coordinators[index]
+    def _loaded_sinks(self, coordinator: SinkCoordinator) -> None:
         image = self._context.image
         gone = tuple(sorted(id for id in topics(coordinator.machine.sinks.values()) if image.topic_by_id(id) is None))
         if gone:
@@ -199,55 +140,16 @@ class SinkCoordinators:
             self._context.report("sink-batch-resumed", sink=sink.id, batch=commit.batch_id)
             self.materialiser.start(sink.id, commit, coordinator.staging)
 
-    # ---- commands --------------------------------------------------------------------------------------------
-
-    def find(self, sink_id: str, done: Callable[[SinkCoordinator | KafkaError], None]) -> None:
-        """The sink's coordinator, or why there is none now."""
-
-        def answer() -> None:
-            found = self._find(sink_id)
-            if found is None:
-                known = self._partitions() > 0
-                done(KafkaError(ErrorCode.NOT_COORDINATOR if known else ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            else:
-                done(found)
-
-        found = self._find(sink_id)
-        if found is not None:
-            done(found)
-        else:
-            # Perhaps the partitions of the new topics are still being made.
-            self._context.publisher.when_published(answer)
-
-    def _find(self, sink_id: str) -> SinkCoordinator | None:
-        count = self._partitions()
-        return self._coordinator(partition_for(sink_id, count)) if count else None
-
-    def submit(self, sink_id: str, command: Any, on_reply: Reply) -> None:
-        """Have the sink's machine decide; errors reach `on_reply` as DuramenError."""
-
-        def found(coordinator: SinkCoordinator | KafkaError) -> None:
-            if isinstance(coordinator, KafkaError):
-                on_reply(coordinator)
-            else:
-                coordinator.host.submit(command, on_reply)
-
-        self.find(sink_id, found)
-
-    def coordinators(self) -> Iterator[SinkCoordinator]:
-        """Those that run here and have loaded."""
-        return (each for each in self._coordinators.values() if each.host.loaded and each.host.failed is None)
-
     def commit(self, sink_id: str, batch_id: int) -> SinkCommit | None:
         """A batch that is committed and remembered."""
-        found = self._find(sink_id)
+        found = self.of(sink_id)
         sink = None if found is None else found.machine.sinks.get(sink_id)
         return None if sink is None else sink.commits.get(batch_id)
 
     def oldest_seconds(self) -> float:
         """Since when the oldest batch that is committed and not finished waits; 0 without one."""
         now = self._context.clock.wall_ms()
-        waits = [now - commit.committed_ms for each in self.coordinators() for _, commit in each.machine.unfinished()]
+        waits = [now - commit.committed_ms for each in self.running() for _, commit in each.machine.unfinished()]
         return max([0, *waits]) / 1000
 
     def new_producer_id(self) -> int:
@@ -257,8 +159,7 @@ class SinkCoordinators:
 
     # ---- what is committed is moved --------------------------------------------------------------------------
 
-    def _committed(self, index: int, records: list[LogRecord], end: int) -> None:
-        coordinator = self._coordinators[index]
+    def _committed(self, coordinator: SinkCoordinator, records: list[LogRecord], end: int) -> None:
         for record in records:
             if record.key is None or record.value is None or read_version(record.key) != schema.COMMIT:
                 continue
@@ -281,7 +182,7 @@ class SinkCoordinators:
     def _reclaim(self) -> None:
         if self._closed:
             return
-        for coordinator in self.coordinators():
+        for coordinator in self.running():
             try:
                 coordinator.reclaim()
                 if coordinator.relocation is not None and not self._context.store.congested:
@@ -290,37 +191,25 @@ class SinkCoordinators:
                 self._context.report("staging-not-reclaimed", error=error)
         self._context.clock.call_later(RECLAIM_SECONDS, self._reclaim)
 
-    # ---- following -------------------------------------------------------------------------------------------
-
-    def _topic_deleted(self, name: str, topic_id: TopicId) -> None:
-        for coordinator in self.coordinators():
-            if topic_id in topics(coordinator.machine.sinks.values()):
-                coordinator.host.submit(TopicIdsDeleted((topic_id,)), lambda _: None)
-
-    def _reconfigured(self, config: BrokerConfig) -> None:
-        for coordinator in self._coordinators.values():
-            coordinator.machine.settings = SinkSettings.from_config(config)
-
     def keeps_producer(self, producer_id: int) -> bool:
         """Whether this producer id is one of a sink that is not forgotten, as far as this node can tell."""
         if producer_id < FIRST_SINK_PRODUCER_ID:
             return False
-        if len(list(self.coordinators())) < max(self._partitions(), 1):
+        if len(list(self.running())) < max(self.partition_count, 1):
             return True
-        return any(
-            sink.producer_id == producer_id for each in self.coordinators() for sink in each.machine.sinks.values()
-        )
-
-    def directory_failed(self, error: DuramenError) -> None:
-        """The disk under some partitions failed: their hosts end; what waits is told so."""
-        for coordinator in list(self._coordinators.values()):
-            for partition in (coordinator.state, coordinator.staging):
-                if self._context.store.home(partition.tp).journal.failed is not None:
-                    coordinator.host.fail(error)
+        return any(sink.producer_id == producer_id for each in self.running() for sink in each.machine.sinks.values())
 
     def close(self) -> None:
         """End every host; what is under way goes on at the next start."""
-        self._closed = True
         self.materialiser.close()
-        for coordinator in self._coordinators.values():
-            coordinator.host.close()
+        super().close()
+
+
+def _reconfigured(coordinator: SinkCoordinator, config: BrokerConfig) -> None:
+    coordinator.machine.settings = SinkSettings.from_config(config)
+
+
+def _forget(coordinator: SinkCoordinator, deleted: DeletedTopics) -> TopicIdsDeleted | None:
+    kept = topics(coordinator.machine.sinks.values())
+    gone = tuple(topic_id for _, topic_id in deleted if topic_id in kept)
+    return TopicIdsDeleted(gone) if gone else None

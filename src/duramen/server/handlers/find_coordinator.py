@@ -44,7 +44,7 @@ def handle(request: Request) -> None:
     if is_sink:
         request.services.sinks.ensure_topics(created)
     else:
-        request.services.groups.ensure_topic(created)
+        request.services.groups.ensure_topics(created)
 
 
 def _reply(request: Request, keys: list[str], codes: dict[str, ErrorCode]) -> None:

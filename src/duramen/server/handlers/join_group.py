@@ -11,7 +11,8 @@ from uuid import UUID
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.group.commands import Joined, JoinGroup
-from duramen.server.coordinators.groups import MAX_BATCH_BYTES, group_error
+from duramen.server.coordinators.groups import group_error
+from duramen.server.coordinators.shell import MAX_BATCH_BYTES
 from duramen.wire.messages.join_group import JoinGroupResponse
 
 if TYPE_CHECKING:

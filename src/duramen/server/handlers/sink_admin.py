@@ -133,7 +133,7 @@ def handle_describe(request: Request) -> None:
 def handle_list(request: Request) -> None:
     """The sinks of every coordinator that runs here, by name."""
     found = []
-    for coordinator in request.services.sinks.coordinators():
+    for coordinator in request.services.sinks.running():
         for sink in coordinator.machine.sinks.values():
             found.append(
                 ListSinksResponse.ListedSink(

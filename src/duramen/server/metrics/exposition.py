@@ -283,7 +283,7 @@ class BrokerCollector(Collector):
 
     def _sinks(self) -> Iterator[Metric]:
         sinks = self._broker.services.sinks
-        known = [sink for each in sinks.coordinators() for sink in each.machine.sinks.values()]
+        known = [sink for each in sinks.running() for sink in each.machine.sinks.values()]
         moved = sinks.materialiser.statistics
         for name, text, value in (
             ("duramen_sinks", "Sinks coordinated here.", len(known)),

@@ -55,7 +55,7 @@ def _requests(broker: Broker) -> Iterator[str]:
         yield f"{broker.metadata.waiting} metadata commands"
     if broker.sinks.materialiser.unfinished:
         yield f"{broker.sinks.materialiser.unfinished} batches of sinks that are committed and not finished"
-    for coordinator in broker.sinks.coordinators():
+    for coordinator in broker.sinks.running():
         if coordinator.arriving:
             yield f"{len(coordinator.arriving)} requests that stage"
     for tp, partition in sorted(store.partitions.items()):

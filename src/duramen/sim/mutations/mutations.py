@@ -536,7 +536,7 @@ class SinkCommitPoint(Guard):
 
         def start(commit: CommitCall) -> None:
             body, sinks = commit.request.body, commit.request.services.sinks
-            known = [each.machine.sinks.get(body.sink_id) for each in sinks.coordinators()]
+            known = [each.machine.sinks.get(body.sink_id) for each in sinks.running()]
             owned = [sink for sink in known if sink is not None and sink.epoch == body.epoch]
             fine = any(all(handle in sink.staged for handle in body.handles) for sink in owned)
             original(commit)

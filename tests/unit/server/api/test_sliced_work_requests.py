@@ -12,7 +12,7 @@ from tests.worlds.broker_world import InProcess, Line
 from tests.worlds.wide_requests import wide_requests
 
 from duramen.errors import ErrorCode
-from duramen.server.coordinators.groups import MAX_BATCH_BYTES
+from duramen.server.coordinators.shell import MAX_BATCH_BYTES
 from duramen.server.dispatch import MAX_ELEMENTS_OF_ONE_DECISION, TABLE
 from duramen.server.handlers import metadata, too_many_elements
 from duramen.server.handlers.offset_delete import MAX_AT_ONCE

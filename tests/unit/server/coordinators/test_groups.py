@@ -28,7 +28,8 @@ from duramen.config import load_broker_config
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import OFFSETS_TOPIC
 from duramen.server.api.authorizer import Resource
-from duramen.server.coordinators.groups import RELOAD_SECONDS, _kept, java_hash, partition_for
+from duramen.server.coordinators.partitioner import _kept, java_hash, partition_for
+from duramen.server.coordinators.shell import RELOAD_SECONDS
 from duramen.wire.messages import API
 
 
@@ -108,9 +109,9 @@ def test_without_the_topic_nobody_coordinates() -> None:
 
 def test_a_group_that_is_being_loaded_is_answered_so(broker: Broker) -> None:
     partition = broker.partition(OFFSETS_TOPIC, partition_for("late", 4))
-    broker.groups.close()
+    broker.groups = broker.coordinators()
     assert broker.join(group_id="late").error_code == ErrorCode.MEMBER_ID_REQUIRED, "an empty log is loaded at once"
-    broker.groups.close()
+    broker.groups = broker.coordinators()
     partition.log_end_offset = 1
     assert broker.join(group_id="late").error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     beat = broker.ask(HEARTBEAT, 4, group_id="late", generation_id=1, member_id="m")
@@ -157,7 +158,7 @@ def test_joining(broker: Broker, version: int) -> None:
 
 def test_the_first_version_has_no_rebalance_timeout(broker: Broker) -> None:
     broker.member(0)
-    machine = broker.groups._machines[partition_for("g", 4)]
+    machine = broker.groups.of("g").machine
     (member,) = machine.groups["g"].members.values()
     assert (member.rebalance_timeout_ms, member.client_host, member.client_id) == (10_000, "/10.0.0.7", "client")
 
@@ -253,7 +254,7 @@ def test_a_member_of_a_group_that_is_gone_is_told_so_as_its_version_knows(broker
 @pytest.mark.parametrize("version", range(2, 5))
 def test_a_retention_of_the_clients_own(broker: Broker, version: int) -> None:
     assert broker.commit(version, retention_time_ms=1000) == 0
-    machine = broker.groups._machines[partition_for("g", 4)]
+    machine = broker.groups.of("g").machine
     assert machine.offsets.of("g")[("t", 0)].expire_timestamp == broker.clock.wall_ms() + 1000
 
 

@@ -417,7 +417,7 @@ def test_several_batches_of_a_piece_and_many_pieces_of_a_share(server: InProcess
 
 def test_what_arrives_keeps_its_place_when_a_request_before_it_was_refused(server: InProcess) -> None:
     Sink(server)
-    coordinator = next(each for each in server.broker.sinks.coordinators())
+    coordinator = next(each for each in server.broker.sinks.running())
     coordinator.staging.closed = True
     answers: list[Any] = []
     refused = coordinator.store([[memoryview(bytearray(batch("a")))]], NOW, answers.append)
@@ -528,8 +528,8 @@ def test_what_the_log_holds_is_what_is_known(server: InProcess) -> None:
             sink.commit(batch_id, handle)
         sink.handle(1000, "t", "waits")
     server.pass_ms(3000)
-    before = {c.state.tp: c.machine.sinks for c in server.broker.sinks.coordinators()}
+    before = {c.state.tp: c.machine.sinks for c in server.broker.sinks.running()}
     after = after_power_cut(server)
     after.pass_ms(10)
-    assert {c.state.tp: c.machine.sinks for c in after.broker.sinks.coordinators()} == before
+    assert {c.state.tp: c.machine.sinks for c in after.broker.sinks.running()} == before
     assert any(before.values())

@@ -22,7 +22,7 @@ def test_a_share_that_retention_took_before_its_batch_was_finished_does_not_come
     log = server.broker.store.partitions[TopicPartition("late", 0)].log
     sink = Sink(server)
     handles = [sink.handle(0, "late", f"{number}" + "x" * 300_000) for number in range(6)]
-    coordinator = next(each for each in server.broker.sinks.coordinators() if "sink" in each.machine.sinks)
+    coordinator = next(each for each in server.broker.sinks.running() if "sink" in each.machine.sinks)
     coordinator.host.submit = _refusing(FinishCommit, coordinator.host.submit)  # type: ignore[method-assign]
     assert sink.commit(0, *handles).state == 2
     for _ in range(12):
@@ -62,7 +62,7 @@ def test_a_finish_whose_answer_is_late_means_no_later_sink_of_that_name() -> Non
     server.connect().create_topic("t")
     sink = Sink(server)
     handle = sink.handle(0, "t", "of the first")
-    machine = next(each.machine for each in server.broker.sinks.coordinators() if "sink" in each.machine.sinks)
+    machine = next(each.machine for each in server.broker.sinks.running() if "sink" in each.machine.sinks)
     sink.ask_commit(0, handle)
     while 0 not in machine.sinks["sink"].commits or any(machine.unfinished()):
         server.step_journal()

@@ -55,7 +55,7 @@ class World:
 
     @property
     def moved(self) -> int:
-        relocations = [each.relocation for each in self.server.broker.sinks.coordinators()]
+        relocations = [each.relocation for each in self.server.broker.sinks.running()]
         return sum(each.moved for each in relocations if each is not None)
 
 
