@@ -12,13 +12,14 @@ import socket
 import sys
 import time
 from importlib import import_module
-from typing import Any
+from typing import Any, TextIO, cast
 
 from duramen.config import BrokerConfig
 from duramen.errors import CorruptLogError, DirectoryLockedError, DuramenError
 from duramen.server.broker import Broker
 from duramen.server.metrics.process_sampler import ProcessSampler
 from duramen.server.net.event_log import EventLog
+from duramen.server.net.log_writer import LogWriter
 from duramen.server.net.os_ports import real_world
 from duramen.storage import DIRECTORY_IN_PLACE
 from duramen.version import VERSION
@@ -26,17 +27,36 @@ from duramen.version import VERSION
 GC_THRESHOLDS = (50_000, 5, 80)
 SETTLED_SECONDS = 0.25
 """After the start; first those who waited for it are answered."""
+LAST_WORDS_SECONDS = 1.0
+"""How long the end of the process waits for a reader of its log that does not read."""
 _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def run(config: BrokerConfig, log_json: bool = False) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code. Problems at start and stop are one line on stderr and 1."""
+    stdout, stderr = sys.stdout, sys.stderr
+    told = LogWriter(stderr)
+    log = EventLog(log_json, told)
+    told.notice = log.dropped
+    # One for both where they are one file: what is said there keeps its order.
+    said = told if os.path.sameopenfile(stdout.fileno(), stderr.fileno()) else LogWriter(stdout)
+    # Also what Python says itself (warnings, a thread's traceback) must not wait for a reader.
+    sys.stdout, sys.stderr = cast(TextIO, said), cast(TextIO, told)
+    try:
+        return _serve(config, log, told)
+    finally:
+        sys.stdout, sys.stderr = stdout, stderr
+        for writer in (said, told):
+            writer.finish(LAST_WORDS_SECONDS)
+
+
+def _serve(config: BrokerConfig, log: EventLog, told: LogWriter) -> int:
     started = time.monotonic()
     gc.disable()
     raise_descriptor_limit()
-    log = EventLog(log_json)
     loop, world, executor = real_world(config.integer("socket.send.buffer.bytes"))
     broker = Broker(world, config, log)
+    told.on_dropped = broker.metrics.log_dropped
     broker.segments.working_directory = os.getcwd()
     exit_code = 0
 
@@ -63,7 +83,6 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
         sys.stdout.write(
             f"duramen {VERSION} is ready: {addresses} (data in {', '.join(config.strings('log.dirs'))}, {elapsed} ms)\n"
         )
-        sys.stdout.flush()
 
     loop.on_error = on_error
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -95,6 +95,9 @@ class BrokerCollector(Collector):
         for key, count in sorted(metrics.errors.items()):
             errors.add_metric([API[key].name if key in API else "unknown"], count)
         yield errors
+        yield CounterMetricFamily(
+            "duramen_log_lines_dropped", "Lines of the node's log that found no room.", metrics.log_lines_dropped
+        )
         for name, text, histogram in (
             ("duramen_loop_lag_seconds", "How late a timer of the event loop was.", metrics.loop_lag),
             ("duramen_gc_pause_seconds", "How long a garbage collection stopped the process.", metrics.gc_pause),

@@ -41,6 +41,8 @@ class Metrics:
         self.connections_opened = 0
         self.connections_closed = 0
         self.connections_refused = 0
+        self.log_lines_dropped = 0
+        """Lines of the node's log that its reader left no room for."""
         self.sync = Histogram()
         """Journal group commits: write and sync."""
         self.loop_lag = Histogram()
@@ -55,6 +57,9 @@ class Metrics:
         """A job of a checkpoint ended: seconds off the loop, and on it."""
         self.checkpoint.observe(job)
         self.checkpoint_pause.observe(pause)
+
+    def log_dropped(self, lines: int) -> None:
+        self.log_lines_dropped += lines
 
     def request(self, api_key: int, seconds: float) -> None:
         """A request was answered."""

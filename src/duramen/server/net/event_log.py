@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import traceback
@@ -27,7 +28,7 @@ def _text(value: Any) -> str:
 class EventLog:
     """Writes events; `repeat_limit` of the same kind a second, so that a storm of them cannot fill a disk."""
 
-    def __init__(self, as_json: bool, stream: TextIO | None = None, repeat_limit: int = 20) -> None:
+    def __init__(self, as_json: bool, stream: TextIO | io.TextIOBase | None = None, repeat_limit: int = 20) -> None:
         self._json = as_json
         self._stream = stream or sys.stderr
         self._repeat_limit = repeat_limit
@@ -46,20 +47,24 @@ class EventLog:
         if self._counts[event] <= self._repeat_limit:
             self._write(now, level, event, fields)
 
-    def _write(self, now: datetime, level: str, event: str, fields: dict[str, Any]) -> None:
+    def dropped(self, lines: int) -> str:
+        """The line that tells of lines which found no room (`LogWriter.notice`)."""
+        return self._line(datetime.now(UTC), "warning", "log-dropped", {"lines": lines})
+
+    def _line(self, now: datetime, level: str, event: str, fields: dict[str, Any]) -> str:
         stamp = now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}Z"
         trace = fields.pop("traceback", None)
         if isinstance(trace, BaseException):
             fields["trace"] = "".join(traceback.format_exception(trace)).rstrip()
         if self._json:
-            line = json.dumps(
-                {"time": stamp, "level": level, "event": event, **{k: _plain(v) for k, v in fields.items()}}
-            )
-        else:
-            pairs = "".join(f" {name}={_text(value)}" for name, value in fields.items())
-            line = f"{stamp} {level} {event}{pairs}"
+            told = {"time": stamp, "level": level, "event": event, **{k: _plain(v) for k, v in fields.items()}}
+            return json.dumps(told) + "\n"
+        pairs = "".join(f" {name}={_text(value)}" for name, value in fields.items())
+        return f"{stamp} {level} {event}{pairs}\n"
+
+    def _write(self, now: datetime, level: str, event: str, fields: dict[str, Any]) -> None:
         try:
-            self._stream.write(line + "\n")
+            self._stream.write(self._line(now, level, event, fields))
             self._stream.flush()
         except (OSError, ValueError):
             # Nobody reads our log any more; that must not stop the server.
