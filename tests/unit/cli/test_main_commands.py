@@ -340,6 +340,59 @@ def test_status(run: Run, topic: str, lines: Callable[..., str]) -> None:
     assert "cluster " in text
 
 
+def test_only_what_the_node_calls_internal_is_hidden(run: Run, topic: str, lines: Callable[..., str]) -> None:
+    """Names that begin with two underscores were hidden: Debezium's heartbeats, for one."""
+    names = {f"__debezium-heartbeat.{topic}", f"_schemas-{topic}", topic}
+    run("topic", "create", *names)
+    run("produce", topic, lines("a"))
+    run("consume", topic, "--group", topic)  # makes __consumer_offsets
+
+    def listed(*more: str) -> set[str]:
+        return {found["topic"] for found in run("topic", "list", "--json", *more)}
+
+    assert names <= listed() <= listed("--internal")
+    assert "__consumer_offsets" in listed("--internal") - listed()
+    told = {found["topic"] for found in run("status", "--json")["topics"]}
+    assert names <= told
+    assert "__consumer_offsets" not in told
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "expected"),
+    [
+        ("a\nb\n", [], [(None, "a"), (None, "b")]),
+        ("k:v\n", ["-K", ":"], [("k", "v")]),
+        ('{"id":"k"}\n', ["--key-field", "id"], [("k", '{"id":"k"}')]),
+        ('{"key":"k","value":"v"}\n', ["--format", "json"], [("k", "v")]),
+        ("null\n", ["--null", "null"], [(None, None)]),
+        ("", [], []),
+        ("a", ["--format", "file"], [(None, "\ufeffa")]),
+    ],
+)
+def test_a_byte_order_mark_is_in_no_record_of_a_text(
+    run: Run, topic: str, tmp_path: Path, content: str, options: list[str], expected: list[Any]
+) -> None:
+    """Windows' editors begin files with one; a file that is a record is kept as it is."""
+    path = tmp_path / "text"
+    path.write_text(content, encoding="utf-8-sig")
+    run("topic", "create", topic)
+    run("produce", topic, str(path), str(path), *options)  # each file begins with its own
+    found = [json.loads(line) for line in run("consume", topic, "--json").splitlines()]
+    assert [(record["key"], record["value"]) for record in found] == expected * 2
+
+
+def test_what_a_policy_forbids_is_said_in_the_words_of_the_node(
+    run: Run, topic: str, lines: Callable[..., str]
+) -> None:
+    """All were told of a topic that is only compacted, which is what DeleteRecords, without words, means by it."""
+    said = run("topic", "create", topic, "--partitions", "100000", code=1)
+    assert "truncated" not in said
+    assert "partitions" in said
+    run("topic", "create", topic, "--config", "cleanup.policy=compact")
+    run("produce", topic, lines("a"), "--key", "k")
+    assert "only compacted cannot be truncated" in run("truncate", topic, "--before", "1", "--yes", code=1)
+
+
 def test_a_pipeline_of_processes(bootstrap: str, topic: str) -> None:
     environment = {**os.environ, "DURAMEN_BOOTSTRAP": bootstrap}
     produced = subprocess.run(

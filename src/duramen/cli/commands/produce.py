@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import signal
 import sys
@@ -185,6 +186,10 @@ class RecordShape:
         number = 0
         while raw := file.readline(MAX_RECORD_BYTES + 1):
             number += 1
+            if number == 1:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
+                if not raw:
+                    return
             _bounded(raw, f"{name}, line {number}")
             line = raw.removesuffix(b"\n").removesuffix(b"\r")
             if (self.kind == "json" or self.key_field is not None) and not line.strip():

@@ -38,7 +38,7 @@ def command(file: str | None, settings: tuple[str, ...], log_json: bool) -> int:
     text = None
     if file is not None:
         try:
-            with open(file, encoding="utf-8") as opened:
+            with open(file, encoding="utf-8-sig") as opened:
                 text = opened.read()
         except UnicodeDecodeError:
             raise ConfigError(f"{file} is not UTF-8 text; is it a .properties file?") from None

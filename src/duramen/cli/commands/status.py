@@ -11,7 +11,16 @@ from confluent_kafka.admin import AdminClient
 
 from duramen.cli.commands import damage
 from duramen.cli.commands.group import group_rows
-from duramen.cli.shared.connection import ClusterAccess, Seconds, call, cluster_options, ends_of, json_option, wait
+from duramen.cli.shared.connection import (
+    ClusterAccess,
+    Seconds,
+    call,
+    cluster_options,
+    ends_of,
+    internal_topics,
+    json_option,
+    wait,
+)
 from duramen.cli.shared.output import cell, plural, print_json, print_table, rich_table
 
 EPILOG = """\b
@@ -50,7 +59,7 @@ def look(cluster: ClusterAccess, admin: AdminClient, before: Status | None) -> S
     """The cluster's state now; rates are relative to `before`."""
     metadata = call(cluster, "cannot read the metadata", lambda: admin.list_topics(timeout=cluster.timeout))
     told = wait(cluster, "cannot describe the cluster", admin.describe_cluster(request_timeout=cluster.timeout))
-    names = sorted(name for name in metadata.topics if not name.startswith("__"))
+    names = sorted(metadata.topics.keys() - internal_topics(cluster, admin, metadata.topics))
     led = [
         (name, partition)
         for name in names

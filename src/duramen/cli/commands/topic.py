@@ -17,6 +17,7 @@ from duramen.cli.shared.connection import (
     cluster_options,
     ends_of,
     error_name,
+    internal_topics,
     json_option,
     only,
     partitions_of,
@@ -89,7 +90,7 @@ def list_(cluster: ClusterAccess, internal: bool, as_json: bool) -> None:
     """List topics with their partitions and records."""
     admin = cluster.admin()
     found = call(cluster, "cannot list topics", lambda: admin.list_topics(timeout=cluster.timeout)).topics
-    names = sorted(name for name in found if internal or not name.startswith("__"))
+    names = sorted(found if internal else found.keys() - internal_topics(cluster, admin, found))
     every = [(name, partition) for name in names for partition in sorted(found[name].partitions)]
     online = ends_of(cluster, admin, every)
     rows = []

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 import click
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 from duramen.cli.shared.output import ProgressLine, pairs
@@ -57,7 +57,6 @@ _REMEDIES = {
     "INVALID_RECORD": "a record was refused; a compacted topic takes none without a key: --key, -K or --key-field",
     "MSG_SIZE_TOO_LARGE": "a record is larger than the topic's max.message.bytes",
     "INVALID_TIMESTAMP": "a record's timestamp lies further off than the topic's message.timestamp settings allow",
-    "POLICY_VIOLATION": "the settings do not allow it; a topic that is only compacted cannot be truncated",
     "UNSUPPORTED_VERSION": "the broker does not serve this request",
     "_UNSUPPORTED_FEATURE": "the broker does not serve this request",
 }
@@ -65,6 +64,7 @@ _REMEDIES = {
 
 _WHERE_NOTHING_IS_SAID = {
     "TOPIC_EXCEPTION": "no topic can have this name, or it is one that only the node writes to",
+    "POLICY_VIOLATION": "the settings do not allow it; a topic that is only compacted cannot be truncated",
 }
 """Remedies for errors that mostly come with a message of the node's, which says more."""
 
@@ -339,6 +339,20 @@ def partitions_of(cluster: ClusterAccess, admin: AdminClient, topics: Iterable[s
         if name not in found:
             raise click.ClickException(f"{name}: {_REMEDIES['_UNKNOWN_TOPIC']}.")
     return {name: sorted(found[name].partitions) for name in names}
+
+
+def internal_topics(cluster: ClusterAccess, admin: AdminClient, names: Iterable[str]) -> set[str]:
+    """Those of the topics that the nodes call internal; a name says nothing, whatever it begins with."""
+    # The names of Kafka's, and of ours, begin so; the list of all topics does not say which are.
+    asked = [name for name in names if name.startswith("_")]
+    if not asked:
+        return set()
+    told = call(cluster, "cannot list topics", lambda: admin.describe_topics(TopicCollection(asked)))
+    return {
+        name
+        for name, future in told.items()
+        if failed(cluster, name, future) is None and future.result().is_internal  # it may be deleted by now
+    }
 
 
 def at_time(timestamp_ms: int) -> OffsetSpec:

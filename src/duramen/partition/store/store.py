@@ -73,7 +73,6 @@ class Store:
         self.on_failure: Callable[[LogDirectory, BaseException], None] = lambda directory, error: None
         self.most_queued = MAX_QUEUED_BEHIND_REWRITE
         """See Partition; of those that are opened from now on."""
-        self.is_internal: Callable[[str], bool] = lambda topic: topic.startswith("__")
 
     # ---- directories -----------------------------------------------------------------------------------------
 
