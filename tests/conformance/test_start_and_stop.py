@@ -50,7 +50,7 @@ def test_ready_in_under_half_a_second(serve: Serve) -> None:
     assert min(starts) < 0.5, starts
 
 
-@pytest.mark.parametrize("with_signal", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("with_signal", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_stops_cleanly(serve: Serve, with_signal: signal.Signals) -> None:
     node = serve()
     with socket.create_connection(("127.0.0.1", node.port)):  # an open connection does not hold it up
@@ -58,6 +58,26 @@ def test_stops_cleanly(serve: Serve, with_signal: signal.Signals) -> None:
         assert node.stop(with_signal) == 0, node.log()
         assert time.monotonic() - began < 30
     assert "Traceback" not in node.log()
+
+
+def test_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+    """SIGHUP was ignored at the start, and stays so."""
+
+    class Nohup(Served):
+        def command(self) -> list[str]:
+            return ["nohup", *super().command()]
+
+    node = Nohup(tmp_path)
+    node.start()
+    try:
+        assert node.process is not None
+        node.process.send_signal(signal.SIGHUP)
+        for _ in range(3):
+            time.sleep(0.1)
+            assert AdminClient({"bootstrap.servers": node.bootstrap}).list_topics(timeout=20).brokers
+        assert node.stop() == 0
+    finally:
+        node.kill()
 
 
 @only_duramen

@@ -33,7 +33,10 @@ _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EROFS, errno.E
 
 
 def run(config: BrokerConfig, log_json: bool = False) -> int:
-    """Serve until SIGINT or SIGTERM; returns the exit code. Problems at start and stop are one line on stderr and 1."""
+    """Serve until SIGINT, SIGTERM or SIGHUP; returns the exit code.
+
+    Problems at start and stop are one line on stderr and 1.
+    """
     stdout, stderr = sys.stdout, sys.stderr
     told = LogWriter(stderr)
     log = EventLog(log_json, told)
@@ -85,7 +88,9 @@ def _serve(config: BrokerConfig, log: EventLog, told: LogWriter) -> int:
         )
 
     loop.on_error = on_error
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+            continue  # `nohup`: it is to outlive its terminal
         loop.on_signal(number, lambda: broker.stop(loop.stop))
     metrics: Any = None
     sampler = ProcessSampler(world.clock, broker.metrics, broker.store.statistics)

@@ -598,10 +598,11 @@ def test_a_follower_reads_a_topic_that_is_made_anew_from_its_first_record(
     assert err.strip() == f"topic {topic} was deleted and made anew; it is read from its first record"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_member_that_is_told_to_end_leaves_its_group(
-    run: Run, topic: str, lines: Callable[..., str], bootstrap: str
+    run: Run, topic: str, lines: Callable[..., str], bootstrap: str, number: signal.Signals
 ) -> None:
-    """Supervisors send SIGTERM: the others waited for the session of 45 seconds to end."""
+    """Supervisors send SIGTERM, terminals that go away SIGHUP: the others waited for the session of 45 s to end."""
     run("topic", "create", topic)
     run("produce", topic, lines("v"))
     process = follower(topic, bootstrap, "--group", topic)
@@ -611,17 +612,20 @@ def test_a_member_that_is_told_to_end_leaves_its_group(
         deadline = time.monotonic() + 60
         while not any(row["group"] == topic and row["lag"] == 0 for row in run("group", "list", "--json")):
             assert time.monotonic() < deadline
-        process.terminate()
+        process.send_signal(number)
         _, err = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
-    assert (process.returncode, err.strip()) == (143, "")
+    assert (process.returncode, err.strip()) == (128 + number, "")
     (group,) = [row for row in run("group", "list", "--json") if row["group"] == topic]
     assert (group["members"], group["lag"]) == (0, 0)
 
 
-def test_who_is_told_to_end_writes_what_it_has_read_and_says_so(run: Run, topic: str, bootstrap: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_who_is_told_to_end_writes_what_it_has_read_and_says_so(
+    run: Run, topic: str, bootstrap: str, number: signal.Signals
+) -> None:
     run("topic", "create", topic)
     process = subprocess.Popen(
         [*RUN, "produce", topic, "--bootstrap", bootstrap], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -633,11 +637,11 @@ def test_who_is_told_to_end_writes_what_it_has_read_and_says_so(run: Run, topic:
         deadline = time.monotonic() + 60
         while not any(row["topic"] == topic and row["records"] for row in run("topic", "list", "--json")):
             assert time.monotonic() < deadline
-        process.terminate()
+        process.send_signal(number)
         _, said = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 143, said
+    assert process.returncode == 128 + number, said
     assert said.strip() == "interrupted: 2 records written"
     assert run("consume", topic) == "a\nb\n"

@@ -30,7 +30,7 @@ from duramen.cli.shared.connection import (
 from duramen.cli.shared.output import ProgressLine, human_bytes, note, pairs, plural, print_json
 from duramen.cli.shared.records import Headers, Outgoing, from_json, from_line, from_object, unescape
 from duramen.cli.shared.settings import topic_resource
-from duramen.cli.shared.signals import Terminated, quiet_end
+from duramen.cli.shared.signals import Terminated, ending_signals, quiet_end
 
 EPILOG = """\b
 Examples:
@@ -81,16 +81,17 @@ _NO_TOPIC = frozenset({KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_REQUEST})
 
 
 class Interrupt:
-    """Ctrl-C, or SIGTERM, that waits while the client library runs: an exception out of a report is lost in it."""
+    """Ctrl-C, or what else ends us, waits while the client library runs: an exception out of a report is lost in it."""
 
     def __init__(self) -> None:
         self._sheltered = False
-        self._wanted: type[KeyboardInterrupt] | None = None
+        self._wanted: KeyboardInterrupt | None = None
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
         """The signals come here inside of this; raises KeyboardInterrupt where it is no longer sheltered."""
-        before = [(number, signal.signal(number, self._arrived)) for number in (signal.SIGINT, signal.SIGTERM)]
+        numbers = (signal.SIGINT, *ending_signals())
+        before = [(number, signal.signal(number, self._arrived)) for number in numbers]
         try:
             yield
         finally:
@@ -98,7 +99,7 @@ class Interrupt:
                 signal.signal(number, handler)
 
     def _arrived(self, number: int, _: object) -> None:
-        wanted = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        wanted = KeyboardInterrupt() if number == signal.SIGINT else Terminated(number)
         if not self._sheltered:
             raise wanted
         self._wanted = wanted
@@ -302,7 +303,7 @@ def command(
         told = f"interrupted: {plural(delivery.records, 'record')} written{left}"
         if isinstance(interruption, Terminated):
             note(told)
-            raise quiet_end() from None
+            raise quiet_end(interruption) from None
         note(f"\n{told}")
         raise
     except click.ClickException as mistake:

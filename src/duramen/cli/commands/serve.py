@@ -19,7 +19,7 @@ Examples:
 
 \b
 Without options: 127.0.0.1:9092, data in ./duramen-data. Every setting is in
-docs/configuration.md. SIGINT and SIGTERM stop it cleanly.
+docs/configuration.md. SIGINT, SIGTERM and, but for nohup, SIGHUP stop it cleanly.
 """
 
 

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 
 from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import note, pairs, print_field, print_json, shorter
+from duramen.cli.shared.signals import ending_signals
 from duramen.cli.spark.pipeline import pipeline_argument, read_again, steps_of
 from duramen.errors import DeadlineError, NetworkError
 from duramen.pipelines.jvm.session import await_executors, borrowed
@@ -147,7 +148,7 @@ def run_command(
 
     try:
         with borrowed(pipeline.name, master, conf) as spark:
-            before = [(number, signal.signal(number, asked)) for number in (signal.SIGINT, signal.SIGTERM)]
+            before = [(number, signal.signal(number, asked)) for number in (signal.SIGINT, *ending_signals())]
             try:
                 await_executors(spark, note)
                 Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap)).run(
