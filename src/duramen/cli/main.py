@@ -147,7 +147,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _reader_left()
     except ConfigError as error:
-        return _say(str(error), 2)
+        for line in str(error).splitlines():  # several mistakes of one file
+            _say(line, 2)
+        return 2
     except DuramenError as error:
         return _say(str(error), 1)
     except OSError as error:

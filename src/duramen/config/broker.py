@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
 
 from duramen.config.listeners import (
     ListenerAddress,
@@ -13,7 +15,7 @@ from duramen.config.listeners import (
     parse_protocol_map,
 )
 from duramen.config.properties import parse_properties
-from duramen.config.registry import SETTINGS, TOPIC, broker_setting, prefixed_reason
+from duramen.config.registry import SETTINGS, TOPIC, broker_setting, passed_over
 from duramen.config.setting import Setting, Value
 from duramen.errors import ConfigError
 
@@ -114,7 +116,7 @@ class BrokerConfig:
         found = []
         for name in sorted(self.texts["static"]):
             setting = SETTINGS.get(name)
-            reason = setting.inert if setting is not None else prefixed_reason(name)
+            reason = setting.inert if setting is not None else passed_over(name)
             if reason:
                 found.append((name, reason))
         return found
@@ -191,7 +193,18 @@ class BrokerConfig:
                 raise ConfigError(f"{names}: {value} is out of bounds; it must be {setting.bounds}")
 
     def check(self) -> None:
-        """The rules that concern several settings at once; ConfigError says which one is broken."""
+        """The rules that concern several settings at once; ConfigError says which are broken, a line each."""
+        rules: tuple[Callable[[], Any], ...] = (
+            self._check_role,
+            self._check_directories,
+            self._check_topic_defaults,
+            self._check_bounds_of_pairs,
+            lambda: self.advertised_listeners,
+            lambda: self.metrics_listener,
+        )
+        _raise_all(_errors_of(rules))
+
+    def _check_role(self) -> None:
         if set(self.strings("process.roles")) != {"broker", "controller"}:
             raise ConfigError("process.roles must be broker,controller: this release runs one node that is both")
         node, broker = self.integer("node.id"), self.integer("broker.id")
@@ -204,21 +217,42 @@ class BrokerConfig:
             )
         if self.string("authorizer.class.name"):
             raise ConfigError("authorizer.class.name: access control is not served yet; remove it to let everyone in")
+
+    def _check_directories(self) -> None:
         if not all(self.strings("log.dirs")) or not self.strings("log.dirs"):
             raise ConfigError("log.dirs names no directory")
         directories = [posixpath.normpath(path) for path in self.strings("log.dirs")]
         for path in directories:
             if directories.count(path) > 1:
                 raise ConfigError(f"log.dirs names {path} twice")
+            if path.startswith(("~", "$")):
+                raise ConfigError(f"log.dirs names {path}, which only a shell expands; write the whole path")
+
+    def _check_bounds_of_pairs(self) -> None:
         if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):
             raise ConfigError("group.min.session.timeout.ms is above group.max.session.timeout.ms")
-        self._check_topic_defaults()
         if self.integer("duramen.journal.part.bytes") * 2 > self.integer("duramen.journal.max.bytes"):
             raise ConfigError("duramen.journal.part.bytes: the journal must hold at least two parts")
         if self.integer("log.cleaner.min.compaction.lag.ms") > self.integer("log.cleaner.max.compaction.lag.ms"):
             raise ConfigError("log.cleaner.min.compaction.lag.ms is above log.cleaner.max.compaction.lag.ms")
-        _ = self.advertised_listeners
-        _ = self.metrics_listener
+
+
+def _errors_of(rules: Iterable[Callable[[], Any]]) -> list[ConfigError]:
+    errors = []
+    for rule in rules:
+        try:
+            rule()
+        except ConfigError as error:
+            errors.append(error)
+    return errors
+
+
+def _raise_all(errors: list[ConfigError]) -> None:
+    """All of them at once, for whoever mends a file would otherwise meet one a start."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ConfigError("\n".join(str(error) for error in errors))
 
 
 def _is_dynamic(name: str) -> bool:
@@ -237,16 +271,19 @@ def validate_broker_config(name: str, value: str | None) -> None:
         BrokerConfig({}, {name: value}).check()
 
 
+def _check_value(name: str, text: str) -> None:
+    broker_setting(name).parse(text)
+
+
 def load_broker_config(file_text: str | None, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
     """The configuration from a .properties file's text and `--set` overrides; overrides win.
 
-    Raises ConfigError for an unknown key (naming the nearest), an ill-typed value and contradictions.
+    Raises ConfigError for unknown keys (naming the nearest), ill-typed values and contradictions, a line each.
+    Keys of other releases and vendors are passed over (`inert`) where the node is as safe without them.
     """
     static = parse_properties(file_text) if file_text is not None else {}
     static.update(overrides or {})
-    for name in static:
-        if not prefixed_reason(name):
-            broker_setting(name)
+    _raise_all(_errors_of(partial(_check_value, name, text) for name, text in static.items() if not passed_over(name)))
     config = BrokerConfig(static)
     config.check()
     return config

@@ -449,6 +449,44 @@ INERT_BROKER_SETTINGS: tuple[Setting, ...] = tuple(
     _setting(line, reason) for reason, lines in _TABLE for line in lines.strip().splitlines()
 )
 
+UNSAFE_TO_PASS_OVER = {
+    "host.name": "Kafka 3.0 removed it; use listeners=PLAINTEXT://HOST:PORT",
+    "port": "Kafka 3.0 removed it; use listeners=PLAINTEXT://HOST:PORT",
+    "advertised.host.name": "Kafka 3.0 removed it; use advertised.listeners",
+    "advertised.port": "Kafka 3.0 removed it; use advertised.listeners",
+    "control.plane.listener.name": "Kafka 4.0 removed it; use controller.listener.names",
+}
+"""Keys of older releases without which a node is open where its file says that it is not, or is not where it says."""
+
+UNSAFE_PREFIXES = ("confluent.authorizer.", "confluent.security.", "confluent.metadata.server.")
+"""Of vendors' keys that turn on access control, which is not served."""
+
+FOREIGN_PREFIXES = {
+    "zookeeper.": "Kafka 4.0 removed ZooKeeper",
+    "password.encoder.": "Kafka 4.0 removed it with ZooKeeper",
+    "confluent.": "a key of Confluent Server",
+    "io.confluent.": "a key of Confluent Server",
+    "kafka.rest.": "a key of Confluent's REST proxy",
+    "schema.registry.": "a key of Confluent's schema registry",
+    "cruise.control.": "a key of Cruise Control",
+    "strimzi.": "a key of Strimzi",
+    "kafka.metrics.": "Kafka's own reporters are Java classes",
+    "kafka.csv.metrics.": "Kafka's own reporters are Java classes",
+}
+"""Beginnings of keys that other systems put into a broker's file, each with whose it is."""
+
+FOREIGN = {
+    "super.users": "access control is not served yet",
+    "allow.everyone.if.no.acl.found": "access control is not served yet",
+    "broker.id.generation.enable": "Kafka 4.0 removed it with ZooKeeper",
+    "reserved.broker.max.id": "Kafka 4.0 removed it with ZooKeeper",
+    "delegation.token.master.key": "Kafka 4.0 removed it; there are no delegation tokens here",
+    "offsets.commit.required.acks": "Kafka 4.0 removed it; a commit is answered when it is durable",
+    "quota.producer.default": "Kafka 3.0 removed it; there are no quotas here",
+    "quota.consumer.default": "Kafka 3.0 removed it; there are no quotas here",
+}
+"""Broker keys of other releases and of authorizers, apart from those in REMOVED, each with why it has no effect."""
+
 REMOVED = {
     "zookeeper.connect": "Kafka 4.0 removed ZooKeeper",
     "zookeeper.connection.timeout.ms": "Kafka 4.0 removed ZooKeeper",

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from duramen.config.ignored import INERT_BROKER_SETTINGS, REMOVED
+from duramen.config.ignored import (
+    FOREIGN,
+    FOREIGN_PREFIXES,
+    INERT_BROKER_SETTINGS,
+    REMOVED,
+    UNSAFE_PREFIXES,
+    UNSAFE_TO_PASS_OVER,
+)
 from duramen.config.segment_settings import SEGMENT_SETTINGS
 from duramen.config.setting import Setting
 from duramen.config.suggestions import Nearest
@@ -40,6 +47,17 @@ def prefixed_reason(name: str) -> str:
     return ""
 
 
+def passed_over(name: str) -> str:
+    """Why a key of a broker's file that is no setting here may stand there, without effect; "" when it may not.
+
+    It is known from other releases or vendors, and the node is as safe without it as its file says.
+    """
+    if name in SETTINGS or name.startswith(UNSAFE_PREFIXES):
+        return ""
+    reason = prefixed_reason(name) or FOREIGN.get(name) or REMOVED.get(name)
+    return reason or next((whose for prefix, whose in FOREIGN_PREFIXES.items() if name.startswith(prefix)), "")
+
+
 def broker_setting(name: str) -> Setting:
     """The broker setting of this name; ConfigError when there is none, with the nearest if one is near."""
     found = SETTINGS.get(name)
@@ -63,8 +81,11 @@ def _names(scope: str) -> Nearest:
 
 
 def _unknown(name: str, scope: str, elsewhere: str) -> ConfigError:
-    if name in REMOVED:
-        return ConfigError(f"unknown {scope} setting {name}: {REMOVED[name]}")
+    known = REMOVED.get(name) or UNSAFE_TO_PASS_OVER.get(name)
+    if name.startswith(UNSAFE_PREFIXES):
+        known = "access control is not served yet; remove it to let everyone in"
+    if known:
+        return ConfigError(f"unknown {scope} setting {name}: {known}")
     message = f"unknown {scope} setting {name}"
     if elsewhere:
         related = _related(name, elsewhere)

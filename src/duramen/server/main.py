@@ -32,7 +32,7 @@ LAST_WORDS_SECONDS = 1.0
 _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 
 
-def run(config: BrokerConfig, log_json: bool = False) -> int:
+def run(config: BrokerConfig, log_json: bool = False, verbose: bool = False) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP; returns the exit code.
 
     Problems at start and stop are one line on stderr and 1.
@@ -46,14 +46,14 @@ def run(config: BrokerConfig, log_json: bool = False) -> int:
     # Also what Python says itself (warnings, a thread's traceback) must not wait for a reader.
     sys.stdout, sys.stderr = cast(TextIO, said), cast(TextIO, told)
     try:
-        return _serve(config, log, told)
+        return _serve(config, log, told, verbose)
     finally:
         sys.stdout, sys.stderr = stdout, stderr
         for writer in (said, told):
             writer.finish(LAST_WORDS_SECONDS)
 
 
-def _serve(config: BrokerConfig, log: EventLog, told: LogWriter) -> int:
+def _serve(config: BrokerConfig, log: EventLog, told: LogWriter, verbose: bool) -> int:
     started = time.monotonic()
     gc.disable()
     raise_descriptor_limit()
@@ -78,8 +78,11 @@ def _serve(config: BrokerConfig, log: EventLog, told: LogWriter) -> int:
     def ready() -> None:
         loop.call_later(SETTLED_SECONDS, settle_memory)
         addresses = ", ".join(host_port(e.host, e.port) for e in broker.advertised_addresses)
-        for key, reason in config.inert:
-            log("info", "setting-without-meaning", {"key": key, "reason": reason})
+        if verbose:
+            for key, reason in config.inert:
+                log("info", "setting-without-meaning", {"key": key, "reason": reason})
+        elif config.inert:
+            log("info", "settings-without-meaning", {"keys": ", ".join(key for key, _ in config.inert)})
         for key, value in broker.config.overruled:
             log("warning", "setting-overruled", {"key": key, "holds": value})
         elapsed = int((time.monotonic() - started) * 1000)

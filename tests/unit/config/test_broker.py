@@ -80,7 +80,10 @@ def test_older_names_count_where_the_newer_is_missing() -> None:
         ({"num.partition": "3"}, "nearest is num.partitions"),
         ({"NUM.PARTITIONS": "3"}, "unknown broker setting NUM.PARTITIONS"),
         ({"retention.ms": "3"}, "use log.retention.ms"),
-        ({"zookeeper.connect": "localhost:2181"}, "removed ZooKeeper"),
+        ({"host.name": "127.0.0.1"}, "use listeners=PLAINTEXT://HOST:PORT"),
+        ({"confluent.authorizer.access.rule.providers": "ZK_ACL"}, "access control is not served yet"),
+        ({"log.dirs": "/a,~/b"}, "only a shell expands"),
+        ({"log.dirs": "$HOME/b"}, "only a shell expands"),
         ({"num.partitions": "three"}, "num.partitions=three is not a whole number"),
         ({"log.retention.ms": "abc"}, "is not a whole number of 64 bits; it is unset by default"),
         ({"num.partitions": "0"}, "1 to 10000"),
@@ -127,6 +130,26 @@ def test_keys_of_listeners_and_plugins_are_inert() -> None:
     }
     with pytest.raises(ConfigError, match="unknown broker setting"):
         load_broker_config("listener.name.plaintext.nonsense=1", {})
+
+
+def test_keys_of_other_releases_and_vendors_are_passed_over() -> None:
+    keys = ("zookeeper.connect", "super.users", "confluent.license", "inter.broker.protocol.version", "strimzi.x")
+    config = load_broker_config("\n".join(f"{key}=1" for key in keys), {})
+    assert [name for name, _ in config.inert] == sorted(keys)
+    assert all(reason for _, reason in config.inert)
+
+
+def test_all_mistakes_of_a_file_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_broker_config("num.partition=3\nzookeeper.connect=a\nlog.retention.huors=1\nnum.io.threads=many", {})
+    assert [line.partition("=")[0].split(";")[0] for line in str(caught.value).splitlines()] == [
+        "unknown broker setting num.partition",
+        "unknown broker setting log.retention.huors",
+        "num.io.threads",
+    ]
+    with pytest.raises(ConfigError) as caught:
+        load_broker_config("broker.id=2\nnode.id=3\nlog.dirs=~/x\nmetrics.listener=nine", {})
+    assert len(str(caught.value).splitlines()) == 3
 
 
 def test_dynamic_layers() -> None:

@@ -33,7 +33,8 @@ docs/configuration.md. SIGINT, SIGTERM and, but for nohup, SIGHUP stop it cleanl
 )
 @click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one setting; repeatable.")
 @click.option("--log-json", is_flag=True, help="Write the log as JSON lines.")
-def command(file: str | None, settings: tuple[str, ...], log_json: bool) -> int:
+@click.option("-v", "--verbose", is_flag=True, help="Say why each setting without effect has none.")
+def command(file: str | None, settings: tuple[str, ...], log_json: bool, verbose: bool) -> int:
     """Run a node until it is told to stop."""
     text = None
     if file is not None:
@@ -49,4 +50,4 @@ def command(file: str | None, settings: tuple[str, ...], log_json: bool) -> int:
     # Only this command needs the server; its --help does not.
     from duramen.server.main import run
 
-    return run(config, log_json)
+    return run(config, log_json, verbose)
