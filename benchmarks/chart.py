@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.report import RESULTS, number
+from benchmarks.report import RECORDED_RESULTS, number
 from benchmarks.scenarios import DURABILITY_TITLES
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "pictures" / "beside-kafka.svg"
@@ -131,7 +131,7 @@ def picture(result: Mapping[str, Any]) -> str:
 
 def newest() -> Path:
     """The newest complete run; ValueError when there is none."""
-    return max(RESULTS.glob("*-bench.json"))
+    return max(RECORDED_RESULTS.glob("*-bench.json"))
 
 
 def main() -> int:

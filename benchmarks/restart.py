@@ -23,8 +23,8 @@ from typing import Any
 from benchmarks import machine
 from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.kafka_peer import ROOT
+from benchmarks.report import RESULTS
 
-RESULTS = ROOT / "benchmarks" / "results"
 GB = 1_000_000_000
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
@@ -145,6 +145,7 @@ def store(facts: dict[str, Any]) -> None:
     """Write what is known so far: a run that is cut short later keeps the parts it has measured."""
     stamp = facts["at"][:16].replace(":", "")
     path = RESULTS / f"{stamp}-{facts['commit'][:9]}-restart.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(facts, indent=1) + "\n")
     temporary.replace(path)

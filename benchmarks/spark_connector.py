@@ -30,7 +30,7 @@ from benchmarks.broker_process import BrokerProcess
 from benchmarks.connector_jars import connector_jars, connector_version
 from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.kafka_peer import KafkaPeer, PeerUnavailableError, java_version, kafka_version
-from benchmarks.report import RESULTS
+from benchmarks.report import RECORDED_RESULTS, RESULTS
 from benchmarks.topics import create_topic
 from duramen.client import CONTROLLER, LATEST, Cluster
 from duramen.model import TopicPartition
@@ -202,12 +202,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="duramen-spark-connector-") as place:
         facts |= {"machine": machine.describe(Path(place)), "rounds": options.rounds, "aims": AIMS}
         facts |= measure(options, Path(place), jars)
-    facts["load_average_after"] = machine.describe(RESULTS)["load_average"]
+    facts["load_average_after"] = machine.describe(RECORDED_RESULTS)["load_average"]
     if all(vars(options)[name] == parser.get_default(name) for name in vars(options)):
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M")
         path = RESULTS / f"{stamp}-{facts['commit'][:9]}-spark-connector.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(facts, indent=2) + "\n")
-        print(f"stored as {path.name}")
+        print(f"stored in {path}")
     return 0
 
 

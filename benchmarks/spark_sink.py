@@ -169,8 +169,9 @@ def main() -> int:
     if not given.small:
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M")
         path = RESULTS / f"{stamp}-{facts['commit'][:9]}-spark-sink.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(facts, indent=2) + "\n")
-        print(f"stored as {path.name}")
+        print(f"stored in {path}")
     return 0
 
 

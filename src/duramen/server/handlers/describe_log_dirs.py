@@ -5,6 +5,7 @@ Versions 1-5.
 
 from __future__ import annotations
 
+import posixpath
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +38,14 @@ def _response(request: Request) -> Steps:
     return DescribeLogDirsResponse.new(results=results)
 
 
+def absolute_path(request: Request, path: str) -> str:
+    """A log directory as clients know it, whatever the node was started in."""
+    return posixpath.normpath(posixpath.join(request.services.segments.working_directory, path))
+
+
 def _describe(request: Request, directory: LogDirectory, asked: set[tuple[str, int]] | None) -> Steps:
-    result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=directory.path, topics=[])
+    path = absolute_path(request, directory.path)
+    result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=path, topics=[])
     space = None
     if directory.journal.failed is None:
         with suppress(OSError):

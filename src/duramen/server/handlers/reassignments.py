@@ -12,6 +12,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.topics import check_replicas
 from duramen.model import TopicPartition
 from duramen.server.api.authorizer import CLUSTER_NAME
+from duramen.server.handlers.describe_log_dirs import absolute_path
 from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
 from duramen.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsResponse
@@ -111,7 +112,7 @@ def handle_log_dirs(request: Request) -> None:
 def _moved(request: Request) -> Steps:
     topics: dict[str, list[Any]] = {}
     store = request.services.store
-    paths = {directory.path for directory in store.directories}
+    paths = {absolute_path(request, directory.path) for directory in store.directories}
     done = 0
     for wanted in request.body.dirs:
         done += 1
@@ -128,11 +129,11 @@ def _moved(request: Request) -> Steps:
                 tp = TopicPartition(topic.name, index)
                 if CLUSTER_NAME in request.denied:
                     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-                elif wanted.path.rstrip("/") not in paths:
+                elif absolute_path(request, wanted.path) not in paths:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
                 elif tp not in store.partitions:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                elif store.home(tp).path == wanted.path.rstrip("/"):
+                elif absolute_path(request, store.home(tp).path) == absolute_path(request, wanted.path):
                     code = ErrorCode.NONE
                 else:
                     code = ErrorCode.POLICY_VIOLATION
