@@ -80,6 +80,39 @@ def test_nohup_outlives_its_terminal(tmp_path: Path) -> None:
         node.kill()
 
 
+class FromNowhere(Served):
+    """Started in a working directory that is deleted by then."""
+
+    def command(self) -> list[str]:
+        return ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh", *super().command()]
+
+
+def test_a_working_directory_that_was_deleted_is_not_needed(tmp_path: Path) -> None:
+    settings = tmp_path / "server.properties"
+    settings.write_text("num.partitions=3\n")
+
+    class WithFile(FromNowhere):
+        def command(self) -> list[str]:
+            return [*super().command(), "--config", str(settings)]
+
+    node = WithFile(tmp_path)
+    node.start()
+    try:
+        assert AdminClient({"bootstrap.servers": node.bootstrap}).list_topics(timeout=20).brokers
+        assert node.stop() == 0, node.log()
+        node.start()
+        assert node.stop() == 0, node.log()
+    finally:
+        node.kill()
+
+
+def test_a_relative_path_in_a_directory_that_was_deleted(tmp_path: Path) -> None:
+    node = FromNowhere(tmp_path, {"log.dirs": "data"})
+    line = refused(node.command(), tmp_path)
+    assert "data" in line
+    assert "--set log.dirs=DIR" in line
+
+
 @only_duramen
 def test_a_stop_that_fails_says_so(tmp_path: Path) -> None:
     """It ended with 0, as a clean one does."""

@@ -60,7 +60,8 @@ def _serve(config: BrokerConfig, log: EventLog, told: LogWriter, verbose: bool) 
     loop, world, executor = real_world(config.integer("socket.send.buffer.bytes"))
     broker = Broker(world, config, log)
     told.on_dropped = broker.metrics.log_dropped
-    broker.segments.working_directory = os.getcwd()
+    with contextlib.suppress(OSError):  # it was deleted: then only absolute paths can be opened
+        broker.segments.working_directory = os.getcwd()
     exit_code = 0
 
     def fail(error: BaseException) -> None:

@@ -91,7 +91,10 @@ def print_field(name: str, text: str) -> None:
 
 def shorter(path: str) -> str:
     """A path as it can be typed here: relative, where that is below this folder."""
-    here = os.getcwd() + os.sep
+    try:
+        here = os.getcwd() + os.sep
+    except FileNotFoundError:  # the folder was deleted
+        return path
     return path.removeprefix(here) if path != here else path
 
 
