@@ -228,14 +228,16 @@ def test_bad_lines_and_partitions(run: Run, topic: str, lines: Callable[..., str
 
 def test_oversized_record_is_refused(run: Run, topic: str, lines: Callable[..., str]) -> None:
     run("topic", "create", topic, "--config", "max.message.bytes=1000")
-    assert "max.message.bytes" in run("produce", topic, lines("x" * 5000), code=1)
+    said = run("produce", topic, lines("x" * 5000), "--key", "key", code=1)
+    assert f"{topic}: a record of 5,003 bytes is larger than the topic's max.message.bytes, 1000. " in said
+    assert f"`duramen topic alter {topic} --set max.message.bytes=N` raises it" in said
 
 
 def test_of_each_record_it_is_told_what_became_of_it(run: Run, topic: str, lines: Callable[..., str]) -> None:
     """Those that were under way when another was refused were given up, called not written, and stored."""
     run("topic", "create", topic)
     said = run("produce", topic, lines(*"abcdefghi", "x" * 2_000_000, *"jklmnopqr"), code=1)
-    told = re.search(r"max.message.bytes\. ([0-9]+) records? written, ([0-9]+) not", said)
+    told = re.search(r"raises it\. ([0-9]+) records? written, ([0-9]+) not", said)
     assert told is not None, said
     written, refused = int(told[1]), int(told[2])
     assert run("consume", topic).split() == list("abcdefghijklmnopqr")[:written]
@@ -393,13 +395,60 @@ def test_what_a_policy_forbids_is_said_in_the_words_of_the_node(
     assert "only compacted cannot be truncated" in run("truncate", topic, "--before", "1", "--yes", code=1)
 
 
+def test_no_topic_is_made_in_silence(
+    run: Run, topic: str, lines: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt name made one, also where no record came."""
+
+    def exists() -> bool:
+        return any(found["topic"] == topic for found in run("topic", "list", "--json"))
+
+    assert main(["produce", topic, lines()]) == 0
+    assert f"there is no topic {topic}" in capsys.readouterr().err
+    assert "no such topic; `duramen topic create" in run("produce", topic, lines("a"), "--no-create", code=1)
+    assert "line 1" in run("produce", topic, lines("no JSON"), "--format", "json", code=1)
+    assert not exists()
+    assert main(["produce", topic, lines("a")]) == 0
+    assert f"topic {topic} was made with 1 partition\n" in capsys.readouterr().err
+    assert main(["produce", topic, lines("b"), "--no-create"]) == 0
+    assert "was made" not in capsys.readouterr().err
+    assert run("consume", topic).split() == ["a", "b"]
+
+
+def test_an_offset_outside_of_the_log_is_told(
+    run: Run, topic: str, lines: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The nearest end was taken in silence."""
+    run("topic", "create", topic, "--partitions", "6")
+    run("produce", topic, lines("a", "b", "c"), "-p", "0")
+    reset = ["group", "reset-offsets", topic, "--topic", f"{topic}:0", "--execute"]
+    assert main([*reset, "--to-offset", "99"]) == 0
+    assert f"{topic}-0: offset 99 lies outside of the log, 0 to 3; 3 is taken" in capsys.readouterr().err
+    assert main([*reset, "--shift-by", "-7"]) == 0
+    assert "offset -4 lies outside of the log, 0 to 3; 0 is taken" in capsys.readouterr().err
+    assert main([*reset, "--to-offset", "2"]) == 0
+    assert "lies outside" not in capsys.readouterr().err
+    assert main(["consume", topic, "--from", "1"]) == 0
+    said = capsys.readouterr()
+    assert said.out.split() == ["b", "c"]
+    assert said.err.count("lies outside of the log, 0 to 0; 0 is taken") == 4
+    assert "so it is in 1 partition more" in said.err
+
+
+@pytest.mark.parametrize("command", [["consume", "*"], ["consume", "*", "--group", "g"], ["topic", "describe", "*"]])
+def test_a_name_that_no_topic_has_is_refused_in_a_sentence(run: Run, command: list[str]) -> None:
+    said = run(*command, code=1)
+    assert "INVALID_TOPIC" not in said
+    assert "no topic can have this name" in said or "there is no such topic" in said
+
+
 def test_a_pipeline_of_processes(bootstrap: str, topic: str) -> None:
     environment = {**os.environ, "DURAMEN_BOOTSTRAP": bootstrap}
     produced = subprocess.run(
         [*RUN, "produce", topic], input="hello\n", env=environment, capture_output=True, text=True, timeout=60
     )
     assert produced.returncode == 0, produced.stderr
-    assert produced.stderr.startswith("wrote 1 record ")
+    assert "\nwrote 1 record " in produced.stderr
     consumed = subprocess.run([*RUN, "consume", topic], env=environment, capture_output=True, text=True, timeout=60)
     assert (consumed.stdout, consumed.stderr, consumed.returncode) == ("hello\n", "", 0)
 

@@ -30,12 +30,13 @@ from duramen.cli.shared.connection import (
     refuse_offline,
 )
 from duramen.cli.shared.output import note
-from duramen.cli.shared.position import StartPosition, position_option
+from duramen.cli.shared.position import StartPosition, nearest, position_option
 from duramen.cli.shared.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
 from duramen.cli.shared.retry import Patience
 from duramen.cli.shared.signals import ended_in_order
 from duramen.client import Cluster as Client
 from duramen.errors import DuramenError
+from duramen.errors import KafkaError as RefusedError
 from duramen.swaps import GroupReader
 from duramen.swaps.losses import Losses, is_loss
 from duramen.swaps.swap_log import existing
@@ -264,6 +265,11 @@ def command(
                 _secure_member(cluster, topic, group, start, settings, printing, patience)
     except KafkaException as error:
         raise failure(error, topic) from None
+    except RefusedError as error:
+        if not error.message.endswith(error.code.name):
+            raise
+        # Our own client knew no more than the code.
+        raise failure(KafkaException(KafkaError(int(error.code))), topic) from None
 
 
 _OWN_OFFSETS = {"enable.auto.commit": False, "enable.auto.offset.store": False, "enable.partition.eof": True}
@@ -412,8 +418,7 @@ def _refuse_out_of_range(
             for topic, partition in sorted(offsets)[:4]
         )
         raise click.ClickException(f"offset {next(iter(offsets.values()))} lies outside of the log ({ranges}).")
-    for tp, offset in offsets.items():
-        offsets[tp] = min(max(offset, first[tp]), last[tp])
+    offsets.update(nearest(offsets, first, last))
 
 
 def _formatter(kind: str, separator: str, null: bytes) -> Callable[[Incoming], bytes]:

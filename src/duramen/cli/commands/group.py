@@ -29,7 +29,7 @@ from duramen.cli.shared.connection import (
     wait_for_each,
 )
 from duramen.cli.shared.output import note, plural, print_json, print_table, printable
-from duramen.cli.shared.position import time_option
+from duramen.cli.shared.position import nearest, time_option
 from duramen.client import Cluster as Client
 from duramen.swaps import CutOver, SwapLog
 from duramen.swaps.cut_overs import Committed, Where, topics_of
@@ -376,7 +376,7 @@ class ResetTarget(NamedTuple):
             if missing:
                 raise click.ClickException(f"{group} has committed no offset of {missing[0]} that could be shifted.")
             wanted = {tp: current[tp] + (self.shift_by or 0) for tp in chosen}
-        return {tp: min(max(wanted[tp], first[tp]), last[tp]) for tp in chosen}
+        return nearest(wanted, first, last)
 
 
 @command.command(

@@ -7,11 +7,11 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 import click
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
 from confluent_kafka.admin import ClusterMetadata
 
 from duramen.cli.shared.connection import (
@@ -39,6 +39,7 @@ Examples:
   duramen produce events events.jsonl --key-field user
   duramen produce copy --format json < dump.jsonl
   duramen produce images --format file --key cat cat.png
+  duramen produce greetings lines.txt --no-create
 
 \b
 Formats: `lines` makes each line a value; `json` reads objects with key,
@@ -127,6 +128,8 @@ class DeliveryCount:
         self.stopped = False
         """Whether the input was left before its end."""
         self.error: KafkaError | None = None
+        self.too_large = 0
+        """Bytes of the largest record that was refused for its size."""
         self.offsets: dict[int, list[int]] = {}
 
     def report(self, error: KafkaError | None, message: Message) -> None:
@@ -134,6 +137,8 @@ class DeliveryCount:
         self.waiting_bytes -= len(message)
         if error is not None:
             self.error = self.error or error
+            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                self.too_large = max(self.too_large, len(message.value() or b"") + len(message.key() or b""))
             # Those that were not sent any more behind a refusal are surely not stored either.
             said = self.error if error.code() == KafkaError._PURGE_QUEUE else error
             if said.code() in _REFUSALS:
@@ -248,6 +253,7 @@ def _bounded(content: bytes, place: str) -> bytes:
     show_default=True,
     help="Who has to have a record. With 1 or 0, what has to be sent again may come twice, or out of order.",
 )
+@click.option("--no-create", is_flag=True, help="Fail where there is no such topic, rather than have it made.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @cluster_options
 def command(
@@ -264,6 +270,7 @@ def command(
     keep_partitions: bool,
     compression: str,
     acks: str,
+    no_create: bool,
     as_json: bool,
 ) -> None:
     """Write records to a topic, from files or from stdin."""
@@ -285,16 +292,28 @@ def command(
         settings["enable.idempotence"] = True
     settings["message.timeout.ms"] = int(cluster.timeout * 1000)
     settings["message.max.bytes"] = 1_000_000_000
-    settings["batch.size"] = _batch_bytes(cluster, topic)
+    limit = _size_limit(cluster, topic)
+    settings["batch.size"] = BATCH_BYTES_MAX if limit is None else max(1, min(BATCH_BYTES_MAX, limit))
     producer = cluster.producer(**settings)
-    refuse_offline(_topic_found(cluster, producer, topic), topic, None if partition is None else [partition])
+    new = _is_new(cluster, topic)
+    if new and no_create:
+        raise click.ClickException(f"{topic}: there is no such topic; `duramen topic create {topic}` makes it.")
+
+    def meet() -> None:
+        found = _topic_found(cluster, producer, topic)
+        refuse_offline(found, topic, None if partition is None else [partition])
+        if new and found.topics[topic].error is None:
+            note(f"topic {topic} was made with {plural(len(found.topics[topic].partitions), 'partition')}")
+
+    if not new:
+        meet()
     delivery = DeliveryCount()
     started = time.monotonic()
     interrupt = Interrupt()
     try:
         with interrupt.taken():
             try:
-                _send(producer, delivery, interrupt, topic, partition, shape, files)
+                _send(producer, delivery, interrupt, topic, partition, shape, files, meet if new else None)
             finally:
                 # What was read before an interruption or a bad line is still delivered; a second Ctrl-C gives it up.
                 _flush(producer, delivery, interrupt)
@@ -308,7 +327,11 @@ def command(
         raise
     except click.ClickException as mistake:
         raise click.ClickException(f"{mistake.message} {sentence(delivery.told)}") from None
-    _summarise(delivery, topic, time.monotonic() - started, as_json)
+    if delivery.too_large:
+        limit = _size_limit(cluster, topic)  # which the topic may have had only since it was made
+    _summarise(delivery, topic, limit, time.monotonic() - started, as_json)
+    if new and not as_json and not delivery.records:
+        note(f"there is no topic {topic}, and without a record none is made")
 
 
 def _check_shape(
@@ -355,15 +378,26 @@ def _topic_found(cluster: ClusterAccess, producer: Producer, topic: str) -> Clus
     return found
 
 
-def _batch_bytes(cluster: ClusterAccess, topic: str) -> int:
-    """The largest batch that the topic takes: the client library does not divide one that is refused."""
+def _is_new(cluster: ClusterAccess, topic: str) -> bool:
+    """Whether there is no such topic yet; asked in a way that makes none."""
+    admin = cluster.admin()
+    asked = call(cluster, topic, lambda: admin.describe_topics(TopicCollection([topic])))
+    error = failed(cluster, topic, only(asked))
+    if error is not None and error.args[0].code() in _NO_TOPIC:
+        raise failure(KafkaException(KafkaError(KafkaError.TOPIC_EXCEPTION)), topic)
+    return error is not None and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def _size_limit(cluster: ClusterAccess, topic: str) -> int | None:
+    """The largest batch that the topic takes, None where that is not told: the client library does not divide one that
+    is refused."""
     admin = cluster.admin()
     timeout = cluster.timeout
     asked = call(cluster, topic, lambda: admin.describe_configs([topic_resource(topic)], request_timeout=timeout))
     if failed(cluster, topic, only(asked)) is not None:  # it may be made by its first record, or be none of ours to ask
-        return BATCH_BYTES_MAX
+        return None
     found = only(asked).result().get("max.message.bytes")
-    return BATCH_BYTES_MAX if found is None else max(1, min(BATCH_BYTES_MAX, int(found.value)))
+    return None if found is None else int(found.value)
 
 
 def _send(
@@ -374,13 +408,18 @@ def _send(
     partition: int | None,
     shape: RecordShape,
     files: tuple[BinaryIO, ...],
+    begin: Callable[[], None] | None,
 ) -> None:
+    """Hand over what is in the files. begin: called before the first record."""
     typed = not files and sys.stdin.isatty()
     if typed:
         note("each line is a record; Ctrl-D ends")
     with ProgressLine("writing") as progress:
         for file in files or (sys.stdin.buffer,):
             for record in shape.records(file, getattr(file, "name", "stdin")):
+                if begin is not None:
+                    begin()
+                    begin = None
                 with interrupt:
                     _produce(producer, delivery, topic, partition, record)
                 if not typed:
@@ -434,7 +473,7 @@ def _flush(producer: Producer, delivery: DeliveryCount, interrupt: Interrupt) ->
             progress.show(f"{plural(left, 'record')} left")
 
 
-def _summarise(delivery: DeliveryCount, topic: str, seconds: float, as_json: bool) -> None:
+def _summarise(delivery: DeliveryCount, topic: str, limit: int | None, seconds: float, as_json: bool) -> None:
     if as_json:
         partitions = {
             str(partition): {"first_offset": ends[0], "last_offset": ends[1]}
@@ -452,6 +491,11 @@ def _summarise(delivery: DeliveryCount, topic: str, seconds: float, as_json: boo
         )
     if delivery.error is not None:
         text = sentence(explain(KafkaException(delivery.error), topic))
+        if delivery.too_large and limit is not None:
+            text = (
+                f"{topic}: a record of {delivery.too_large:,} bytes is larger than the topic's max.message.bytes, "
+                f"{limit}. `duramen topic alter {topic} --set max.message.bytes=N` raises it."
+            )
         raise click.ClickException(f"{text} {sentence(delivery.told)}")
     if not as_json:
         rate = f", {human_bytes(delivery.bytes / seconds)}/s" if seconds >= 1 else ""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 import click
 
+from duramen.cli.shared.output import note, plural
+
+_TOLD_MAX = 4
 _AGO = re.compile(r"-?([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)(?: ago)?")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 LONG_MAX = 2**63 - 1
@@ -80,3 +84,20 @@ def time_option(ctx: click.Context, param: click.Parameter, value: str | None) -
         return None if value is None else parse_time(value, now_ms())
     except ValueError as error:
         raise click.BadParameter(f"{error}.", ctx, param) from None
+
+
+def nearest(
+    wanted: Mapping[tuple[str, int], int], first: Mapping[tuple[str, int], int], last: Mapping[tuple[str, int], int]
+) -> dict[tuple[str, int], int]:
+    """Each offset, or the end of the partition's log that is nearest to it, which is told."""
+    kept = {place: min(max(offset, first[place]), last[place]) for place, offset in wanted.items()}
+    moved = [place for place in sorted(kept) if kept[place] != wanted[place]]
+    for topic, partition in moved[:_TOLD_MAX]:
+        place = (topic, partition)
+        note(
+            f"{topic}-{partition}: offset {wanted[place]} lies outside of the log, "
+            f"{first[place]} to {last[place]}; {kept[place]} is taken"
+        )
+    if len(moved) > _TOLD_MAX:
+        note(f"so it is in {plural(len(moved) - _TOLD_MAX, 'partition')} more")
+    return kept
