@@ -20,6 +20,12 @@ class Reported(bytes):
     def partition(self) -> int:
         return 0
 
+    def key(self) -> None:
+        return None
+
+    def value(self) -> bytes:
+        return bytes(self)
+
     def offset(self) -> int:
         return 0
 
