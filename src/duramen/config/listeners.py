@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import NamedTuple
 
@@ -76,6 +77,22 @@ def client_listeners(
     return opened
 
 
+def _is_any_address(host: str) -> bool:
+    """Whether it is 0.0.0.0 or [::], however it is spelt: an address to listen at, not to connect to."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:  # a name, or empty
+        return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a listener at this host; a name other than localhost counts as open."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def advertised_listeners(
     opened: tuple[ListenerAddress, ...], advertised: list[str] | None, controller_names: list[str]
 ) -> tuple[ListenerAddress, ...]:
@@ -86,6 +103,13 @@ def advertised_listeners(
     """
     key = "advertised.listeners"
     if advertised is None:
+        for listener in opened:
+            if _is_any_address(listener.host):
+                line = f"{key}={listener.name}://HOST:{listener.port}"
+                raise ConfigError(
+                    f"{key} cannot use the nonroutable meta-address {listener.host}, which listeners has; add "
+                    f"{line} with the name that clients reach this machine by"
+                )
         return opened
     quorum = {name.upper() for name in controller_names}
     told = {listener.name: listener for listener in (parse_listener(key, text) for text in advertised)}
@@ -93,7 +117,7 @@ def advertised_listeners(
     if strangers:
         raise ConfigError(f"{key}: there is no listener named {min(strangers)}")
     for listener in told.values():
-        if listener.name not in quorum and listener.host in ("", "0.0.0.0", "::"):
+        if listener.name not in quorum and (not listener.host or _is_any_address(listener.host)):
             raise ConfigError(f"{key}: {listener} names no host that a client could connect to")
     missing = [listener.name for listener in opened if listener.name not in told]
     if missing:

@@ -116,6 +116,8 @@ class Broker:
         )
         self.acceptor.on_gone = self.cold_reads.forget
         self.store.on_relief = receiver.feed_starved
+        self.machine_name = "127.0.0.1"
+        """What clients are told of a listener without a host, where advertised.listeners is not set."""
         self.cluster_id = ""
         self.broker_epoch = -1
         self.advertised_addresses: list[Endpoint] = []
@@ -209,7 +211,7 @@ class Broker:
         endpoints = []
         for (address, listener), told in zip(self.acceptor.listeners, self.config.advertised_listeners, strict=True):
             port = listener.port if told.port == 0 or told.port == address.port else told.port
-            endpoints.append(Endpoint(address.name, told.host or "127.0.0.1", port, 0))
+            endpoints.append(Endpoint(address.name, told.host or self.machine_name, port, 0))
         self.advertised_addresses = endpoints
         return RegisterBroker(
             self.node_id,

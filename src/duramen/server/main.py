@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any, TextIO, cast
 
 from duramen.config import BrokerConfig
+from duramen.config.listeners import is_loopback
 from duramen.errors import CorruptLogError, DirectoryLockedError, DuramenError
 from duramen.server.broker import Broker
 from duramen.server.metrics.process_sampler import ProcessSampler
@@ -53,6 +54,16 @@ def run(config: BrokerConfig, log_json: bool = False, verbose: bool = False) -> 
             writer.finish(LAST_WORDS_SECONDS)
 
 
+def machine_name() -> str:
+    """This machine's name if it can be looked up, else the loopback address."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "127.0.0.1"
+    return name
+
+
 def _serve(config: BrokerConfig, log: EventLog, told: LogWriter, verbose: bool) -> int:
     started = time.monotonic()
     gc.disable()
@@ -62,6 +73,7 @@ def _serve(config: BrokerConfig, log: EventLog, told: LogWriter, verbose: bool) 
     told.on_dropped = broker.metrics.log_dropped
     with contextlib.suppress(OSError):  # it was deleted: then only absolute paths can be opened
         broker.segments.working_directory = os.getcwd()
+    broker.machine_name = machine_name()
     exit_code = 0
 
     def fail(error: BaseException) -> None:
@@ -84,6 +96,9 @@ def _serve(config: BrokerConfig, log: EventLog, told: LogWriter, verbose: bool) 
                 log("info", "setting-without-meaning", {"key": key, "reason": reason})
         elif config.inert:
             log("info", "settings-without-meaning", {"keys": ", ".join(key for key, _ in config.inert)})
+        for listener in config.listeners:
+            if not is_loopback(listener.host):
+                log("warning", "listener-without-login", {"listener": str(listener), "open_to": "everybody in reach"})
         for key, value in broker.config.overruled:
             log("warning", "setting-overruled", {"key": key, "holds": value})
         elapsed = int((time.monotonic() - started) * 1000)

@@ -84,7 +84,7 @@ def test_neither_help_nor_serve_loads_a_client_or_rich(arguments: tuple[str, ...
         (["serve", "--set", "a"], 2, "expected key=value"),
         (["serve", "--set", "num.partition=1"], 2, "nearest is num.partitions"),
         (["serve", "--config", "/does/not/exist"], 2, "does not exist"),
-        (["topic", "list", "--bootstrap", "nowhere"], 2, "expected host:port"),
+        (["topic", "list", "--bootstrap", "nowhere:"], 2, "expected host:port"),
         (["topic", "list", "--bootstrap", "127.0.0.1:1"], 1, "duramen serve"),
         (["topic", "list", "--bootstrap", "127.0.0.1:99999"], 2, "expected host:port"),
         (["produce", "t", "/does/not/exist"], 2, "No such file or directory. See"),

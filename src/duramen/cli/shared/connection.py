@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 from duramen.cli.shared.output import ProgressLine, pairs
-from duramen.cli.shared.preflight import LOOK_SECONDS, find_node
+from duramen.cli.shared.preflight import LOOK_SECONDS, find_node, with_ports
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 SILENT = logging.getLogger("duramen.cli.librdkafka")
@@ -187,7 +187,7 @@ def cluster_options(command: _Command) -> _Command:
     @functools.wraps(command)
     def with_cluster(*args: Any, bootstrap: str, timeout: float, properties: tuple[str, ...], **rest: Any) -> Any:
         _refuse_other_bytes([bootstrap, *properties, *rest.values()])
-        return command(ClusterAccess(bootstrap, timeout, pairs("-X", properties)), *args, **rest)
+        return command(ClusterAccess(with_ports(bootstrap), timeout, pairs("-X", properties)), *args, **rest)
 
     options = (
         click.option(
@@ -197,7 +197,7 @@ def cluster_options(command: _Command) -> _Command:
             default=DEFAULT_BOOTSTRAP,
             show_default=True,
             show_envvar=True,
-            metavar="HOST:PORT",
+            metavar="HOST[:PORT]",
             help="Where to find the cluster.",
         ),
         click.option("--timeout", type=Seconds(0.1, 86_400), default=30.0, show_default=True, help="Seconds to wait."),

@@ -19,7 +19,15 @@ _ADDRESS = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^\[\]:/]+):([0-9]{1,5})")
 _QUESTION: Final = bytes.fromhex("0000000a 0012 0000 6475726d ffff")
 """ApiVersions, version 0, of a client without a name: Kafka answers it to anybody, and repeats the number in it."""
 _NUMBER: Final = slice(8, 12)
+_HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\[\]:/,\s]+")
+DEFAULT_PORT: Final = 9092
 _ANSWER_BYTES_MAX: Final = 1 << 20
+
+
+def with_ports(bootstrap: str) -> str:
+    """The addresses of --bootstrap; one that is only a host means Kafka's port."""
+    addresses = (text.strip() for text in bootstrap.split(","))
+    return ",".join(f"{text}:{DEFAULT_PORT}" if _HOST.fullmatch(text) else text for text in addresses)
 
 
 def find_node(bootstrap: str, timeout: float, *, plain: bool) -> None:
@@ -27,7 +35,7 @@ def find_node(bootstrap: str, timeout: float, *, plain: bool) -> None:
 
     timeout: seconds to wait for an answer. plain: without TLS and SASL, so that the node can be asked a question.
     """
-    addresses = [text.strip() for text in bootstrap.split(",")]
+    addresses = with_ports(bootstrap).split(",")
     seconds = timeout if len(addresses) == 1 else min(timeout, _CONNECT_SECONDS)
     wrong = ""
     for address in addresses:

@@ -17,7 +17,7 @@ import pytest
 from tests.worlds.served_node import Served
 
 from duramen.cli.main import main
-from duramen.cli.shared.preflight import find_node
+from duramen.cli.shared.preflight import find_node, with_ports
 from duramen.errors import DeadlineError, NetworkError
 from duramen.swaps.losses import Losses
 
@@ -216,3 +216,18 @@ def test_ctrl_c_does_not_wait_for_a_node_that_does_not_answer(command: list[str]
             process.wait()
             for connection in connections:
                 connection.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("localhost", "localhost:9092"),
+        ("a, b:19092", "a:9092,b:19092"),
+        ("[::1]", "[::1]:9092"),
+        ("[::1]:1", "[::1]:1"),
+        ("a:", "a:"),
+        ("::1", "::1"),
+    ],
+)
+def test_a_host_alone_means_the_port_of_kafka(given: str, meant: str) -> None:
+    assert with_ports(given) == meant
