@@ -20,7 +20,7 @@ from tests.crash.watched import Fault, WatchedDisk
 from duramen.embedded import Record, open_log
 from duramen.embedded import log as embedded_log
 from duramen.embedded import world as embedded_world
-from duramen.errors import DuramenError
+from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.ports import FileSpan
 from duramen.server.net.os_ports import SendQuantum, SocketTransport
 from duramen.storage.read.tail_cache import LARGEST_BYTES
@@ -64,7 +64,7 @@ def everything(run: NodeRun, seed: int) -> None:
     run.produce("a", b"four")
     run.commit("readers", "a", 2)
     run.settle()
-    run.server.broker.groups.close()
+    run.server.broker.groups.unload(KafkaError(ErrorCode.NOT_COORDINATOR, "unloaded"))
     run.server.broker.groups.load_all()  # it replays what is in memory now
     run.settle()
     run.commit("readers", "a", 3)

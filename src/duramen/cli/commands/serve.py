@@ -19,7 +19,8 @@ Examples:
 
 \b
 Without options: 127.0.0.1:9092, data in ./duramen-data. Every setting is in
-docs/configuration.md. SIGINT, SIGTERM and, but for nohup, SIGHUP stop it cleanly.
+docs/configuration.md. SIGINT, SIGTERM and SIGHUP (not under nohup) stop it
+cleanly.
 """
 
 

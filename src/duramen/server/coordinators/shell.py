@@ -221,11 +221,8 @@ class CoordinatorShell(Generic[C]):
 
     def _topic_deleted(self, name: str, topic_id: TopicId) -> None:
         if name in self._state.topics:
-            for coordinator in self._running.values():
-                # Clients look for another one.
-                coordinator.host.fail(KafkaError(ErrorCode.NOT_COORDINATOR, f"{name} was deleted"))
-            self._running = {}
-            self._load_again = {}
+            # Clients look for another one.
+            self.unload(KafkaError(ErrorCode.NOT_COORDINATOR, f"{name} was deleted"))
             return
         self._deleted.append((name, topic_id))
         if not self._forgetting:
@@ -263,9 +260,14 @@ class CoordinatorShell(Generic[C]):
                 if self._context.store.home(TopicPartition(topic, index)).journal.failed is not None:
                     coordinator.host.fail(error)
 
-    def close(self) -> None:
-        """End every host."""
-        self._closed = True
+    def unload(self, error: DuramenError) -> None:
+        """End every host, and answer who waits with `error`; whoever asks next has the partition loaded again."""
         running, self._running = self._running, {}
+        self._load_again = {}
         for coordinator in running.values():
-            coordinator.host.close()
+            coordinator.host.fail(error)
+
+    def close(self) -> None:
+        """End every host for good."""
+        self._closed = True
+        self.unload(ClosedError(f"the coordinators of {self._topic} were closed"))
