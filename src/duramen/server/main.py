@@ -39,18 +39,18 @@ def run(config: BrokerConfig, log_json: bool = False, verbose: bool = False) -> 
     Problems at start and stop are one line on stderr and 1.
     """
     stdout, stderr = sys.stdout, sys.stderr
-    told = LogWriter(stderr)
-    log = EventLog(log_json, told)
-    told.notice = log.dropped
-    # One for both where they are one file: what is said there keeps its order.
-    said = told if os.path.sameopenfile(stdout.fileno(), stderr.fileno()) else LogWriter(stdout)
+    errors = LogWriter(stderr)
+    log = EventLog(log_json, errors)
+    errors.notice = log.dropped
+    # One for both where they are one file: lines there keep their order.
+    output = errors if os.path.sameopenfile(stdout.fileno(), stderr.fileno()) else LogWriter(stdout)
     # Also what Python says itself (warnings, a thread's traceback) must not wait for a reader.
-    sys.stdout, sys.stderr = cast(TextIO, said), cast(TextIO, told)
+    sys.stdout, sys.stderr = cast(TextIO, output), cast(TextIO, errors)
     try:
-        return _serve(config, log, told, verbose)
+        return _serve(config, log, errors, verbose)
     finally:
         sys.stdout, sys.stderr = stdout, stderr
-        for writer in (said, told):
+        for writer in (output, errors):
             writer.finish(LAST_WORDS_SECONDS)
 
 
@@ -64,16 +64,17 @@ def machine_name() -> str:
     return name
 
 
-def _serve(config: BrokerConfig, log: EventLog, told: LogWriter, verbose: bool) -> int:
+def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool) -> int:
     started = time.monotonic()
     gc.disable()
     raise_descriptor_limit()
     loop, world, executor = real_world(config.integer("socket.send.buffer.bytes"))
     broker = Broker(world, config, log)
-    told.on_dropped = broker.metrics.log_dropped
+    errors.on_dropped = broker.metrics.log_dropped
     with contextlib.suppress(OSError):  # it was deleted: then only absolute paths can be opened
         broker.segments.working_directory = os.getcwd()
-    broker.machine_name = machine_name()
+    if not all(listener.host for listener in config.advertised_listeners):
+        broker.machine_name = machine_name()  # only then: looking a name up may take seconds
     exit_code = 0
 
     def fail(error: BaseException) -> None:

@@ -57,8 +57,8 @@ class EventLog:
         if isinstance(trace, BaseException):
             fields["trace"] = "".join(traceback.format_exception(trace)).rstrip()
         if self._json:
-            told = {"time": stamp, "level": level, "event": event, **{k: _plain(v) for k, v in fields.items()}}
-            return json.dumps(told) + "\n"
+            shown = {"time": stamp, "level": level, "event": event, **{k: _plain(v) for k, v in fields.items()}}
+            return json.dumps(shown) + "\n"
         pairs = "".join(f" {name}={_text(value)}" for name, value in fields.items())
         return f"{stamp} {level} {event}{pairs}\n"
 
