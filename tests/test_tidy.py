@@ -82,6 +82,7 @@ WORLD_ALLOWED = {
     LIBRARY + name
     for name in (
         # the ports of the operating system
+        "server/net/bound_sockets.py",
         "server/net/loop.py",
         "server/net/os_ports.py",
         "storage/files/entropy.py",

@@ -201,7 +201,7 @@ class Transport(Protocol):
     """One connection's byte transport (plain TCP now, TLS later). Never blocks."""
 
     peer: str
-    """Remote address for logs, `host:port`."""
+    """Remote address for logs, `host:port`; an IPv6 host stands in brackets."""
 
     def recv_into(self, view: memoryview) -> int:
         """Bytes received into `view`; 0 when the peer closed; -1 when there is nothing to read now."""
@@ -235,7 +235,10 @@ class Network(Protocol):
     """Connections in and out. A failed connection shows as OSError from the Transport."""
 
     def listen(self, host: str, port: int, on_accept: Callable[[Transport], None]) -> Listener:
-        """Listen (port 0 picks one) and hand over each accepted connection; OSError when the port is taken."""
+        """Listen and hand over each accepted connection; OSError when the port is taken.
+
+        host: empty for every interface, of IPv4 and of IPv6 where there is one. port: 0 picks one.
+        """
 
     def connect(self, host: str, port: int) -> Transport:
         """Start connecting; the transport becomes writable when it is connected."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from tests.worlds.served_node import DURAMEN, FOREIGN, Served, free_port, only_duramen
+from tests.worlds.served_node import DURAMEN, FOREIGN, Served, free_port, has_ipv6, only_duramen
 
 pytestmark = only_duramen
 Serve = Callable[..., Served]
@@ -213,9 +213,7 @@ def test_a_directory_whose_name_is_too_long(tmp_path: Path) -> None:
 
 
 def test_the_address_that_is_told_can_be_given_to_commands(tmp_path: Path) -> None:
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
+    if not has_ipv6():
         pytest.skip("no IPv6 here")
     command = [DURAMEN, "serve", "--set", "listeners=PLAINTEXT://[::1]:0"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as node:

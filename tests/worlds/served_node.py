@@ -45,6 +45,15 @@ def free_port() -> int:
             return port
 
 
+def has_ipv6() -> bool:
+    """Whether a program of this machine can talk to another one by IPv6."""
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
 def finding_tests() -> dict[str, str]:
     """An environment in which a process finds `tests`, whatever folder it runs in."""
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)

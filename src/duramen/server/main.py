@@ -19,6 +19,7 @@ from duramen.config.listeners import is_loopback
 from duramen.errors import CorruptLogError, DirectoryLockedError, DuramenError
 from duramen.server.broker import Broker
 from duramen.server.metrics.process_sampler import ProcessSampler
+from duramen.server.net.bound_sockets import shown_address
 from duramen.server.net.event_log import EventLog
 from duramen.server.net.log_writer import LogWriter
 from duramen.server.net.os_ports import real_world
@@ -91,7 +92,7 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
 
     def ready() -> None:
         loop.call_later(SETTLED_SECONDS, settle_memory)
-        addresses = ", ".join(host_port(e.host, e.port) for e in broker.advertised_addresses)
+        addresses = ", ".join(shown_address(e.host, e.port) for e in broker.advertised_addresses)
         if verbose:
             for key, reason in config.inert:
                 log("info", "setting-without-meaning", {"key": key, "reason": reason})
@@ -156,11 +157,6 @@ def raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def host_port(host: str, port: int) -> str:
-    """As --bootstrap takes it: an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def reason(error: BaseException) -> str:
     """What happened, behind the file that it is about."""
     if isinstance(error, OSError) and error.filename and error.strerror:
@@ -177,17 +173,8 @@ def explain(error: BaseException, config: BrokerConfig) -> str:
         what = "`duramen log verify` shows everything that is damaged, `duramen log repair` goes on without it"
         return f"{error}. Put {error.path} back from a copy; {what}"
     if isinstance(error, OSError):
-        if error.errno == errno.EADDRINUSE:
-            taken = ", ".join(str(listener) for listener in config.listeners)
-            if config.metrics_listener is not None:
-                taken += " or metrics.listener {}:{}".format(*config.metrics_listener)
-            return f"{taken} is in use. Stop who listens there, or choose a port: --set listeners=PLAINTEXT://127.0.0.1:PORT"
-        if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
-            wanted = ", ".join(str(listener) for listener in config.listeners)
-            return f"cannot listen at {wanted} ({error.strerror}). Name addresses of this machine: --set listeners=..."
-        if error.errno in (errno.EACCES, errno.EPERM):
-            where = error.filename or ", ".join(str(listener) for listener in config.listeners)
-            return f"no permission for {where}. Choose a directory you own (--set log.dirs=DIR) or a port above 1023"
+        if error.errno in (errno.EACCES, errno.EPERM) and error.filename:
+            return f"no permission for {error.filename}. Choose a directory you own: --set log.dirs=DIR"
         if error.errno in _NO_DIRECTORY and error.filename:
             return f"{error.filename}: {error.strerror}. Choose a directory that can be created: --set log.dirs=DIR"
         if error.errno == errno.EIO and error.filename:

@@ -8,6 +8,7 @@ from typing import Protocol
 from duramen.config import ListenerAddress
 from duramen.ports import Listener, Transport, World
 from duramen.server.api.services import EventReport, LiveSettings
+from duramen.server.net.bound_sockets import refusal
 from duramen.server.net.connection import ClientConnection, ReceiveContext
 from duramen.server.net.receive_buffers import BufferPool
 
@@ -71,7 +72,7 @@ class Acceptor:
     # ---- listening -------------------------------------------------------------------------------------------
 
     def bind(self, most_files: int) -> None:
-        """Take every listener's address; who connects now waits until `open`. OSError when one is taken.
+        """Take every listener's address; who connects now waits until `open`. ConfigError when one is taken.
 
         most_files: how many files of segments the node may have open. The log directories are open. What takes the
         last descriptor takes them down: a file that cannot be opened cannot be synced.
@@ -79,11 +80,14 @@ class Acceptor:
         most = self._world.disk.descriptor_limit()
         self._room = max(most // 8, most - min(most_files, most // 2) - most // 8 - SPARE_DESCRIPTORS)
         for address in self._settings.config.listeners:
-            listener = self._world.network.listen(
-                address.host or "0.0.0.0",
-                address.port,
-                lambda transport, name=address.name: self._accept(name, transport),  # type: ignore[misc]
-            )
+            try:
+                listener = self._world.network.listen(
+                    address.host,
+                    address.port,
+                    lambda transport, name=address.name: self._accept(name, transport),  # type: ignore[misc]
+                )
+            except OSError as error:
+                raise refusal("listeners", str(address), f"{address.name}://127.0.0.1:PORT", error) from error
             self.listeners.append((address, listener))
 
     def open(self, on_frame: Callable[[ClientConnection, memoryview], None]) -> None:

@@ -35,7 +35,7 @@ def handle(request: Request) -> None:
         # Its generation could not be written, which Kafka says with this code, too; and it would be kept till then.
         reply(request, Joined(error=ErrorCode.UNKNOWN_SERVER_ERROR, member_id=body.member_id))
         return
-    host = request.connection.transport.peer.rpartition(":")[0]
+    host = request.connection.transport.peer.rpartition(":")[0].strip("[]")
     command = JoinGroup(
         group_id=body.group_id,
         member_id=body.member_id,

@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from duramen.model import TopicPartition
 from duramen.server.metrics.metrics import SECONDS_BUCKETS, Histogram, Metrics
 from duramen.server.metrics.scrape import Scrape, pieces_of, text_of
+from duramen.server.net.bound_sockets import bind_tcp, refusal, shown_address
 from duramen.server.net.loop import EventLoop
 from duramen.version import VERSION
 from duramen.wire.messages import API
@@ -319,9 +320,13 @@ class _BoundedHTTPServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, bound: socket.socket, handler: type[BaseHTTPRequestHandler]) -> None:
         self._room = threading.Semaphore(MOST_CONNECTIONS)
-        super().__init__(address, handler)
+        self.address_family = bound.family
+        super().__init__(bound.getsockname(), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = bound
+        self.server_activate()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
@@ -341,7 +346,7 @@ class _BoundedHTTPServer(ThreadingHTTPServer):
 
 
 class MetricsServer:
-    """The HTTP listener; one thread, stopped with the process."""
+    """The HTTP listener; one thread, stopped with the process. ConfigError where its address cannot be used."""
 
     def __init__(self, broker: MeteredBroker, loop: EventLoop, host: str, port: int) -> None:
         collector = BrokerCollector(broker)
@@ -376,9 +381,14 @@ class MetricsServer:
             def log_message(self, format: str, *args: object) -> None:
                 """Requests for metrics are not events."""
 
-        self._server = _BoundedHTTPServer((host, port), Handler)
+        try:
+            bound = bind_tcp(host, port)
+        except OSError as error:
+            address = f"metrics.listener {shown_address(host, port)}"
+            raise refusal("metrics.listener", address, "127.0.0.1:PORT", error) from error
+        self._server = _BoundedHTTPServer(bound, Handler)
         self._server.timeout = 0  # `handle_request` is called when somebody has come
-        self.port = self._server.server_address[1]
+        self.port: int = bound.getsockname()[1]
         self._wake_read, self._wake_write = socket.socketpair()
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
         self._thread.start()

@@ -19,6 +19,7 @@ from threading import Thread
 from typing import Any
 
 from duramen.ports import Clock, Entropy, Executor, FileSpan, Listener, Network, Part, Timer, Transport, World
+from duramen.server.net.bound_sockets import bind_tcp, shown_address
 from duramen.server.net.loop import EventLoop
 from duramen.storage import RealDisk, SystemEntropy, run_parallel
 
@@ -295,7 +296,7 @@ class SocketListener:
             sock.setblocking(False)
             with contextlib.suppress(OSError):  # macOS: the peer may be gone already, which the first read will tell
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._on_accept(SocketTransport(self._loop, sock, f"{address[0]}:{address[1]}", self._quantum))
+            self._on_accept(SocketTransport(self._loop, sock, shown_address(*address[:2]), self._quantum))
 
     def _resume(self) -> None:
         if self._socket.fileno() >= 0:
@@ -316,17 +317,14 @@ class SocketNetwork:
         self._send_buffer_bytes = send_buffer_bytes
 
     def listen(self, host: str, port: int, on_accept: Callable[[Transport], None]) -> Listener:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock = bind_tcp(host, port)
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             # Accepted connections inherit it, as Kafka's have it: a peer that is gone without a word is found.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setblocking(False)
             if self._send_buffer_bytes > 0:
                 # Accepted connections inherit it. With less than it hands over at once sendfile stands still.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, max(self._send_buffer_bytes, SENDFILE_BYTES))
-            sock.bind((host, port))
             sock.listen(1024)
         except OSError:
             sock.close()
@@ -340,7 +338,7 @@ class SocketNetwork:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         with contextlib.suppress(BlockingIOError):
             sock.connect((host, port))
-        return SocketTransport(self._loop, sock, f"{host}:{port}", self._quantum)
+        return SocketTransport(self._loop, sock, shown_address(host, port), self._quantum)
 
 
 def real_world(send_buffer_bytes: int = -1) -> tuple[EventLoop, World, ThreadExecutor]:

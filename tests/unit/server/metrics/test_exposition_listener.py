@@ -9,7 +9,9 @@ import time
 from typing import Any
 
 import pytest
+from tests.worlds.served_node import has_ipv6
 
+from duramen.errors import ConfigError
 from duramen.server.metrics import exposition
 from duramen.server.net.loop import EventLoop
 
@@ -32,6 +34,39 @@ def test_a_connection_that_says_nothing_does_not_keep_its_thread(monkeypatch: py
     finally:
         server.stop()
         loop.close()
+
+
+@pytest.mark.parametrize(("host", "asked"), [("::1", "::1"), ("::", "127.0.0.1"), ("", "::1"), ("", "127.0.0.1")])
+def test_the_address_family_is_that_of_the_address(host: str, asked: str) -> None:
+    if not has_ipv6():
+        pytest.skip("no IPv6 here")
+    loop = EventLoop()
+    broker: Any = None  # nobody asks for a page that it has
+    server = exposition.MetricsServer(broker, loop, host, 0)
+    try:
+        with socket.create_connection((asked, server.port), timeout=30) as connection:
+            connection.sendall(b"GET /nothing HTTP/1.0\r\n\r\n")
+            assert b" 404 " in connection.recv(64)
+    finally:
+        server.stop()
+        loop.close()
+
+
+def test_an_address_that_cannot_be_used_is_told_with_its_setting() -> None:
+    """The message spoke of `listeners`."""
+    loop = EventLoop()
+    broker: Any = None
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            ConfigError, match=f"^metrics.listener 127.0.0.1:{port} is in use.* --set metrics.listener="
+        ):
+            exposition.MetricsServer(broker, loop, "127.0.0.1", port)
+    with pytest.raises(
+        ConfigError, match=r"^cannot listen at metrics.listener \[2001:db8::1\]:0 .* --set metrics.listener="
+    ):
+        exposition.MetricsServer(broker, loop, "2001:db8::1", 0)
+    loop.close()
 
 
 def test_connections_beyond_a_bound_are_closed_and_take_no_descriptors_from_the_files() -> None:
