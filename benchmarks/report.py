@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks import warmth
 from benchmarks.kafka_peer import ROOT
 from benchmarks.scenarios import DURABILITY_TITLES, Figure, Sample, Scenario
 
@@ -99,6 +100,20 @@ def figure_row(figure: Figure, rounds: Mapping[str, Sequence[Sample]]) -> Row:
     return compare(figure.name, figure.unit, ours, theirs, figure.more_is_better, figure.aim, figure.limit)
 
 
+def risen(scenario: Scenario, rounds: Mapping[str, Sequence[Sample]]) -> list[str]:
+    """What is said beside the ratio of a scenario in which a broker got faster to the last round."""
+    said = []
+    for name, samples in rounds.items():
+        rates = scenario.rates(samples)
+        if warmth.still_rises(rates):
+            whom = "Kafka" if name == OURS else "Duramen"
+            said.append(
+                f"{name} still got faster, {rates[0]:,.0f} → {rates[-1]:,.0f} {scenario.figures[0].unit}: "
+                f"the ratio flatters {whom}"
+            )
+    return said
+
+
 def number(value: float | None, unit: str) -> str:
     """Three significant digits, thousands separated, with the unit."""
     if value is None:
@@ -144,7 +159,7 @@ class Reporter:
         self, scenario: Scenario, rounds: Mapping[str, Sequence[Sample]], failures: Mapping[str, str]
     ) -> None:
         rows = [figure_row(figure, rounds) for figure in scenario.figures]
-        remark = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
+        remark = "; ".join([*(f"{name}: {reason}" for name, reason in failures.items()), *risen(scenario, rounds)])
         self.add_group(DURABILITY_TITLES[scenario.durability], scenario.title, rows, remark)
         self._scenarios.append(
             {
@@ -154,6 +169,7 @@ class Reporter:
                 "settings": dict(scenario.settings),
                 "figures": [row.as_json() for row in rows],
                 "failures": dict(failures),
+                "still_rising": [name for name in rounds if warmth.still_rises(scenario.rates(rounds[name]))],
                 "rounds": {name: list(samples) for name, samples in rounds.items()},
             }
         )

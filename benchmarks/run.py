@@ -23,7 +23,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import clients, floor, kafka_peer, machine
+from benchmarks import clients, floor, kafka_peer, machine, warmth
 from benchmarks.broker_process import BrokerFailedError, BrokerProcess
 from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.kafka_peer import KafkaPeer, PeerUnavailableError
@@ -31,7 +31,9 @@ from benchmarks.report import OURS, PARTIAL_RESULTS, RESULTS, THEIRS, Reporter, 
 from benchmarks.scenarios import TOPIC_SETTINGS, Durability, Sample, Scenario, all_scenarios
 
 MINIMUM_ROUNDS = 5
-MINIMUM_WARM_UP = 6
+# What a warm-up may take: of a broker as a whole (twice as long with --full), and of one scenario in unmeasured rounds.
+WARM_UP_SECONDS = 45.0
+WARM_UP_ROUNDS = 6
 WHOLE = "The broker as a whole"
 # make bench promises ten minutes, fetching the jars aside; what does not fit is named, not silently cut.
 BENCH_SECONDS = 555.0
@@ -100,7 +102,7 @@ def measure(side: Side, scenario: Scenario, topic: str) -> Sample:
 
 
 def run_scenario(sides: Sequence[Side], scenario: Scenario, topic: str, rounds: int) -> tuple[Any, dict[str, str]]:
-    """One unmeasured round for each broker, then `rounds` measured ones in turn: A, B, A, B, ..."""
+    """Unmeasured rounds until no broker gets faster (WARM_UP_ROUNDS at most), then `rounds` measured ones in turn."""
     samples: dict[str, list[Sample]] = {side.name: [] for side in sides}
     failures: dict[str, str] = {side.name: side.lost for side in sides if side.lost}
     for side in sides:
@@ -109,20 +111,27 @@ def run_scenario(sides: Sequence[Side], scenario: Scenario, topic: str, rounds: 
                 side.create_topic(topic, scenario.partitions, scenario.durability)
             except (KafkaException, clients.ClientFailedError) as refused:
                 failures[side.name] = f"topic refused: {refused}"
-    for number in range(rounds + 1):
+
+    def one_round(into: Mapping[str, list[Sample]]) -> None:
         for side in sides:
             if side.name in failures:
                 continue
             try:
-                sample = measure(side, scenario, topic)
+                into[side.name].append(measure(side, scenario, topic))
             except (clients.ClientFailedError, PeerUnavailableError) as failure:
                 failures[side.name] = str(failure)
-                continue
             except BrokerFailedError as failure:
                 side.lost = failures[side.name] = str(failure)
-                continue
-            if number > 0:
-                samples[side.name].append(sample)
+
+    # All warm up together, so that the two sides of a topic that both fill are of one size.
+    unmeasured: dict[str, list[Sample]] = {side.name: [] for side in sides}
+    for _ in range(WARM_UP_ROUNDS):
+        one_round(unmeasured)
+        rates = [scenario.rates(each) for each in unmeasured.values()]
+        if not any(len(each) == 1 or warmth.gained(each) for each in rates):
+            break
+    for _ in range(rounds):
+        one_round(samples)
     return samples, failures
 
 
@@ -133,7 +142,7 @@ def warm_up(side: Side, limit_seconds: float, note: Reporter) -> None:
     for durability, topic in topics.items():
         side.create_topic(topic, 4, durability)
     began = time.monotonic()
-    while time.monotonic() - began < limit_seconds:
+    while time.monotonic() - began < limit_seconds and not warmth.levelled(rates):
         for durability, topic in topics.items():
             result = clients.raw(
                 "produce", side.broker.port, 60, topic=topic, partitions=4, connections=16, seconds=1.0, size=100
@@ -141,9 +150,8 @@ def warm_up(side: Side, limit_seconds: float, note: Reporter) -> None:
             if durability == "page-cache":
                 rates.append(result["records"] / result["seconds"])
         clients.raw("fetch", side.broker.port, 60, topic=topics["fsync"], partitions=4, connections=4, seconds=0.3)
-        if len(rates) >= MINIMUM_WARM_UP and rates[-1] < 1.03 * max(rates[-4:-1]):
-            break
-    note.note(f"{side.name} warmed up: {rates[0]:,.0f} → {rates[-1]:,.0f} one-record requests/s")
+    grew = "" if warmth.levelled(rates) else ", still rising"
+    note.note(f"{side.name} warmed up: {rates[0]:,.0f} → {rates[-1]:,.0f} one-record requests/s{grew}")
     for topic in topics.values():
         side.delete_topic(topic)
 
@@ -279,7 +287,7 @@ def benchmark(options: argparse.Namespace, reporter: Reporter) -> int:
             side.broker.prepare()
         start_all(sides, options.rounds)
         for side in sides:
-            warm_up(side, 60.0 if options.full else 24.0, reporter)
+            warm_up(side, WARM_UP_SECONDS * (2 if options.full else 1), reporter)
         skipped = run_all(sides, scenarios, options.rounds, deadline, reporter)
         peaks = {side.name: side.broker.memory_mib() for side in sides if not side.lost}
         add_whole_broker(reporter, sides, peaks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -61,6 +61,11 @@ class Scenario:
     heat_mib: int = 0
     reads: str = ""
     full_only: bool = False
+
+    def rates(self, samples: Sequence[Sample]) -> list[float]:
+        """The rate of each sample, none where the load sets the rate itself: what shows whether a broker is warm."""
+        figure = self.figures[0]
+        return [figure.draw(sample) for sample in samples] if figure.more_is_better else []
 
 
 def _records_per_second(aim: float | None = None) -> Figure:
