@@ -34,6 +34,8 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourcePatternType,
     ResourceType,
+    ScramMechanism,
+    UserScramCredentialDeletion,
 )
 from tests.worlds.served_node import Served, only_duramen
 
@@ -417,10 +419,21 @@ def test_without_an_authorizer_there_are_no_access_control_lists(node: Served) -
     assert admin_of(node).describe_acls(anything).result(SECONDS) == [], "librdkafka tells SECURITY_DISABLED so"
 
 
+def test_no_user_has_credentials(node: Served) -> None:
+    assert admin_of(node).describe_user_scram_credentials().result(SECONDS) == {}
+    (told,) = admin_of(node).describe_user_scram_credentials(["nobody"]).values()
+    with pytest.raises(KafkaException) as unknown:
+        told.result(SECONDS)
+    assert unknown.value.args[0].code() == KafkaError.RESOURCE_NOT_FOUND
+
+
+@only_duramen
 def test_what_is_not_served_is_refused_at_once(node: Served) -> None:
     began = time.monotonic()
+    gone = UserScramCredentialDeletion("nobody", ScramMechanism.SCRAM_SHA_256)
+    (told,) = admin_of(node).alter_user_scram_credentials([gone]).values()
     with pytest.raises(KafkaException) as refused:
-        admin_of(node).describe_user_scram_credentials().result(SECONDS)
+        told.result(SECONDS)
     assert refused.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE
     assert time.monotonic() - began < SECONDS / 2
 

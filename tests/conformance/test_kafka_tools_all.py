@@ -102,6 +102,10 @@ CASES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
         r"InvalidRequestException.*log\.dirs",
     ),
     "logger": (CONFIGS, ("--describe", "--entity-type", "broker-loggers", "--entity-name", "1"), 0, r""),
+    "users": (CONFIGS, ("--describe", "--entity-type", "users"), 0, r""),
+    "nobody": (CONFIGS, ("--describe", "--entity-type", "users", "--entity-name", "nobody"), 0, r""),
+    "clients": (CONFIGS, ("--describe", "--entity-type", "clients"), 0, r""),
+    "addresses": (CONFIGS, ("--describe", "--entity-type", "ips"), 0, r""),
     "lists": (TOOLS + "AclCommand", ("--list",), 1, r"SecurityDisabledException: No Authorizer is configured"),
     "beyond the end": (
         TOOLS + "DeleteRecordsCommand",

@@ -18,7 +18,7 @@ from kio.serial import entity_reader, entity_writer
 
 from duramen.wire import messages
 from duramen.wire.schema import Message
-from duramen.wire.types import BOOL, UUID, Array, Blob, Field, Scalar, Struct, Text
+from duramen.wire.types import BOOL, FLOAT64, UUID, Array, Blob, Field, Scalar, Struct, Text
 
 EXAMPLES = int(os.environ.get("DURAMEN_WIRE_EXAMPLES", "4"))
 few = settings(
@@ -114,6 +114,8 @@ def _elements(message: Message, kind: Any, version: int, kio: type[Any], kio_typ
         return st.integers(0, _WIDEST_MS)
     if kio_type == "datetime_i64":
         return st.integers(0, _LAST_MS)
+    if kind is FLOAT64:
+        return st.floats(allow_nan=False)
     return st.integers(*_RANGES[kind.code])
 
 
@@ -176,4 +178,6 @@ def _sample_one(message: Message, kind: Any, version: int, random: Random) -> An
         return random.random() < 0.5
     if kind is UUID:
         return random.randbytes(16)
+    if kind is FLOAT64:
+        return random.random()
     return random.randint(*_RANGES[kind.code])

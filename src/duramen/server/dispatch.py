@@ -2,7 +2,8 @@
 
 Nothing is advertised that is not served, but for what clients look for before they go on: Produce is advertised from
 version 0 although 0-2 are refused, because older librdkafka stops compressing otherwise (KAFKA-18659); access control
-lists and ConsumerGroupHeartbeat answer as in a Kafka where they are switched off.
+lists and ConsumerGroupHeartbeat answer as in a Kafka where they are switched off, quotas and SCRAM credentials as where
+there are none.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from duramen.server.handlers import (
     consumer_group_heartbeat,
     delete_groups,
     delete_records,
+    describe_client_quotas,
     describe_cluster,
     describe_damage,
     describe_groups,
@@ -28,6 +30,7 @@ from duramen.server.handlers import (
     describe_producers,
     describe_quorum,
     describe_segments,
+    describe_user_scram_credentials,
     elect_leaders,
     fetch,
     find_coordinator,
@@ -205,6 +208,8 @@ ROWS = (
     _row(45, reassignments.handle_alter, Operation.ALTER, Resource.CLUSTER, _cluster),
     _row(46, reassignments.handle_list, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     _row(47, offset_delete.handle, Operation.DELETE, Resource.GROUP, _group),
+    _row(48, describe_client_quotas.handle, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
+    _row(50, describe_user_scram_credentials.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     _row(55, describe_quorum.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     _row(57, update_features.handle, Operation.ALTER, Resource.CLUSTER, _cluster, most=ONE_DECISION),
     _row(60, describe_cluster.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),

@@ -93,6 +93,8 @@ _MODULES = {
     45: ("AlterPartitionReassignments", "alter_partition_reassignments"),
     46: ("ListPartitionReassignments", "list_partition_reassignments"),
     47: ("OffsetDelete", "offset_delete"),
+    48: ("DescribeClientQuotas", "describe_client_quotas"),
+    50: ("DescribeUserScramCredentials", "describe_user_scram_credentials"),
     55: ("DescribeQuorum", "describe_quorum"),
     57: ("UpdateFeatures", "update_features"),
     60: ("DescribeCluster", "describe_cluster"),
