@@ -459,3 +459,17 @@ def test_read_committed_reads_what_is_committed(node: Served, name: Names) -> No
     with consumer_of(node, name("g"), **{"isolation.level": "read_committed"}) as consumer:
         consumer.subscribe([topic])
         assert take(consumer, 1)[0].value() == b"v"
+
+
+def test_a_login_where_there_is_none_is_refused_with_words_about_sasl(node: Served) -> None:
+    """The connection was closed without a word."""
+    told: list[KafkaError] = []
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
+    client = AdminClient(
+        {"bootstrap.servers": node.bootstrap, "log_level": 0, **login, "sasl.password": "p", "error_cb": told.append}
+    )
+    until = time.monotonic() + SECONDS
+    while not told and time.monotonic() < until:
+        client.poll(0.1)
+    assert told[0].code() == KafkaError._AUTHENTICATION
+    assert "Request not valid in current SASL state" in told[0].str()

@@ -2,8 +2,8 @@
 
 Nothing is advertised that is not served, but for what clients look for before they go on: Produce is advertised from
 version 0 although 0-2 are refused, because older librdkafka stops compressing otherwise (KAFKA-18659); access control
-lists and ConsumerGroupHeartbeat answer as in a Kafka where they are switched off, quotas and SCRAM credentials as where
-there are none.
+lists, SASL and ConsumerGroupHeartbeat answer as in a Kafka where they are switched off, quotas and SCRAM credentials as
+where there are none.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from duramen.server.handlers import (
     offset_for_leader_epoch,
     produce,
     reassignments,
+    sasl,
     sink_admin,
     stage_batch,
     sync_group,
@@ -173,6 +174,7 @@ ROWS = (
     _row(14, sync_group.handle, Operation.READ, Resource.GROUP, _group, most=ONE_DECISION),
     _row(15, describe_groups.handle, Operation.DESCRIBE, Resource.GROUP, _groups),
     _row(16, list_groups.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(17, sasl.handle_handshake, Operation.ANY, Resource.NONE, _nothing),
     _row(18, api_versions.handle, Operation.ANY, Resource.NONE, _nothing, refuse_version=api_versions.refuse_version),
     _row(
         19, admin_topics.handle_create, Operation.CREATE, Resource.TOPIC, _topics,
@@ -195,6 +197,7 @@ ROWS = (
     ),
     _row(34, reassignments.handle_log_dirs, Operation.ALTER, Resource.CLUSTER, _cluster),
     _row(35, describe_log_dirs.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(36, sasl.handle_authenticate, Operation.ANY, Resource.NONE, _nothing),
     _row(
         37, admin_topics.handle_create_partitions, Operation.ALTER, Resource.TOPIC, _topics,
         most=ONE_DECISION, refuse_excess=REFUSE,

@@ -27,7 +27,8 @@ from duramen.wire.types import Struct
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way that Python is giving up
     KAFKA_PYTHON = [
-        importlib.import_module(f"kafka.protocol.{name}") for name in ("admin", "consumer", "metadata", "producer")
+        importlib.import_module(f"kafka.protocol.{name}")
+        for name in ("admin", "consumer", "metadata", "producer", "sasl")
     ]
 
 UNKNOWN_TO_KAFKA_PYTHON = {"ConsumerGroupHeartbeatRequest", "ConsumerGroupHeartbeatResponse"}

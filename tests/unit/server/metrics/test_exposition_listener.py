@@ -46,7 +46,8 @@ def test_the_address_family_is_that_of_the_address(host: str, asked: str) -> Non
     try:
         with socket.create_connection((asked, server.port), timeout=30) as connection:
             connection.sendall(b"GET /nothing HTTP/1.0\r\n\r\n")
-            assert b" 404 " in connection.recv(64)
+            with connection.makefile("rb") as answer:
+                assert b" 404 " in answer.read()
     finally:
         server.stop()
         loop.close()
