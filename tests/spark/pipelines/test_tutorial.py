@@ -25,7 +25,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 
 
 ELSEWHERE = {
-    "pip install 'duramen[spark]'": "a fresh clone's set-up, and the tests of `doctor`",
+    "python3 -m venv .venv && .venv/bin/pip install '.[spark]'": "the tests of the wheel and of `doctor`",
     "spark-class org.apache.spark.deploy.master.Master": "`make test-spark-matrix` starts a master and workers",
 }
 """Blocks that are not run here, by how they begin, and what runs them."""

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from duramen.errors import DuramenError
-
-EXTRA = {"pyspark", "pyarrow", "pandas", "numpy", "deltalake", "py4j", "arro3"}
+from duramen.version import INSTALL_SPARK, SPARK_PACKAGES
 
 
 class MissingExtraError(DuramenError):
@@ -29,18 +28,22 @@ class LazyGroup(click.Group):
         return list(self._at)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports the command. MissingExtraError names the package and how to install it."""
+        """Imports the command: its options and its help, which need no package of the extra."""
         if cmd_name not in self._at:
             return None
-        try:
-            module = importlib.import_module(self._at[cmd_name][0])
-        except ModuleNotFoundError as error:
-            package = (error.name or "").split(".")[0]
-            if package not in EXTRA:
-                raise
-            raise MissingExtraError(f"{package} is not installed: pip install 'duramen[spark]'") from None
+        module = importlib.import_module(self._at[cmd_name][0])
         found: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return found
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command, which imports what it needs. MissingExtraError names a package that is not there."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").split(".")[0]
+            if package not in SPARK_PACKAGES:
+                raise
+            raise MissingExtraError(f"{package} is not installed; {INSTALL_SPARK}") from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list, from the declarations alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import click
@@ -9,7 +10,7 @@ import click
 from duramen.cli.shared.connection import DEFAULT_BOOTSTRAP, json_option
 from duramen.cli.shared.output import print_json
 from duramen.cli.spark.run import session_options
-from duramen.pipelines.jvm.doctor import examine
+from duramen.pipelines.jvm import requirements
 
 
 @click.command(
@@ -33,8 +34,14 @@ from duramen.pipelines.jvm.doctor import examine
 @json_option
 def doctor_command(bootstrap: str, folder: Path, master: str | None, conf: dict[str, str], as_json: bool) -> int:
     """Check everything a pipeline needs. Exit code 1 when something is missing."""
+    if importlib.util.find_spec("pyspark") is None:
+        checks = requirements.examine(bootstrap, folder)
+    else:
+        from duramen.pipelines.jvm import doctor
+
+        checks = doctor.examine(bootstrap, folder, master, conf)
     found = []
-    for check in examine(bootstrap, folder, master, conf):
+    for check in checks:
         found.append(check)
         if not as_json:
             click.echo(f"{'ok ' if check.good else 'BAD'}  {check.name:<18} {check.found}")

@@ -7,20 +7,25 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from pyspark.cloudpickle import register_pickle_by_value
 
 from duramen.cli.shared.output import note
 from duramen.errors import ConfigError
-from duramen.pipelines.model.declaration import Pipeline
+
+if TYPE_CHECKING:
+    from duramen.pipelines.model.declaration import Pipeline
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def load(file: Path) -> Pipeline:
     """The one pipeline that the file defines. ConfigError when there is none, or several, or the file fails."""
+    from pyspark.cloudpickle import register_pickle_by_value
+
+    from duramen.pipelines.model.declaration import Pipeline
+
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{file} is no Python file")

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import human_bytes, note, print_json, print_table
 from duramen.cli.spark.pipeline import pipeline_argument, steps_of, tell_if_elsewhere
-from duramen.pipelines.model.declaration import Pipeline, TableStep
-from duramen.pipelines.model.folders import StepFolder, committed, committed_ids
-from duramen.pipelines.model.function_fingerprint import at_a_glance
 from duramen.pipelines.model.swap_chain import readings
 from duramen.pipelines.run.cluster import PipelineNode
-from duramen.pipelines.run.connector import DuramenConnector, chooses_topics, cuts_of
-from duramen.pipelines.run.table_reader import open_table
+
+if TYPE_CHECKING:
+    from duramen.pipelines.model.declaration import Pipeline
 
 
 @click.command(
@@ -53,6 +51,11 @@ def _ago(when: str | None) -> str | None:
 
 
 def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
+    from duramen.pipelines.model.declaration import TableStep
+    from duramen.pipelines.model.folders import StepFolder
+    from duramen.pipelines.model.function_fingerprint import at_a_glance
+    from duramen.pipelines.run.table_reader import open_table
+
     folder = StepFolder(pipeline.folder, name)
     step, current = pipeline.steps[name], folder.current().version
     version = folder.version(current)
@@ -97,6 +100,9 @@ def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> in
     A step that has not read a topic to its cut lags behind that, and behind the topics that took over. Of a source
     whose options choose the topics those are shown. The exit code is 1 where a topic is not there, or was made anew.
     """
+    from duramen.pipelines.model.folders import StepFolder, committed, committed_ids
+    from duramen.pipelines.run.connector import DuramenConnector, chooses_topics, cuts_of
+
     tell_if_elsewhere(pipeline)
     node, connector = PipelineNode(pipeline.bootstrap), DuramenConnector(pipeline.bootstrap)
     rows = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,12 +11,11 @@ from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import note, print_json
 from duramen.cli.spark.pipeline import pipeline_argument, repeated
 from duramen.cli.spark.run import session_options, tell_if_away
-from duramen.pipelines.jvm.session import await_executors, borrowed
-from duramen.pipelines.model.declaration import Pipeline, StreamStep
-from duramen.pipelines.model.progress import BatchProgress
-from duramen.pipelines.run.connector import DuramenConnector
-from duramen.pipelines.run.reprocess import Report, Reprocessing
-from duramen.pipelines.run.runner import Runner
+
+if TYPE_CHECKING:
+    from duramen.pipelines.model.declaration import Pipeline
+    from duramen.pipelines.model.progress import BatchProgress
+    from duramen.pipelines.run.reprocess import Report
 
 
 @click.command(
@@ -39,6 +38,11 @@ def reprocess_command(
     Readers go on reading the current version. At the end the two are compared. When interrupted, the same command
     goes on where it was.
     """
+    from duramen.pipelines.jvm.session import await_executors, borrowed
+    from duramen.pipelines.run.connector import DuramenConnector
+    from duramen.pipelines.run.reprocess import Reprocessing
+    from duramen.pipelines.run.runner import Runner
+
     work = Reprocessing(pipeline, step)
     tell_if_away(pipeline.bootstrap)
     with borrowed(pipeline.name, master, conf) as spark:
@@ -111,6 +115,8 @@ def swap_command(pipeline: Pipeline, step: str, version: str, allow_behind: int,
     A run lets go of the step meanwhile and goes on in the new version. Where the new version lags behind a run that
     never rests, `reprocess --swap` does both in one.
     """
+    from duramen.pipelines.run.reprocess import Reprocessing
+
     work = Reprocessing(pipeline, step)
     work.folder.version(version)  # refuses what is no version's name
     took = work.swap(version, allow_behind)
@@ -134,11 +140,15 @@ def swap_command(pipeline: Pipeline, step: str, version: str, allow_behind: int,
 @json_option
 def rollback_command(pipeline: Pipeline, step: str, allow_behind: int, as_json: bool) -> None:
     """Make the previous version the current one again."""
+    from duramen.pipelines.run.reprocess import Reprocessing
+
     version, took = Reprocessing(pipeline, step).rollback(allow_behind)
     _switched(pipeline, step, version, took, as_json)
 
 
 def _switched(pipeline: Pipeline, step: str, version: str, took: float, as_json: bool) -> None:
+    from duramen.pipelines.model.declaration import StreamStep
+
     if as_json:
         print_json({"step": step, "current": version, "seconds": round(took, 4)})
         return

@@ -8,25 +8,18 @@ import socket
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 
 from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import note, pairs, print_field, print_json, shorter
 from duramen.cli.shared.signals import ending_signals
 from duramen.cli.spark.pipeline import pipeline_argument, read_again, steps_of
-from duramen.errors import DeadlineError, NetworkError
-from duramen.pipelines.jvm.session import await_executors, borrowed
-from duramen.pipelines.model.declaration import Pipeline, Step, StreamStep
-from duramen.pipelines.model.folders import VersionFolder
-from duramen.pipelines.model.offsets import Offsets
-from duramen.pipelines.model.progress import BatchProgress
-from duramen.pipelines.model.swap_chain import Reading
-from duramen.pipelines.run.connector import DuramenConnector
-from duramen.pipelines.run.runner import QueryFailedError, Runner
+
+if TYPE_CHECKING:
+    from duramen.pipelines.model.declaration import Pipeline
+    from duramen.pipelines.model.progress import BatchProgress
 
 REACH_SECONDS = 2.0
 _MASTER = re.compile(
@@ -139,6 +132,13 @@ def run_command(
 
     A batch is in its table once, however often it is interrupted; the same command goes on where it was.
     """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    from duramen.pipelines.jvm.session import await_executors, borrowed
+    from duramen.pipelines.run.connector import DuramenConnector
+    from duramen.pipelines.run.runner import QueryFailedError, Runner
+
     names = steps_of(pipeline, steps)
     tell_if_away(pipeline.bootstrap)
     stop = threading.Event()
@@ -170,21 +170,6 @@ def run_command(
             raise
 
 
-class DryRunner(Runner):
-    """Plans for who looks at the code: where reading would begin is not asked, and the node may be away.
-
-    Then a step counts as reading what it read last.
-    """
-
-    def reading(self, step: Step, version: VersionFolder) -> Reading:
-        """See Queries."""
-        try:
-            return super().reading(step, version)._replace(start=Offsets())
-        except (NetworkError, DeadlineError):
-            about = version.about() or {}
-            return Reading(about.get("generation", 0), about.get("reads", step.source.name), Offsets(), None)
-
-
 @click.command(
     "dry-run",
     short_help="Analyse a pipeline without running it.",
@@ -198,6 +183,11 @@ def dry_run_command(
     pipeline: Pipeline, steps: tuple[str, ...], master: str | None, conf: dict[str, str], as_json: bool
 ) -> None:
     """Plan every step: its functions are called on its columns, nothing is read or written."""
+    from duramen.pipelines.jvm.session import borrowed
+    from duramen.pipelines.model.declaration import StreamStep
+    from duramen.pipelines.run.connector import DuramenConnector
+    from duramen.pipelines.run.dry_runner import DryRunner
+
     with borrowed(pipeline.name, master, conf) as spark:
         runner = DryRunner(pipeline, spark, DuramenConnector(pipeline.bootstrap, REACH_SECONDS))
         found = []

@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from duramen.cli.shared.lazy_group import LazyGroup
+from duramen.version import INSTALL_SPARK
 
-EPILOG = """\b
+EPILOG = f"""\b
 Examples:
   duramen spark init tour                       a pipeline to start from
   duramen spark doctor                          can it run here?
@@ -20,7 +21,8 @@ Examples:
   duramen spark swap tour.py aircraft v2
 
 \b
-Needs `pip install 'duramen[spark]'`. The tutorial is docs/spark.md.
+What it needs comes {INSTALL_SPARK}
+The tutorial is docs/spark.md.
 """
 
 COMMANDS = {

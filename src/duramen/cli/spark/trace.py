@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import note, pairs, print_json
 from duramen.cli.spark.pipeline import pipeline_argument
 from duramen.errors import ConfigError
 from duramen.model import topic_id_text
-from duramen.pipelines.model.declaration import Pipeline
-from duramen.pipelines.model.folders import StepFolder
-from duramen.pipelines.model.json_values import as_python
 from duramen.pipelines.model.offsets import Cause
 from duramen.pipelines.run.cluster import PipelineNode
-from duramen.pipelines.run.table_reader import open_table
-from duramen.pipelines.tables.changelog import cause_of
-from duramen.pipelines.tables.store import TableCommit, TableStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from duramen.pipelines.model.declaration import Pipeline
+    from duramen.pipelines.tables.store import TableCommit, TableStore
 
 ROWS_MAX = 20
 
@@ -44,6 +42,8 @@ def trace_command(
     pipeline: Pipeline, table: str, row: tuple[str, ...], record: str | None, table_version: int | None, as_json: bool
 ) -> None:
     """Trace rows, records and versions of a table to each other."""
+    from duramen.pipelines.run.table_reader import open_table
+
     if sum([bool(row), record is not None, table_version is not None]) != 1:
         raise click.UsageError("give one of --row, --record and --table-version.")
     store = open_table(pipeline, table)
@@ -67,6 +67,9 @@ def trace_command(
 
 
 def _rows(pipeline: Pipeline, table: str, store: TableStore, wanted: dict[str, str]) -> list[dict[str, Any]]:
+    from duramen.pipelines.model.json_values import as_python
+    from duramen.pipelines.tables.changelog import cause_of
+
     rows = store.rows()
     for name, value in wanted.items():
         if name not in rows.column_names:
@@ -94,6 +97,8 @@ def _rows(pipeline: Pipeline, table: str, store: TableStore, wanted: dict[str, s
 def _in_log(pipeline: Pipeline, table: str, cause: Cause) -> tuple[bytes | None, bytes | None] | None:
     """Key and value of a record of the table. None when it is gone, also with its topic: another one may have the name,
     and another record at this offset."""
+    from duramen.pipelines.model.folders import StepFolder
+
     node, folder = PipelineNode(pipeline.bootstrap), StepFolder(pipeline.folder, table)
     meant = folder.version(folder.current().version).topic_ids().get(cause.topic)
     if meant is not None and node.topic_id(cause.topic) != topic_id_text(meant):
@@ -103,6 +108,9 @@ def _in_log(pipeline: Pipeline, table: str, cause: Cause) -> tuple[bytes | None,
 
 def _written(rows: pa.Table, name: str, value: str) -> pa.ChunkedArray:
     """Per row, whether the column has what is written so. ConfigError for one of more than single values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     column = rows[name]
     if pa.types.is_nested(column.type):
         raise ConfigError(f"the column {name} is a {column.type}; --row takes columns of single values")
@@ -142,6 +150,8 @@ def _cell(value: Any) -> str:
 
 
 def _record(pipeline: Pipeline, table: str, store: TableStore, cause: Cause) -> dict[str, Any]:
+    from duramen.pipelines.model.json_values import as_python
+
     first = store.first_with(cause)
     if first is None:
         return {}
@@ -180,6 +190,8 @@ def _state(store: TableStore, cause: Cause, keys: dict[str, Any], changed: bool)
 
 def _keys_of(pipeline: Pipeline, table: str, store: TableStore, cause: Cause) -> list[dict[str, Any]]:
     """The row that a record without one would have changed, where the record's key is the table's."""
+    import pyarrow as pa
+
     source, keys = pipeline.step(table).source, store.shape.keys
     record = _in_log(pipeline, table, cause) if keys == (source.key,) else None
     if record is None or record[0] is None:

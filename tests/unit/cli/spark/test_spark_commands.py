@@ -16,13 +16,15 @@ from duramen import pipelines
 from duramen.cli.main import main
 from duramen.cli.spark import progress, run
 from duramen.cli.spark.pipeline import load
-from duramen.cli.spark.run import DryRunner, tell_if_away
+from duramen.cli.spark.run import tell_if_away
 from duramen.errors import DeadlineError
+from duramen.pipelines.jvm import session
 from duramen.pipelines.model.declaration import TableStep
 from duramen.pipelines.model.folders import Current, StepFolder
 from duramen.pipelines.model.function_fingerprint import noted
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.run.connector import DuramenConnector
+from duramen.pipelines.run.dry_runner import DryRunner
 from duramen.swaps import CutOver
 
 PIPELINE = """
@@ -99,7 +101,7 @@ def test_a_master_or_a_trigger_that_spark_does_not_know_is_told_before_it_starts
 ) -> None:
     """Some of them ended with a page of Java's, and all with 1."""
     monkeypatch.setattr("sys.path", sys.path.copy())
-    monkeypatch.setattr(run, "borrowed", None)
+    monkeypatch.setattr(session, "borrowed", None)
     file = tmp_path / "typo.py"
     file.write_text(PIPELINE)
     assert main(["spark", "run", str(file), option, given]) == 2

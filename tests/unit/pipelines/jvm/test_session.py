@@ -17,7 +17,7 @@ from pyspark.find_spark_home import _find_spark_home as home
 
 from duramen.cli.spark.pipeline import load
 from duramen.errors import ConfigError
-from duramen.pipelines.jvm import doctor, java, spark_home
+from duramen.pipelines.jvm import doctor, java, requirements, spark_home
 from duramen.pipelines.jvm.session import NoMasterError, await_executors, check_master, chosen_master, session
 from duramen.pipelines.model.folders import BusyError, Current, StepFolder, batch_end, committed, unfinished
 from duramen.pipelines.model.offsets import Cause, Offsets
@@ -72,19 +72,19 @@ def test_the_packaged_java_stands_behind_a_launcher_that_drops_what_it_lacks(
 
 def test_packages_out_of_bounds_are_named_with_their_remedy() -> None:
     there = {"pyspark": (4, 4, 0), "pyarrow": (17, 0), "pandas": (3, 0), "deltalake": None}
-    found = {check.name: check for check in doctor.packages(there.get)}
+    found = {check.name: check for check in requirements.packages(there.get)}
     assert not any(check.good for check in found.values())
     assert "pandas>=2.2,<3" in found["pandas"].remedy
     assert found["pyspark"].found == "4.4.0; supported are 4.2 and 4.3"
     there = {"pyspark": (4, 2, 0), "pyarrow": (18, 0), "pandas": (2, 3), "deltalake": (1, 0)}
-    assert all(check.good for check in doctor.packages(there.get))
+    assert all(check.good for check in requirements.packages(there.get))
 
 
 def test_the_doctor_sees_a_folder_that_is_none_and_a_node_that_is_away(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert doctor.storage(tmp_path / "new").good
-    assert not doctor.storage(tmp_path / "file").good
-    assert "duramen serve" in doctor.node("127.0.0.1:1").remedy
+    assert requirements.storage(tmp_path / "new").good
+    assert not requirements.storage(tmp_path / "file").good
+    assert "duramen serve" in requirements.node("127.0.0.1:1").remedy
 
 
 def test_the_master_is_the_one_given_or_the_one_that_spark_is_configured_with(
