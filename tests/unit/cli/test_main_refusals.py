@@ -45,7 +45,7 @@ def test_a_look_at_who_listens_reads_all_of_the_answer(served: Served) -> None:
     """The node told of a connection that was reset. (The client library may reset its own when it is done.)"""
     before = served.log().count("connection-closed")
     for _ in range(20):
-        find_node(served.bootstrap, 10.0, plain=True)
+        find_node(served.bootstrap, 10.0)
     assert served.log().count("connection-closed") == before
 
 

@@ -16,8 +16,9 @@ import click
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
+from duramen.cli.shared.handshake import LOOK_SECONDS
 from duramen.cli.shared.output import ProgressLine, pairs
-from duramen.cli.shared.preflight import LOOK_SECONDS, find_node, with_ports
+from duramen.cli.shared.preflight import find_node, with_ports
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 SILENT = logging.getLogger("duramen.cli.librdkafka")
@@ -129,11 +130,17 @@ class ClusterAccess(NamedTuple):
     @property
     def is_plaintext(self) -> bool:
         """Whether our own client can talk to it as well."""
-        return str(self.settings().get("security.protocol", "plaintext")).lower() == "plaintext"
+        return self._protocol == "plaintext"
+
+    @property
+    def _protocol(self) -> str:
+        return str(self.settings().get("security.protocol", "plaintext")).lower()
 
     def probe(self) -> None:
         """Fail with what is wrong, rather than after librdkafka's retries, when no address leads to a node."""
-        find_node(self.bootstrap, self.timeout, plain=self.is_plaintext)
+        settings = self.settings()
+        mechanism = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "GSSAPI"
+        find_node(self.bootstrap, self.timeout, self._protocol, str(mechanism))
 
 
 def _configured(make: Callable[[], _T]) -> _T:

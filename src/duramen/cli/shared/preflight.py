@@ -1,27 +1,31 @@
-"""Whether a node listens where the user says, asked before the client library tries for as long as it may."""
+"""Whether a node listens where the user says, and can be reached where it sends clients.
+
+Asked before the client library tries for as long as it may.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
+import threading
 import time
+from queue import Empty, SimpleQueue
 from typing import Final
 
 import click
 
+from duramen.cli.shared.handshake import ILLEGAL_SASL_STATE, LOOK_SECONDS, Address, Conversation, speaks_tls
 from duramen.cli.shared.output import ProgressLine
 
-LOOK_SECONDS: Final = 0.2
-"""Between two looks at whether there is an answer."""
-
 _CONNECT_SECONDS: Final = 5.0
+_FURTHER_SECONDS: Final = 3.0
+"""For what is asked behind the first answer, and for an address that clients are told to use."""
+_MOST_TRIED: Final = 16
+"""Addresses of nodes, at once."""
 _ADDRESS = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^\[\]:/]+):([0-9]{1,5})")
-_QUESTION: Final = bytes.fromhex("0000000a 0012 0000 6475726d ffff")
-"""ApiVersions, version 0, of a client without a name: Kafka answers it to anybody, and repeats the number in it."""
-_NUMBER: Final = slice(8, 12)
 _HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\[\]:/,\s]+")
 DEFAULT_PORT: Final = 9092
-_ANSWER_BYTES_MAX: Final = 1 << 20
 
 
 def with_ports(bootstrap: str) -> str:
@@ -30,10 +34,10 @@ def with_ports(bootstrap: str) -> str:
     return ",".join(f"{text}:{DEFAULT_PORT}" if _HOST.fullmatch(text) else text for text in addresses)
 
 
-def find_node(bootstrap: str, timeout: float, *, plain: bool) -> None:
+def find_node(bootstrap: str, timeout: float, protocol: str = "plaintext", mechanism: str = "GSSAPI") -> None:
     """Return when one of the addresses leads to a node; else end the command with what is wrong with them.
 
-    timeout: seconds to wait for an answer. plain: without TLS and SASL, so that the node can be asked a question.
+    timeout: seconds to wait for an answer. protocol, mechanism: as librdkafka's security.protocol, sasl.mechanism.
     """
     addresses = with_ports(bootstrap).split(",")
     seconds = timeout if len(addresses) == 1 else min(timeout, _CONNECT_SECONDS)
@@ -45,7 +49,10 @@ def find_node(bootstrap: str, timeout: float, *, plain: bool) -> None:
         place = (match[1].strip("[]"), int(match[2]))
         try:
             with socket.create_connection(place, timeout=min(timeout, _CONNECT_SECONDS)) as connection:
-                found = _wrong_with(connection, address, seconds) if plain else None
+                if protocol in ("ssl", "sasl_ssl"):
+                    found = _wrong_with_tls(connection, place, address, min(timeout, _FURTHER_SECONDS), protocol)
+                else:
+                    found = _wrong_with(connection, place, address, seconds, protocol, mechanism)
         except UnicodeError:
             raise click.UsageError(f"--bootstrap {address}: no host can have this name.") from None
         except OSError as error:
@@ -60,43 +67,85 @@ def find_node(bootstrap: str, timeout: float, *, plain: bool) -> None:
     raise click.ClickException(wrong)
 
 
-def _wrong_with(connection: socket.socket, address: str, seconds: float) -> str | None:
+def _wrong_with(
+    connection: socket.socket, place: Address, address: str, seconds: float, protocol: str, mechanism: str
+) -> str | None:
     """Why who listens there is no node that can be talked to as it is; None where it is one."""
-    deadline = time.monotonic() + seconds
-    connection.settimeout(LOOK_SECONDS)
-    told = b""
-    with ProgressLine(f"waiting for {address}") as progress:
-        try:
-            connection.sendall(_QUESTION)
-            while (missing := _missing(told)) and (piece := _next(connection, missing)) != b"":
-                told += piece or b""
-                if piece is None and time.monotonic() > deadline:
-                    return (
-                        f"{address} takes connections and does not answer. Is the node busy, or is it no node? "
-                        "--timeout waits longer, --bootstrap names another."
-                    )
-                progress.show()
-        except ConnectionError:
-            told = b""
-    if told[4:8] == _QUESTION[_NUMBER]:
-        return None
-    return (
-        f"{address} does not speak Kafka's protocol in plain text. Name the port of a node with --bootstrap; "
-        "for TLS there is -X security.protocol=ssl."
-    )
-
-
-def _missing(told: bytes) -> int:
-    """Bytes of the answer that have not come. All of one are read: a node tells of a connection that was cut off."""
-    if len(told) < 8:
-        return 8 - len(told)
-    size = int.from_bytes(told[:4], "big")
-    return 4 + size - len(told) if told[4:8] == _QUESTION[_NUMBER] and size <= _ANSWER_BYTES_MAX else 0
-
-
-def _next(connection: socket.socket, count: int) -> bytes | None:
-    """What has come, at most so many bytes; None where nothing has yet, empty where nothing will."""
+    conversation = Conversation(connection, address)
+    sasl = protocol == "sasl_plaintext"
     try:
-        return connection.recv(count)
+        if not conversation.speaks_kafka(seconds):
+            return (
+                f"{address} does not speak Kafka's protocol in plain text. Name the port of a node with --bootstrap; "
+                f"for TLS there is -X security.protocol={'sasl_ssl' if sasl else 'ssl'}."
+            )
     except TimeoutError:
+        return (
+            f"{address} takes connections and does not answer. Is the node busy, or is it no node? "
+            "--timeout waits longer, --bootstrap names another."
+        )
+    further = min(seconds, _FURTHER_SECONDS)
+    with contextlib.suppress(TimeoutError):  # then the client library will find out
+        if sasl:
+            if conversation.login_error(mechanism, further) == ILLEGAL_SASL_STATE:
+                return f"{address} has no login: its listener is PLAINTEXT. Leave out -X security.protocol={protocol}."
+        else:
+            told = conversation.brokers(further)
+            if told and place not in told:
+                return _wrong_with_told(address, told[:_MOST_TRIED], further)
+    return None
+
+
+def _wrong_with_tls(
+    connection: socket.socket, place: Address, address: str, seconds: float, protocol: str
+) -> str | None:
+    """Why TLS cannot be spoken with who listens there, where that is a node without TLS; None otherwise."""
+    if speaks_tls(connection, place[0], seconds):
         return None
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(place, timeout=seconds) as again,
+    ):
+        if Conversation(again, address).speaks_kafka(seconds):
+            spoken = "sasl_plaintext" if protocol == "sasl_ssl" else "plaintext"
+            return (
+                f"{address} speaks Kafka's protocol in plain text, not TLS. Use -X security.protocol={spoken}, "
+                "or name the port of a TLS listener with --bootstrap."
+            )
+    return None
+
+
+def _wrong_with_told(address: str, told: list[Address], seconds: float) -> str | None:
+    """Why none of the addresses that a node tells clients can be reached; None where one can."""
+    results: SimpleQueue[tuple[Address, str | None]] = SimpleQueue()
+
+    def connect(place: Address) -> None:
+        try:
+            socket.create_connection(place, timeout=seconds).close()
+        except TimeoutError:
+            results.put((place, f"no answer in {seconds:g} s"))
+        except UnicodeError:
+            results.put((place, "no host can have this name"))
+        except (OSError, OverflowError) as error:
+            results.put((place, getattr(error, "strerror", None) or str(error)))
+        else:
+            results.put((place, None))
+
+    for place in told:  # at once, and in threads: looking up a name knows no time-out
+        threading.Thread(target=connect, args=[place], daemon=True).start()
+    reasons = dict.fromkeys(told, f"no answer in {seconds:g} s")
+    waiting = set(told)
+    deadline = time.monotonic() + seconds + LOOK_SECONDS
+    with ProgressLine("trying the address that the node tells clients") as progress:
+        while waiting and time.monotonic() < deadline:
+            progress.show()
+            with contextlib.suppress(Empty):
+                place, reason = results.get(timeout=LOOK_SECONDS)
+                if reason is None:
+                    return None
+                reasons[place] = reason
+                waiting.discard(place)
+    (first, reason), *others = reasons.items()
+    shown = f"[{first[0]}]:{first[1]}" if ":" in first[0] else f"{first[0]}:{first[1]}"
+    more = f" and {len(others)} more, none of which can be reached" if others else ", which cannot be reached"
+    return f"the node at {address} tells clients to use {shown}{more} ({reason}); see advertised.listeners of the node."

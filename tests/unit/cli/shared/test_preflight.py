@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,34 @@ def a_node(connection: socket.socket) -> None:
     connection.sendall(asked[8:12] + bytes(6))
 
 
+def node_that_tells(*told: tuple[str, int]) -> Answer:
+    """One that sends clients to these addresses, and knows nothing of SASL."""
+    brokers = b"".join(
+        struct.pack(">ih", number, len(host)) + host.encode() + struct.pack(">ih", port, -1)
+        for number, (host, port) in enumerate(told)
+    )
+
+    def answer(connection: socket.socket) -> None:
+        while asked := connection.recv(100):
+            body = bytes(6) if asked[5] == 18 else struct.pack(">i", len(told)) + brokers + bytes(8)
+            connection.sendall(struct.pack(">i", 4 + len(body)) + asked[8:12] + body)
+
+    return answer
+
+
+def node_without_login(connection: socket.socket) -> None:
+    while asked := connection.recv(100):
+        body = bytes(6) if asked[5] == 18 else b"\0\x22" + bytes(4)
+        connection.sendall(struct.pack(">i", 4 + len(body)) + asked[8:12] + body)
+
+
+def node_of_kafka(connection: socket.socket) -> None:
+    """What it takes for a frame beyond its bound ends the connection, as a TLS hello does."""
+    asked = connection.recv(1000)
+    if asked[0] == 0:
+        connection.sendall(b"\0\0\0\x0a" + asked[8:12] + bytes(6))
+
+
 def http(connection: socket.socket) -> None:
     connection.recv(100)
     connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -76,8 +106,8 @@ def nobody(connection: socket.socket) -> None:
 
 def test_a_node_is_found_also_behind_others(listening: Callable[[Answer], str]) -> None:
     node = listening(a_node)
-    find_node(node, 5.0, plain=True)
-    find_node(f"127.0.0.1:1, {listening(http)} ,{listening(nobody)},{node}", 0.3, plain=True)
+    find_node(node, 5.0)
+    find_node(f"127.0.0.1:1, {listening(http)} ,{listening(nobody)},{node}", 0.3)
 
 
 @pytest.mark.parametrize("answer", [http, tls, socket.socket.close])
@@ -85,9 +115,90 @@ def test_who_speaks_otherwise_is_told_at_once(answer: Answer, listening: Callabl
     """Each command said after half a minute that the connection broke."""
     address = listening(answer)
     with pytest.raises(click.ClickException, match=f"{address} does not speak Kafka's protocol in plain text") as told:
-        find_node(address, 30.0, plain=True)
+        find_node(address, 30.0)
     assert "-X security.protocol=ssl" in told.value.message
-    find_node(address, 30.0, plain=False)
+    find_node(address, 30.0, "ssl")
+
+
+@pytest.fixture
+def dropping() -> Iterator[tuple[str, int]]:
+    """An address that answers nobody: whoever comes when nobody may wait any more is dropped."""
+    with socket.socket() as door, ExitStack() as waiting:
+        door.bind(("127.0.0.1", 0))
+        door.listen(0)
+        for _ in range(4):
+            each = waiting.enter_context(socket.socket())
+            each.setblocking(False)
+            each.connect_ex(door.getsockname())
+        yield door.getsockname()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["topic", "list"], ["status", "--once"], ["produce", "t"], ["consume", "t"], ["consume", "t", "-g", "g"]],
+)
+def test_an_address_told_to_clients_that_is_closed(
+    command: list[str], listening: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each command waited for all of its time and asked whether the node is busy."""
+    node = listening(node_that_tells(("127.0.0.1", 1)))
+    began = time.monotonic()
+    assert main([*command, "--bootstrap", node]) == 1
+    assert time.monotonic() - began < 5
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"the node at {node} tells clients to use 127.0.0.1:1, which cannot be reached (Connection refused)" in said
+    assert "advertised.listeners" in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full door refuses")
+def test_an_address_told_to_clients_that_drops_them(
+    dropping: tuple[str, int], listening: Callable[[Answer], str]
+) -> None:
+    node = listening(node_that_tells(dropping))
+    with pytest.raises(click.ClickException, match=f"use 127.0.0.1:{dropping[1]}, .*no answer in 0.3 s"):
+        find_node(node, 0.3)
+
+
+def test_of_several_addresses_one_is_enough(listening: Callable[[Answer], str]) -> None:
+    """A node of a cluster may be away. Where none can be reached, the first is named."""
+    there = ("127.0.0.1", int(listening(a_node).partition(":")[2]))
+    find_node(listening(node_that_tells(("127.0.0.1", 1), ("", 70_000), there)), 30.0)
+    none = listening(node_that_tells(("::1", 1), ("a" * 70, 1), ("127.0.0.1", 70_000)))
+    with pytest.raises(click.ClickException, match=r"use \[::1\]:1 and 2 more, none of which can be reached"):
+        find_node(none, 30.0)
+
+
+def test_a_node_that_does_not_say_where_it_sends_clients_is_one(listening: Callable[[Answer], str]) -> None:
+    find_node(listening(node_that_tells()), 30.0)
+
+    def cut_off(connection: socket.socket) -> None:
+        a_node(connection)
+        connection.sendall(b"\0\0\0\x0a" + connection.recv(100)[8:12] + b"\0\0\0\x09\0\0")
+
+    find_node(listening(cut_off), 30.0)
+
+
+@pytest.mark.parametrize("protocol", ["ssl", "SASL_SSL"])
+def test_tls_where_plain_text_is_spoken(
+    protocol: str, listening: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It waited for half a minute and asked whether the node is busy."""
+    node = listening(node_of_kafka)
+    began = time.monotonic()
+    assert main(["topic", "list", "-X", f"security.protocol={protocol}", "--bootstrap", node]) == 1
+    assert time.monotonic() - began < 5
+    meant = "plaintext" if protocol == "ssl" else "sasl_plaintext"
+    said = f"{node} speaks Kafka's protocol in plain text, not TLS. Use -X security.protocol={meant}, "
+    assert said in capsys.readouterr().err
+
+
+def test_a_login_where_there_is_none(listening: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]) -> None:
+    node = listening(node_without_login)
+    login = [word for key in ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN") for word in ("-X", key)]
+    assert main(["topic", "list", *login, "--bootstrap", node]) == 1
+    assert f"{node} has no login: its listener is PLAINTEXT" in capsys.readouterr().err
+    find_node(listening(a_node), 30.0, "sasl_plaintext", "PLAIN")
 
 
 def test_a_node_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,6 +316,7 @@ def test_ctrl_c_does_not_wait_for_a_node_that_does_not_answer(command: list[str]
         try:
             connections = [silent.accept()[0]]
             connections[0].sendall(b"\0\0\0\x0a" + connections[0].recv(100)[8:12] + bytes(6))
+            connections[0].shutdown(socket.SHUT_RDWR)  # where it sends clients, it does not say
             connections.append(silent.accept()[0])  # the client library's
             assert connections[1].recv(4)
             time.sleep(0.5)  # until it asks, which it does when it is connected
