@@ -25,6 +25,7 @@ from duramen.ports import World
 from duramen.server.api.acceptor import Acceptor
 from duramen.server.api.authorizer import AccessControl
 from duramen.server.api.outstanding_appends import OutstandingAppends
+from duramen.server.api.refused_transactions import RefusedTransactions
 from duramen.server.api.request_decoder import RequestDecoder
 from duramen.server.api.served_partitions import ServedPartitions
 from duramen.server.api.services import LiveSettings, NodeIdentity, Services
@@ -202,6 +203,7 @@ class Broker:
             fetch_sessions=self.fetch_sessions,
             segments=self.segments,
             sliced_work=self.sliced_work,
+            refused_transactions=RefusedTransactions(self.report),
             metrics=self.metrics,
             report=self.report,
             report_bug=self.report_bug,

@@ -19,6 +19,7 @@ from duramen.partition.store.store import Store
 from duramen.ports import Clock, World
 from duramen.server.api.authorizer import AccessControl
 from duramen.server.api.outstanding_appends import OutstandingAppends
+from duramen.server.api.refused_transactions import RefusedTransactions
 from duramen.server.api.served_partitions import ServedPartitions
 from duramen.server.api.sliced_work import SlicedWork
 from duramen.server.reads.cold_read_scheduler import ColdReads
@@ -212,6 +213,7 @@ class Services:
     fetch_sessions: FetchSessions
     segments: SegmentAccess
     sliced_work: SlicedWork
+    refused_transactions: RefusedTransactions
     metrics: RequestCounts
     report: EventReport
     report_bug: ReportBug

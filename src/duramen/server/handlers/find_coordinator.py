@@ -31,6 +31,8 @@ def handle(request: Request) -> None:
         if body.key_type == TRANSACTION:
             # Not retriable, and clients stop at once: they would retry anything softer until their time-out.
             refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            peer = request.connection.transport.peer
+            request.services.refused_transactions.tell(keys, request.client_id, peer)
         _reply(request, keys, dict.fromkeys(keys, refused))
         return
     is_sink = body.key_type == SINK

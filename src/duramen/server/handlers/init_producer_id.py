@@ -20,8 +20,12 @@ def handle(request: Request) -> None:
     """A fresh producer id with epoch 0, also for a producer that tells the one it had; id and epoch come together."""
     body = request.body
     if body.transactional_id is not None:
-        code = ErrorCode.INVALID_REQUEST if body.transactional_id == "" else ErrorCode.INVALID_TXN_STATE
-        _refuse(request, code)
+        if body.transactional_id == "":
+            _refuse(request, ErrorCode.INVALID_REQUEST)
+            return
+        peer = request.connection.transport.peer
+        request.services.refused_transactions.tell([body.transactional_id], request.client_id, peer)
+        _refuse(request, ErrorCode.INVALID_TXN_STATE)
         return
     if (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_PRODUCER_EPOCH):
         _refuse(request, ErrorCode.INVALID_REQUEST)
