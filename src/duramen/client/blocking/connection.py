@@ -33,7 +33,7 @@ class BlockingConnection:
 
     def __init__(self, host: str, port: int, client_id: str, until: float, max_frame_bytes: int) -> None:
         """Connect and ask for versions, by the moment `until` (monotonic)."""
-        self.address = f"{host}:{port}"
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.closed = False
         self._client_id = client_id
         self._max_frame_bytes = max_frame_bytes

@@ -80,7 +80,14 @@ class ConnectionPool:
         return self._connect(self._node(route, until), until)
 
     def _connect(self, node: ClusterNode, until: float) -> BlockingConnection:
-        return self._reach((node.host, node.port), until)
+        address = (node.host, node.port)
+        try:
+            return self._reach(address, until)
+        except NetworkError as error:
+            if address in self._bootstrap:
+                raise
+            told = "which is what the cluster tells clients to use, see advertised.listeners of the node"
+            raise NetworkError(f"{error}; {told}") from error
 
     def _reach(self, address: Address, until: float) -> BlockingConnection:
         connection = self._open.get(address)

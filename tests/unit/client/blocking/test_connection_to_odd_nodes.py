@@ -267,6 +267,20 @@ def test_a_node_that_never_answers_is_given_up_in_time() -> None:
         hanging.set()
 
 
+def test_an_address_told_to_clients_that_is_closed_is_named_with_who_told_it() -> None:
+    def answer(_key: int, version: int, _request: Any) -> Any:
+        told = metadata(node, version)
+        told.brokers[0].host, told.brokers[0].port = "::1", 1
+        return told
+
+    with (
+        odd_node(answer) as node,
+        Cluster(node.bootstrap, timeout_s=0.3) as cluster,
+        pytest.raises(DeadlineError, match=r"cannot reach \[::1\]:1: .*; which is what .* see advertised.listeners"),
+    ):
+        cluster.fetch(TP, 0)
+
+
 def test_a_slow_answer_is_waited_for_while_it_comes() -> None:
     """It was given up at the limit for a node that does not answer, and asked for again, as slow as before."""
     data = a_batch(0, bytes(4 * RECEIVE_BYTES))
