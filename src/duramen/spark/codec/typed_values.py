@@ -1,14 +1,18 @@
 """The column `value` as text or as typed fields, and the reason in `_corrupt` for rows that do not decode.
 
 JSON is read by Arrow, a whole batch at a time. Each value is put into an array of its own before, so that no text,
-however broken, can make a row of a neighbour's; only a batch with a broken row is searched for it, by halves. A text
-that closes that array and goes on behind it would be taken for its first part: where one might, the values are looked
-at once more, each within an object instead, which nothing can close that did not break the array.
+however broken, can make a row of a neighbour's. A text that closes that array and goes on behind it would be taken for
+its first part: where one might, the values are looked at once more, each within an object instead, which nothing can
+close that did not break the array.
+
+Arrow's reader stops at the first broken row, and a call of it costs as much as hundreds of rows. So where a batch has
+one, those that a look at their ends shows to be no object are set aside first, and asked about once for each kind;
+the rest is cut where Arrow's error names the row, and where it names none, by halves.
 """
 
 from __future__ import annotations
 
-import io
+import re
 from decimal import Decimal
 from typing import Any, Final
 
@@ -27,6 +31,18 @@ _BEHIND_ONCE_MORE: Final = literal(b"}\n")
 _NOTHING: Final = literal(b"")
 _NO_FIELDS: Final = pa.schema([])
 _REASON_MAX: Final = 200
+_NAMED_ROW: Final = re.compile(r" in row (\d+)$")
+_OF_PARSER: Final = "JSON parse error: "
+_SEVERAL: Final = 48
+"""Broken rows, found one by one, that cost about what it takes to find the shape of every row."""
+_STRING: Final = re.compile(rb'("[^"\x00-\x1f]*"\s*:)|"[^"\x00-\x1f]*"')
+_NUMBER: Final = re.compile(rb'("[^"]*"\s*:\x02)|(?<![0-9.eE+-])-?(?:0|[1-9][0-9]*)(?![0-9.eE])')
+"""Names of fields are kept, what else is text or a number is not."""
+_UNSHAPED: Final = re.compile(rb"[\\\x00-\x08]")
+"""Of texts in which a character may say what the next ones are, or that another kind of text could be taken for."""
+_UNSHAPED_MARK: Final = b"\x00"
+_NO_VALUE: Final = re.compile(rb'(?!true|false|null)[^\x00-\x20{}\[\]",:0-9-]')
+"""With this no JSON value begins, nor does anything that the array around it could take."""
 
 
 class TypedValues:
@@ -84,18 +100,15 @@ def json_values(values: pa.BinaryArray, kind: pa.StructType) -> tuple[pa.StructA
     Fields that the type does not name are left out; a field that is missing is null.
     """
     given = values.drop_null()
-    wrapped = pc.binary_join_element_wise(_BEFORE, given, _BEHIND, _NOTHING)
-    parsed = _Parsing(given, wrapped, kind)
-    parsed.range(0, len(wrapped))
-    if parsed.pieces:
-        dense = pa.chunked_array(parsed.pieces, kind).combine_chunks()
-        if isinstance(dense, pa.ChunkedArray):  # of older releases of Arrow
-            dense = dense.chunk(0)
-    else:
-        dense = pa.nulls(0, kind)
-    reasons: pa.Array = pa.nulls(len(wrapped), pa.string())
+    parsed = _Parsing(given, kind)
+    parsed.all()
+    dense = parsed.structs()
+    reasons: pa.Array = pa.nulls(len(given), pa.string())
     if parsed.reasons:
-        reasons = string_column([parsed.reasons.get(row) for row in range(len(wrapped))])
+        place, there = np.zeros(len(given), np.int64), np.zeros(len(given), np.bool_)
+        broken = list(parsed.reasons)
+        place[broken], there[broken] = np.arange(len(broken)), True
+        reasons = string_column(list(parsed.reasons.values())).take(fixed(place, pa.int64(), there))
     if len(dense) == len(values):
         return dense, reasons
     there = not_null(values)
@@ -106,58 +119,165 @@ def json_values(values: pa.BinaryArray, kind: pa.StructType) -> tuple[pa.StructA
 class _Parsing:
     """One column of values, each wrapped into an array, on its way through Arrow's reader."""
 
-    def __init__(self, given: pa.BinaryArray, wrapped: pa.BinaryArray, kind: pa.StructType) -> None:
+    def __init__(self, given: pa.BinaryArray, kind: pa.StructType) -> None:
         self._given = given
-        self._wrapped = wrapped
+        self._wrapped = pc.binary_join_element_wise(_BEFORE, given, _BEHIND, _NOTHING)
         self._kind = kind
         self._schema = pa.schema([("v", pa.list_(_as_parsed(kind)))])
-        self.pieces: list[pa.StructArray] = []
+        self._one_line = _lines(self._wrapped) == len(given)
+        self._pieces: list[tuple[Any, pa.StructArray]] = []
+        self._known: dict[bytes, str] = {}
+        """Reasons of broken texts, and of their shapes."""
+        self._shapes: list[bytes] = []
+        """Of every row, once that is worth its time."""
+        self._seen = 0
+        """Of the reasons, when rows were last told by their shapes."""
         self.reasons: dict[int, str] = {}
 
-    def range(self, start: int, end: int) -> None:
-        """Parse the rows start..end, by halves where one of them is broken."""
-        if start == end:
-            return
-        piece, reason = self._parse(start, end)
-        if piece is not None:
-            self.pieces.append(piece)
-        elif end - start == 1:
-            self.pieces.append(pa.nulls(1, self._kind))
-            self.reasons[start] = reason
-        else:
-            middle = (start + end) // 2
-            self.range(start, middle)
-            self.range(middle, end)
+    def structs(self) -> pa.StructArray:
+        """What became of the rows, in order; null where one was broken."""
+        if not self._pieces:
+            return pa.nulls(len(self._given), self._kind)
+        dense = pa.chunked_array([piece for _, piece in self._pieces], self._kind).combine_chunks()
+        if isinstance(dense, pa.ChunkedArray):  # of older releases of Arrow
+            dense = dense.chunk(0)
+        if len(self._pieces) == 1 and len(dense) == len(self._given):
+            return dense
+        parsed = np.concatenate([rows for rows, _ in self._pieces])
+        place, there = np.zeros(len(self._given), np.int64), np.zeros(len(self._given), np.bool_)
+        place[parsed], there[parsed] = np.arange(len(parsed)), True
+        return dense.take(fixed(place, pa.int64(), there))
 
-    def _parse(self, start: int, end: int) -> tuple[pa.StructArray | None, str]:
-        rows = self._wrapped[start:end]
+    def all(self) -> None:
+        """Parse every row."""
+        rows = np.arange(len(self._given))
+        if not len(rows):
+            return
         try:
-            rows.cast(pa.string())  # Arrow's reader takes any bytes for a text, and hands them on
+            self._given.cast(pa.string())  # Arrow's reader takes any bytes for a text, and hands them on
         except pa.ArrowInvalid:
-            return None, "no UTF-8 text"
-        text = _text_of(rows)
+            text = np.array([_text(value)[1] is None for value in self._given.to_pylist()])
+            self.reasons.update(dict.fromkeys(rows[~text].tolist(), "no UTF-8 text"))
+            rows = rows[text]
+        likely = _may_be_objects(self._given)[rows]
+        for row in rows[~likely].tolist():
+            self._alone(row)
+        self._seen = len(self.reasons)
+        self._named(rows[likely])
+
+    def _named(self, rows: Any) -> None:
+        """Parse these rows without those that Arrow names as broken, one after the other."""
+        whole = []
+        while len(rows := self._unlike_broken(rows)) and (error := self._failure(rows)) is not None:
+            named = _NAMED_ROW.search(error)
+            at = int(named[1]) if named else len(rows)
+            if at >= len(rows):
+                self._halves(rows)
+                break
+            before, row, rows = rows[:at], int(rows[at]), rows[at + 1 :]
+            if self._alone(row):
+                whole.append(before)
+            else:  # one before it holds more objects than one, and moves the numbers
+                self._halves(np.concatenate([before, rows]))
+                break
+        if whole:
+            self._halves(np.concatenate(whole))
+
+    def _halves(self, rows: Any) -> None:
+        """Parse these rows, by halves where one of them is broken."""
+        rows = self._unlike_broken(rows)
+        if len(rows) == 1:
+            self._alone(int(rows[0]))
+        elif len(rows) and self._failure(rows) is not None:
+            self._halves(rows[: len(rows) // 2])
+            self._halves(rows[len(rows) // 2 :])
+
+    def _unlike_broken(self, rows: Any) -> Any:
+        """These rows, and where several were broken, without those that are made like one of them: each is parsed
+        alone, for who sends one sends more."""
+        if len(self.reasons) - self._seen < _SEVERAL or len(rows) <= 1:
+            return rows
+        if not self._shapes:
+            self._shapes = [_shape(value) for value in self._given.to_pylist()]
+        self._seen = len(self.reasons)
+        broken = {self._shapes[row] for row in self.reasons}
+        alike = np.fromiter((self._shapes[row] in broken for row in rows.tolist()), np.bool_, len(rows))
+        for row in rows[alike].tolist():
+            self._alone(row)
+        return rows[~alike]
+
+    def _alone(self, row: int) -> bool:
+        """Parse one row; whether it is broken. What is like one that was broken before is not parsed again."""
+        value = self._given[row].as_py()
+        shape = self._shapes[row] if self._shapes else _shape(value)
+        itself = _UNSHAPED_MARK + value
+        reason = self._known.get(shape) or self._known.get(itself)
+        if reason is None:
+            error = self._failure(np.array([row]))
+            if error is None:
+                return False
+            # What a number or a text says matters only behind the parser.
+            reason = self._known[shape if error.startswith(_OF_PARSER) else itself] = _reason(error)
+        self.reasons[row] = reason
+        return True
+
+    def _failure(self, rows: Any) -> str | None:
+        """Parse these rows and keep what became of them; if one is broken, nothing is kept, and this is the error."""
+        text = _text_of(_of(self._wrapped, rows))
         try:
-            table = _read(text, self._schema)
+            table = _read(text, self._schema, one_line=self._one_line)
             if _may_go_on(text):
                 more = pc.binary_join_element_wise(
-                    _BEFORE_ONCE_MORE, self._given[start:end], _BEHIND_ONCE_MORE, _NOTHING
+                    _BEFORE_ONCE_MORE, _of(self._given, rows), _BEHIND_ONCE_MORE, _NOTHING
                 )
-                _read(_text_of(more), _NO_FIELDS)
+                _read(_text_of(more), _NO_FIELDS, one_line=self._one_line)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            return None, _reason(str(error))
+            return str(error)
         lists = table.column("v").combine_chunks()
         lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) else lists
         if len(lists) != len(rows) or lists.null_count or not _each_has_one(lists):
-            return None, "not exactly one JSON value"
+            return "not exactly one JSON value"
         structs = lists.flatten()
         if structs.null_count:  # else it would be taken for a tombstone
-            return None, "null, which is no object"
+            return "null, which is no object"
         if too_small := _too_small_for(structs):
-            return None, f"Number too big to be stored in {too_small}."
+            return f"Number too big to be stored in {too_small}."
         try:
-            return structs if structs.type == self._kind else structs.cast(self._kind), ""
+            structs = structs if structs.type == self._kind else structs.cast(self._kind)
         except pa.ArrowInvalid as error:
-            return None, _reason(str(error))
+            return str(error)
+        self._pieces.append((rows, structs))
+        return None
+
+
+def _of(values: pa.BinaryArray, rows: Any) -> pa.BinaryArray:
+    first, behind = int(rows[0]), int(rows[-1]) + 1
+    return values[first:behind] if behind - first == len(rows) else values.take(pa.array(rows))
+
+
+def _lines(values: pa.BinaryArray) -> int:
+    return int(np.count_nonzero(np.frombuffer(_text_of(values), np.uint8) == ord("\n"))) if len(values) else 0
+
+
+def _may_be_objects(values: pa.BinaryArray) -> Any:
+    """Which of these begin and end as an object does, or with white space."""
+    _, offsets, data = values.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[values.offset :][: len(values) + 1]
+    text = np.frombuffer(data or b"", np.uint8)
+    there = np.flatnonzero(bounds[1:] > bounds[:-1])
+    first, last = text[bounds[there]], text[bounds[there + 1] - 1]
+    made = np.zeros(len(values), np.bool_)
+    made[there] = ((first == ord("{")) | (first <= ord(" "))) & ((last == ord("}")) | (last <= ord(" ")))
+    return made
+
+
+def _shape(value: bytes) -> bytes:
+    """What Arrow's parser finds in this text: the same for texts that it refuses for the same reason."""
+    if _UNSHAPED.search(value):
+        return _UNSHAPED_MARK + value
+    if _NO_VALUE.match(value):
+        return b"\x01"
+    return _NUMBER.sub(b"\\1\x03", _STRING.sub(b"\\1\x02", value))
 
 
 def _text_of(rows: pa.BinaryArray) -> pa.Buffer:
@@ -167,13 +287,13 @@ def _text_of(rows: pa.BinaryArray) -> pa.Buffer:
     return data[int(bounds[rows.offset]) : int(bounds[rows.offset + len(rows)])]
 
 
-def _read(text: pa.Buffer, schema: pa.Schema) -> pa.Table:
-    """The lines of text as rows. Raises ArrowInvalid or ArrowNotImplementedError."""
+def _read(text: pa.Buffer, schema: pa.Schema, *, one_line: bool) -> pa.Table:
+    """The rows of a text, each of one line if that is said. Raises ArrowInvalid or ArrowNotImplementedError."""
     return pa.json.read_json(
-        io.BytesIO(text),
+        pa.BufferReader(text),
         read_options=pa.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
         parse_options=pa.json.ParseOptions(
-            explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior="ignore"
+            explicit_schema=schema, newlines_in_values=not one_line, unexpected_field_behavior="ignore"
         ),
     )
 
@@ -223,6 +343,6 @@ def _too_small_for(values: Any) -> str:
 
 def _reason(message: str) -> str:
     """Arrow's words without its own place in the text, which is not the user's."""
-    for prefix in ("JSON parse error: ", "Failed to convert JSON to "):
+    for prefix in (_OF_PARSER, "Failed to convert JSON to "):
         message = message.removeprefix(prefix)
     return message.split(" in row ")[0][:_REASON_MAX]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import CharType, DateType, StructType
 
 from duramen.errors import ConfigError
+from duramen.spark.codec import typed_values
 from duramen.spark.codec.schema import arrow_schema, ddl
 from duramen.spark.codec.typed_values import TypedValues, json_values, texts
 from duramen.spark.options.options import BATCH, parse
@@ -68,6 +69,57 @@ def test_every_row_is_decoded_alone(rows: list[dict[str, object] | bytes | None]
         else:
             assert value == {"a": row.get("a"), "b": row.get("b")}
             assert reason is None
+
+
+def test_rows_in_a_broken_batch_are_what_each_is_alone() -> None:
+    """Whatever is set aside, cut out or taken for one like it: the same value and the same reason."""
+    shown = (
+        rb"not json~<html>~~ ~nul~null~null x~truer~true~fals~"
+        rb'"text"~"te~5~5.5~5.~-~-7~01~5e~[1]~[~]~}~,~:~"~'
+        rb'{"a":1~{"a":2~{"a":1,~{"a":1,"b":"x~{"a":"x"}~{"a":"y"}~{"b":1}~{"b":2.5}~{"a":1.5}~{"a":2.5}~'
+        rb'{"a":123456789012345678901}~{"a":1}{"a":2}~{"a":1} x~{"a":1 "b":2}~{"a" 1}~{a:1}~{"b":"\q"}~{"b":"\u12"}~'
+        rb'{"b":"\u1234~{"a":1,"a":2}~{"a":{"c":1}}~{"a":[1]}~{"c":[1,{"d":"x"}],"a":3}~{"a":4}~{"b":"four"}~{}~'
+        rb'{"a":null}~{"c":01}~{"c":1.}~{"c":1-2}~{"c":1.5.5}~{"c":tru}~{"c":"a"b"}~{"c":"a"1"}'
+    ).split(b"~")
+    hidden = (
+        b'\xff{}~{"b":"\xff"}~\xef\xbb\xbf{}~\x01~\x02~\x03~{"a":1}]}\n{"v":[{"a":2}~{"b":"x\ny"}~{ "a": 5 }\n'
+        b'~{"a1":{"a":"x"~{"a":1,"b":2~{"a":"1","b":2~{"b":"x\n1","a":"2"}~{"b":"2\n1","a":"2"}'
+    ).split(b"~")
+    texts = shown + hidden
+    alone = {text: _first(*json_values(pa.array([text], pa.binary()), KIND)) for text in texts}
+    rows = [text for times in range(3) for text in texts[times:] + texts[: times * 2]]
+    values, reasons = json_values(pa.array(rows, pa.binary()), KIND)
+    values.validate(full=True)
+    assert list(zip(values.to_pylist(), reasons.to_pylist(), strict=True)) == [alone[row] for row in rows]
+
+
+def _first(values: pa.StructArray, reasons: pa.StringArray) -> tuple[object, str | None]:
+    return values[0].as_py(), reasons[0].as_py()
+
+
+@pytest.mark.parametrize(
+    "broken", ["not json", "timeout of %d", "<html>%d", '{"a":%d', '{"a":%d,"b":"x', '{"a":%d} x', '["%d"]', "%d", ""]
+)
+@pytest.mark.parametrize("each", [1000, 100, 10])
+def test_broken_rows_cost_no_call_of_arrow_each(broken: str, each: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    read = typed_values._read
+    monkeypatch.setattr(typed_values, "_read", lambda *args, **more: (calls.append(1), read(*args, **more))[1])
+    rows = [broken.replace("%d", str(row)) if row % each == 7 else f'{{"a":{row},"b":"x"}}' for row in range(4500)]
+    values, reasons = json_values(pa.array([row.encode() for row in rows], pa.binary()), KIND)
+    assert values.null_count == 4500 - reasons.null_count == len(range(7, 4500, each))
+    assert len(calls) < 20
+
+
+def test_rows_of_a_wrong_type_are_told_by_their_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow names one after the other: where there are hundreds, what is made like them is set aside."""
+    calls = []
+    read = typed_values._read
+    monkeypatch.setattr(typed_values, "_read", lambda *args, **more: (calls.append(1), read(*args, **more))[1])
+    rows = [f'{{"a":"{row}"}}' if row % 10 == 7 else f'{{"a":{row}}}' for row in range(4500)]
+    _, reasons = json_values(pa.array([row.encode() for row in rows], pa.binary()), KIND)
+    assert reasons.null_count == 4500 - 450
+    assert len(calls) < 80
 
 
 def test_arrays_with_something_behind_them_are_no_broken_rows() -> None:
