@@ -5,7 +5,16 @@ A stream that is reprocessed writes a topic of its own; the swap publishes a *cu
 """
 
 from duramen.swaps.cut_overs import CutOver, Position, positions
-from duramen.swaps.group_reader import CutLostError, GroupReader
+from duramen.swaps.group_reader import CutLostError, GroupReader, Handover
 from duramen.swaps.swap_log import SwapConflictError, SwapLog
 
-__all__ = ["CutLostError", "CutOver", "GroupReader", "Position", "SwapConflictError", "SwapLog", "positions"]
+__all__ = [
+    "CutLostError",
+    "CutOver",
+    "GroupReader",
+    "Handover",
+    "Position",
+    "SwapConflictError",
+    "SwapLog",
+    "positions",
+]

@@ -13,11 +13,12 @@ that was written behind a cut after the cut was published.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -57,6 +58,17 @@ LOOK_SECONDS: Final = 1.0
 """How often an idle reader asks for cuts, and a waiting one how far the others of its group are."""
 
 
+class Handover(NamedTuple):
+    """What became of records that were handed out.
+
+    done: behind the last that is, by topic and partition. undone: the first of those that come again, to whoever gets
+    the partition.
+    """
+
+    done: Mapping[Where, int]
+    undone: Mapping[Where, int]
+
+
 class CutLostError(DuramenError):
     """A group has not read a topic to its cut, and the topic is gone."""
 
@@ -74,6 +86,7 @@ class GroupReader:
     topic: the name that was first; later ones are found. start: where a group without offsets begins, "earliest" or
     "latest". settings: further ones of librdkafka. logger: where librdkafka's own lines go, instead of stderr.
     tell: gets a sentence for records that were gone before they were read; reading goes on at the first behind them.
+    handover: is asked, before the group gives its partitions anew, how far the records that were handed out are done.
 
     Raises KafkaException (librdkafka's), CutLostError, SwapConflictError, and the errors of `client.Cluster`. Whoever
     asks again after an error gets what he would have got: no record is lost by it, and none comes twice.
@@ -89,7 +102,9 @@ class GroupReader:
         settings: Mapping[str, Any] | None = None,
         logger: logging.Logger | None = None,
         tell: Callable[[str], None] = _log.warning,
+        handover: Callable[[], Handover] | None = None,
     ) -> None:
+        self._handover = handover
         self.group = group
         self.topic = topic
         self._start = EARLIEST if start == "earliest" else LATEST
@@ -105,7 +120,11 @@ class GroupReader:
         self._saved: dict[int, Position] = {}
         """The commit that counts of each partition, as it was last known."""
         self._unsure: dict[int, Position] = {}  # commits that failed, and may have been made all the same
-        self._handed: set[int] = set()  # partitions of which records were handed out that are not committed
+        self._handed: dict[int, Position] = {}
+        """Where records end that were handed out and are not committed."""
+        self._undo: tuple[dict[int, Position], dict[int, Position], dict[int, Position]] = {}, {}, {}
+        """The positions, commits and records handed out that an answer nobody got goes back to."""
+        self._paused = False
         self._active: dict[Where, None] = {}  # what librdkafka reads now
         self._ended: set[int] = set()  # partitions of the last topic whose end was seen
         self._subscribed: list[str] = []
@@ -165,7 +184,7 @@ class GroupReader:
         return []
 
     def _next(self, count: int, timeout: float, looked: bool) -> list[Message]:
-        before = dict(self._at), dict(self._saved), set(self._handed)
+        self._keep()
         try:
             given = self._consumer.consume(count, timeout)
             losses = NO_LOSS
@@ -173,7 +192,6 @@ class GroupReader:
                 self._learn()
                 given, losses = self._losses.among(given, {each: self._at[each[1]].offset for each in self._active})
             out = [message for message in given if self._take(message)]
-            self._handed |= {partition for message in out if (partition := message.partition()) is not None}
             if losses.go_on:
                 self._go_on(losses)
             if self._placed:
@@ -181,10 +199,26 @@ class GroupReader:
             self._losses.accept(losses)
         except BaseException:
             # The caller gets nothing of this: the next call goes back to where the last one left it.
-            self._at, self._saved, self._handed = before
+            self._at, self._saved, self._handed = self._undo
             self._placed = False
             raise
         return out
+
+    def _keep(self) -> None:
+        self._undo = dict(self._at), dict(self._saved), dict(self._handed)
+
+    def pause(self) -> None:
+        """Hand out no records until `resume`; who goes on calling `consume` remains a member of the group."""
+        self._paused = True
+        self._pause()
+
+    def _pause(self) -> None:
+        self._consumer.pause([TopicPartition(topic, partition) for topic, partition in self._active])
+
+    def resume(self) -> None:
+        """Hand out records again."""
+        self._paused = False
+        self._consumer.resume([TopicPartition(topic, partition) for topic, partition in self._active])
 
     def _go_on(self, losses: FoundLosses) -> None:
         for (topic, partition), offset in losses.go_on.items():
@@ -224,12 +258,44 @@ class GroupReader:
                 return True
         return False
 
-    def commit(self) -> None:
-        """Everything handed out so far is done: durable on return, with the moves from topic to topic in it."""
+    def commit(self, done: Mapping[Where, int] | None = None) -> None:
+        """Everything handed out so far is done: durable on return, with the moves from topic to topic in it.
+
+        done: only what lies before these offsets is, by topic and partition; of partitions without one nothing.
+        """
         if self._is_due:
             self._look()  # a partition that went to another member is not ours to commit
-        self._commit({partition: at for partition, at in self._at.items() if at != self._saved.get(partition)})
-        self._handed.clear()
+        self._commit_done(done)
+
+    def _commit_done(self, done: Mapping[Where, int] | None) -> None:
+        wanted, left = {}, {}
+        for partition, at in self._at.items():
+            end = self._handed.get(partition)
+            reached = end if end is None or done is None else self._reached(end, partition, done)
+            if end is not None and reached != end:
+                left[partition] = end
+            spot = at if reached == end else reached
+            if spot is not None and spot != self._saved.get(partition):
+                wanted[partition] = spot
+        self._commit(wanted)
+        self._handed = left
+
+    def _reached(self, end: Position, partition: int, done: Mapping[Where, int]) -> Position | None:
+        offset = done.get((self._topic(end), partition))
+        return None if offset is None else Position(end.generation, offset)
+
+    def _take_back(self, undone: Mapping[Where, int]) -> None:
+        """These were handed out, and are not read."""
+        generations = {name: generation for generation, name in enumerate(topics_of(self.topic, self._cuts))}
+        for (topic, partition), offset in undone.items():
+            if partition in self._at and topic in generations:
+                spot = self._at[partition] = Position(generations[topic], offset)
+                self._ended.discard(partition)
+                if spot == self._saved.get(partition):
+                    self._handed.pop(partition, None)
+                else:
+                    self._handed[partition] = spot
+        self._keep()
 
     def _commit(self, wanted: Mapping[int, Position], more: Mapping[Where, Committed] | None = None) -> None:
         names = topics_of(self.topic, self._cuts)
@@ -278,7 +344,9 @@ class GroupReader:
             return False
         self._ended.discard(partition)
         inside = last or offset < self._cuts[generation].until.get(partition, 0)
-        self._at[partition] = Position(generation, offset + 1 if inside else offset)
+        at = self._at[partition] = Position(generation, offset + 1 if inside else offset)
+        if inside:
+            self._handed[partition] = at
         return inside
 
     def _move(self) -> None:
@@ -309,6 +377,13 @@ class GroupReader:
             self._look()
 
     def _revoked(self, _consumer: Consumer, _taken: list[TopicPartition]) -> None:
+        if self._handover is not None and not self._closed:
+            done, undone = self._handover()
+            if self._placed:
+                # Where it cannot be committed any more, others read again what is done.
+                with contextlib.suppress(KafkaException):
+                    self._commit_done(done)
+            self._take_back(undone)
         # What is known of the positions is kept: when nobody has committed meanwhile, this member goes on there.
         self._given, self._placed, self._active = None, False, {}
 
@@ -326,7 +401,7 @@ class GroupReader:
         unknown = [Place(names[spot.generation], p) for p, spot in mine.items() if spot.offset is None]
         starts = self._cluster.list_offsets(dict.fromkeys(unknown, self._start), READ_COMMITTED)
         mine |= {p: Position(mine[p].generation, at.offset) for (_, p), at in starts.items()}
-        self._handed = {p for p in self._handed if p in mine and mine[p] == self._at.get(p)}
+        self._handed = {p: end for p, end in self._handed.items() if p in mine and mine[p] == self._at.get(p)}
         self._at, self._ended = mine, set()
         self._began = beginning(self.topic, self._cuts, committed)
         self._saved = {partition: spot for partition, spot in last.items() if partition in mine}
@@ -368,6 +443,8 @@ class GroupReader:
         self._consumer.assign(
             [TopicPartition(topic, partition, self._at[partition].offset or 0) for topic, partition in self._active]
         )
+        if self._paused:
+            self._pause()
 
 
 def _config(bootstrap: str, group: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,11 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if given:
         yield given
         return
-    settings = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
+    settings = {
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        "offsets.topic.num.partitions": "4",
+    }
     served = Served(tmp_path_factory.mktemp("node"), settings)
     served.start()
     try:
@@ -669,6 +673,37 @@ def test_a_member_that_is_told_to_end_leaves_its_group(
     assert (process.returncode, err.strip()) == (128 + number, "")
     (group,) = [row for row in run("group", "list", "--json") if row["group"] == topic]
     assert (group["members"], group["lag"]) == (0, 0)
+
+
+def test_what_a_slow_reader_was_given_moves_the_group_on_and_nothing_else(
+    run: Run, topic: str, lines: Callable[..., str], bootstrap: str
+) -> None:
+    """It reads for longer than `max.poll.interval.ms`, and is told to end while its output waits."""
+    run("topic", "create", topic)
+    run("produce", topic, lines(*(f"{number:03} {'v' * 2000}" for number in range(100))))
+    short = ["-X", "max.poll.interval.ms=1000", "-X", "session.timeout.ms=1000", "-X", "heartbeat.interval.ms=200"]
+    process = follower(topic, bootstrap, "--group", topic, *short)
+    try:
+        assert process.stdout is not None
+        read = [process.stdout.readline()]
+        began = time.monotonic()
+        while time.monotonic() < began + 2.5:
+            select.select([], [], [], 0.1)
+            read.append(process.stdout.readline())
+        (group,) = run("group", "describe", topic, "--json")
+        assert len(group["members"]) == 1
+        assert group["partitions"][0]["committed"] > len(read)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, err.strip()) == (128 + signal.SIGTERM, "")
+    given = len((*read, *out.splitlines()))
+    assert len(read) < given < 100
+    assert run("group", "describe", topic, "--json")[0]["partitions"][0]["committed"] == given
+    left = run("consume", topic, "--group", topic).splitlines()
+    assert [line[:3] for line in left] == [f"{number:03}" for number in range(given, 100)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -19,7 +19,7 @@ from duramen.client import EARLIEST, ClusterMetadata, ListedOffset, PartitionMet
 from duramen.errors import DuramenError, ErrorCode
 from duramen.model import TopicPartition as Place
 from duramen.model import topic_id_text
-from duramen.swaps import CutLostError, GroupReader, SwapConflictError, group_reader
+from duramen.swaps import CutLostError, GroupReader, Handover, SwapConflictError, group_reader
 from duramen.swaps.cut_overs import PASSED_OVER, Committed, CutOver, Where, topics_of
 
 CALLS_MAX = 400
@@ -121,6 +121,7 @@ class FakeConsumer:
         self.generation = -1
         self.positions: dict[Where, int] = {}
         self.told: set[Where] = set()
+        self.paused: set[Where] = set()
 
     def subscribe(self, topics: list[str], on_assign: Any, on_revoke: Any) -> None:
         def work() -> None:
@@ -139,7 +140,13 @@ class FakeConsumer:
         self.node.call(lambda: self._assign({(each.topic, each.partition): each.offset for each in given}))
 
     def _assign(self, positions: dict[Where, int]) -> None:
-        self.positions, self.told, self.assigned = positions, set(), True
+        self.positions, self.told, self.paused, self.assigned = positions, set(), set(), True
+
+    def pause(self, places: list[TopicPartition]) -> None:
+        self.paused.update((each.topic, each.partition) for each in places)
+
+    def resume(self, places: list[TopicPartition]) -> None:
+        self.paused.difference_update((each.topic, each.partition) for each in places)
 
     def consume(self, count: int, timeout: float) -> list[Taken]:
         assert 0 <= timeout <= group_reader.LOOK_SECONDS, "nobody looks for cuts meanwhile"
@@ -149,7 +156,7 @@ class FakeConsumer:
         found: list[Taken] = []
 
         def work() -> list[Taken]:
-            for topic, partition in self.positions:
+            for topic, partition in [place for place in self.positions if place not in self.paused]:
                 end = self.node.ends[topic][partition]
                 while len(found) < count and self.positions[(topic, partition)] < end:
                     found.append(Taken((topic, partition, self.positions[(topic, partition)])))
@@ -286,10 +293,10 @@ def story(node: Node, alike: bool) -> Iterator[None]:
     yield
 
 
-def opened(node: Node) -> GroupReader:
+def opened(node: Node, handover: Callable[[], Handover] | None = None) -> GroupReader:
     while True:
         with contextlib.suppress(CallFailedError):
-            return GroupReader("", "audit", "late")
+            return GroupReader("", "audit", "late", handover=handover)
 
 
 def records(given: list[Any]) -> list[Record]:
@@ -326,6 +333,46 @@ def one_member(node: Node, alike: bool) -> None:
             if not found and resting(node, reader) and next(acts, "done") == "done":
                 check(node, read)
                 return
+        except CallFailedError:
+            pass
+    raise AssertionError(f"no end: {read}")
+
+
+def slow_member(node: Node, alike: bool) -> None:
+    """Who works on one record a turn commits it, and gives back what it has not begun when the group is shared anew."""
+    read: list[Record] = []
+    waiting: list[Record] = []
+    done: dict[Where, int] = {}
+
+    def handover() -> Handover:
+        undone = {(topic, partition): at for topic, partition, at in reversed(waiting)}
+        waiting.clear()
+        return Handover(dict(done), undone)
+
+    acts = story(node, alike)
+    next(acts)
+    reader = opened(node, handover)
+    for turn in range(CALLS_MAX):
+        try:
+            if not waiting:
+                reader.commit(done)
+                reader.resume()
+                done.clear()
+                waiting += records(reader.consume(5, 0.1))
+                if not waiting and resting(node, reader) and next(acts, "done") == "done":
+                    check(node, read)
+                    return
+            else:
+                reader.pause()
+                assert reader.consume(5, 0.0) == []
+                if waiting:
+                    topic, partition, at = waiting.pop(0)
+                    read.append((topic, partition, at))
+                    done[topic, partition] = at + 1
+                    if turn % 8 == 0:
+                        node.rebalance()
+                    elif turn % 4 == 1:
+                        reader.commit(done)
         except CallFailedError:
             pass
     raise AssertionError(f"no end: {read}")
@@ -386,6 +433,19 @@ def one_after_the_other(node: Node, alike: bool) -> None:
 def test_every_call_fails_once(
     install: Callable[[Node], Node], members: Callable[[Node, bool], None], alike: bool, late: bool
 ) -> None:
+    let_each_call_fail(install, members, alike, late)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_every_call_fails_once_while_records_wait_for_who_works_on_them(
+    install: Callable[[Node], Node], late: bool
+) -> None:
+    let_each_call_fail(install, slow_member, True, late)
+
+
+def let_each_call_fail(
+    install: Callable[[Node], Node], members: Callable[[Node, bool], None], alike: bool, late: bool
+) -> None:
     undisturbed = install(Node())
     members(undisturbed, alike)
     assert undisturbed.calls > 50
@@ -397,6 +457,20 @@ def test_every_call_fails_once(
             error.add_note(f"call {number} failed")
             raise
         assert node.calls > number
+
+
+def test_of_what_waits_nothing_is_committed(install: Callable[[Node], Node]) -> None:
+    node = install(Node())
+    node.put("late", 4, 2)
+    reader = GroupReader("", "audit", "late", handover=lambda: Handover({("late", 0): 2}, {("late", 0): 3}))
+    assert len(reader.consume(10, 0.1)) == 6
+    reader.commit({("late", 0): 1})
+    assert [node.commits["late", partition].offset for partition in (0, 1)] == [1, 0]
+    node.rebalance()
+    assert records(reader.consume(10, 0.1)) == [("late", 0, 3)], "the third is on its way out"
+    assert [node.commits["late", partition].offset for partition in (0, 1)] == [2, 0]
+    reader.commit({("late", 0): 4, ("late", 1): 2})
+    assert [node.commits["late", partition].offset for partition in (0, 1)] == [4, 2]
 
 
 def everything(reader: GroupReader) -> list[Record]:

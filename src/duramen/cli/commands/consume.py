@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
-import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -29,6 +28,7 @@ from duramen.cli.shared.connection import (
     partitions_of,
     refuse_offline,
 )
+from duramen.cli.shared.outlet import Line, Outlet, Place
 from duramen.cli.shared.output import note
 from duramen.cli.shared.position import StartPosition, nearest, position_option
 from duramen.cli.shared.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
@@ -37,7 +37,7 @@ from duramen.cli.shared.signals import ended_in_order
 from duramen.client import Cluster as Client
 from duramen.errors import DuramenError
 from duramen.errors import KafkaError as RefusedError
-from duramen.swaps import GroupReader
+from duramen.swaps import GroupReader, Handover
 from duramen.swaps.losses import Losses, is_loss
 from duramen.swaps.swap_log import existing
 
@@ -62,6 +62,12 @@ _BATCH = 2000
 """Records between two questions for the topic's id; at most, for nobody waits for them to be so many."""
 
 
+QUICK_SECONDS = 0.2
+"""What is not written after so many waits for who reads it: the group is served meanwhile."""
+
+COMMIT_SECONDS = 1.0
+"""Between two commits of what is written, while output waits."""
+
 LOOK_SECONDS = 5.0
 """Between two questions, while nothing comes, whether the topic is still there."""
 
@@ -69,13 +75,15 @@ LOOK_SECONDS = 5.0
 class MessageSource(NamedTuple):
     """Where messages come from: at most so many in so many seconds; whether all is read; who is told what is done.
 
-    go_on: is told of a partition that does not hold the offset that is to be read next.
+    commit: is told behind which record of each partition all is done. go_on: is told of a partition that does not hold
+    the offset that is to be read next. hold: reading gives no records, or does so again.
     """
 
     read: Callable[[int, float], list[Message]]
     at_end: Callable[[], bool]
-    commit: Callable[[list[TopicPartition]], object] | None
+    commit: Callable[[Mapping[Place, int]], object] | None
     go_on: Callable[[Message], None] | None = None
+    hold: Callable[[bool], object] | None = None
 
 
 class Ends:
@@ -253,16 +261,25 @@ def command(
         # How long the node may hold back its answer when there is nothing new: no time when we stop at the end.
         "fetch.wait.max.ms": 500 if follow else 10,
     }
-    printing = partial(_print_all, show=show, follow=follow, count=count, patience=cluster.timeout)
     patience = Patience(math.inf if follow else cluster.timeout)
+    outlet = Outlet()
+    printing = partial(
+        _print_all,
+        outlet=outlet,
+        show=show,
+        follow=follow,
+        count=count,
+        silence=cluster.timeout,
+        patience=patience,
+    )
     try:
         with ended_in_order():
             if group is None:
                 _alone(cluster, topic, partitions, start, settings, printing, patience, follow=follow)
             elif cluster.is_plaintext:
-                _member(cluster, topic, group, start, settings, printing, patience)
+                _member(cluster, topic, group, start, settings, printing, patience, outlet)
             else:
-                _secure_member(cluster, topic, group, start, settings, printing, patience)
+                _secure_member(cluster, topic, group, start, settings, printing, outlet)
     except KafkaException as error:
         raise failure(error, topic) from None
     except RefusedError as error:
@@ -315,23 +332,44 @@ def _secure_member(
     start: StartPosition,
     settings: dict[str, object],
     printing: Printing,
-    patience: Patience,
+    outlet: Outlet,
 ) -> None:
     """Print as a member of the group where our own client cannot connect: swaps and ids of topics are not seen."""
     consumer = cluster.consumer(**settings, **_OWN_OFFSETS, **{"group.id": group, "auto.offset.reset": start.kind})
     ends = Ends()
+    held = False
+
+    def commit(done: Mapping[Place, int]) -> None:
+        if done:
+            offsets = [TopicPartition(*place, offset) for place, offset in done.items()]
+            consumer.commit(offsets=offsets, asynchronous=False)
+
+    def hold(holds: bool) -> None:
+        nonlocal held
+        held = holds
+        (consumer.pause if holds else consumer.resume)(consumer.assignment())
+
+    def assigned(_: Consumer, given: list[TopicPartition]) -> None:
+        ends.assign(given)
+        if held:
+            consumer.assign(given)
+            consumer.pause(given)
+
+    def revoked(_: Consumer, taken: list[TopicPartition]) -> None:
+        outlet.take_back()  # it comes again, to whoever gets the partition
+        with suppress(KafkaException):
+            commit(outlet.done)
+        ends.revoke(taken)
+
     try:
         partitions_of(cluster, cluster.admin(), [topic])
-        consumer.subscribe(
-            [topic],
-            on_assign=lambda _, given: ends.assign(given),
-            on_revoke=lambda _, taken: ends.revoke(taken),
-        )
+        consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked)
         source = MessageSource(
             consumer.consume,
             lambda: ends.all_reached,
-            lambda done: patience.commit(lambda: consumer.commit(offsets=done, asynchronous=False)),
+            commit,
             lambda message: _go_on(cluster, consumer, message),
+            hold,
         )
         printing(source, ends)
     finally:
@@ -346,10 +384,16 @@ def _member(
     settings: dict[str, object],
     printing: Printing,
     patience: Patience,
+    outlet: Outlet,
 ) -> None:
     """Print as a member of the group, which goes from topic to topic where the topic was swapped."""
     cluster.probe()
     partitions_of(cluster, cluster.admin(), [topic])
+
+    def handover() -> Handover:
+        undone = outlet.take_back()
+        return Handover(outlet.done, undone)
+
     with GroupReader(
         cluster.bootstrap,
         group,
@@ -358,11 +402,13 @@ def _member(
         settings=cluster.settings(**settings),
         logger=SILENT,
         tell=note,
+        handover=handover,
     ) as reader:
         source = MessageSource(
             lambda count, timeout: patience.ask(lambda: reader.consume(count, timeout)),
             lambda: reader.at_end,
-            lambda _done: patience.commit(reader.commit),
+            reader.commit,
+            hold=lambda holds: reader.pause() if holds else reader.resume(),
         )
         printing(source, Ends())
 
@@ -439,40 +485,81 @@ def _print_all(
     source: MessageSource,
     ends: Ends,
     *,
+    outlet: Outlet,
     show: Callable[[Incoming], bytes],
     follow: bool,
     count: int | None,
-    patience: float,
+    silence: float,
+    patience: Patience,
 ) -> None:
-    """Print until the end, the count or, where the node falls silent for `patience` seconds, an error."""
-    out = sys.stdout.buffer
-    printed = 0
-    deadline = time.monotonic() + patience
-    while follow or not source.at_end():
-        wanted = _BATCH if count is None else min(_BATCH, count - printed)
-        batch = source.read(wanted, 0.5 if follow else 0.05)
-        if batch:
-            deadline = time.monotonic() + patience
-        elif not follow and time.monotonic() > deadline:
-            raise click.ClickException(f"nothing came for {patience:g} seconds; is the node still running?")
-        last: dict[tuple[str, int], int] = {}
+    """Print until the end, the count or, where the node falls silent for so many seconds, an error.
+
+    Only what has left this process counts as read; that does whatever ends this.
+    """
+    deadline = time.monotonic() + silence
+    try:
+        while follow or not source.at_end():
+            wanted = _BATCH if count is None else min(_BATCH, count - outlet.written)
+            batch = source.read(wanted, 0.5 if follow else 0.05)
+            if not batch and not follow and time.monotonic() > deadline:
+                raise click.ClickException(f"nothing came for {silence:g} seconds; is the node still running?")
+            lines, error = _lines(batch, source, ends, show)
+            if lines:
+                outlet.put(lines)
+                _wait(source, ends, outlet, show, patience)
+            if error is not None:
+                raise error
+            if count is not None and outlet.written >= count:
+                return
+            if batch:
+                deadline = time.monotonic() + silence
+    except BaseException:
+        if source.commit is not None:
+            outlet.take_back()
+            with suppress(KafkaException, DuramenError, OSError):
+                source.commit(outlet.done)
+        raise
+
+
+def _wait(
+    source: MessageSource, ends: Ends, outlet: Outlet, show: Callable[[Incoming], bytes], patience: Patience
+) -> None:
+    """Until all is written, and committed; serves the group where that takes long, and commits what is written."""
+    commit = source.commit
+    if commit is None or source.hold is None:
+        outlet.wait()
+        return
+    if not outlet.wait(QUICK_SECONDS):
+        source.hold(True)
+        next_commit = time.monotonic()
+        while not outlet.wait(QUICK_SECONDS):
+            lines, error = _lines(source.read(1, 0.0), source, ends, show)
+            outlet.put(lines)
+            if error is not None:
+                raise error
+            if time.monotonic() >= next_commit:
+                patience.commit(lambda: commit(outlet.done))
+                next_commit = time.monotonic() + COMMIT_SECONDS
+        source.hold(False)
+    patience.commit(lambda: commit(outlet.done))
+
+
+def _lines(
+    batch: list[Message], source: MessageSource, ends: Ends, show: Callable[[Incoming], bytes]
+) -> tuple[list[Line], Exception | None]:
+    """What is printed of these messages, and what ends the reading behind it."""
+    lines: list[Line] = []
+    try:
         for message in batch:
             if source.go_on is not None and is_loss(message):
                 source.go_on(message)
                 continue
             record = _record(message, ends)
-            if record is None:
-                continue
-            out.write(show(record) + b"\n")
-            last[(record.topic, record.partition)] = record.offset + 1
-            printed += 1
-        if last:
-            out.flush()
-        if source.commit is not None and last:
-            # Only what has left this process counts as read.
-            source.commit([TopicPartition(topic, partition, offset) for (topic, partition), offset in last.items()])
-        if count is not None and printed >= count:
-            return
+            if record is not None:
+                lines.append(Line((record.topic, record.partition), record.offset, show(record) + b"\n"))
+    except (click.ClickException, KafkaException) as error:
+        return lines, error
+    return lines, None
 
 
 def _record(message: Message, ends: Ends) -> Incoming | None:
