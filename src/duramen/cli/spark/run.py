@@ -16,6 +16,7 @@ from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import note, pairs, print_field, print_json, shorter
 from duramen.cli.shared.signals import ending_signals
 from duramen.cli.spark.pipeline import pipeline_argument, read_again, steps_of
+from duramen.pipelines.jvm.phases import Phases
 
 if TYPE_CHECKING:
     from duramen.pipelines.model.declaration import Pipeline
@@ -147,11 +148,11 @@ def run_command(
         stop.set()
 
     try:
-        with borrowed(pipeline.name, master, conf) as spark:
+        with borrowed(pipeline.name, master, conf) as spark, Phases(note) as phases:
             before = [(number, signal.signal(number, asked)) for number in (signal.SIGINT, *ending_signals())]
             try:
                 await_executors(spark, note)
-                Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap)).run(
+                Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap), doing=phases.begin).run(
                     names,
                     printer(as_json),
                     note,
@@ -188,10 +189,11 @@ def dry_run_command(
     from duramen.pipelines.run.connector import DuramenConnector
     from duramen.pipelines.run.dry_runner import DryRunner
 
-    with borrowed(pipeline.name, master, conf) as spark:
+    with borrowed(pipeline.name, master, conf) as spark, Phases(note) as phases:
         runner = DryRunner(pipeline, spark, DuramenConnector(pipeline.bootstrap, REACH_SECONDS))
         found = []
         for name in steps_of(pipeline, steps):
+            phases.begin(f"planning {name}")
             plan = runner.sound_plan(name)
             to = plan.step.to if isinstance(plan.step, StreamStep) else str(plan.version.table)
             columns = [f"{field.name} {field.dataType.simpleString()}" for field in plan.rows.schema]

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from duramen.errors import DuramenError
 from duramen.pipelines.jvm import java, jvm, spark_home
+from duramen.pipelines.jvm.phases import Phases
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 MASTER_SECONDS_MAX = 3.0
@@ -46,7 +47,8 @@ def chosen_master(master: str | None = None) -> str:
 def session(name: str = "duramen", master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
     """A session on `chosen_master(master)` whose workers run this very Python. config: further settings of Spark.
 
-    NoJavaError when no Java 17 or newer is found, NoMasterError when no standalone master answers there.
+    What takes longer than a second of it is named on stderr. NoJavaError when no Java 17 or newer is found,
+    NoMasterError when no standalone master answers there.
     """
     if java.prepare(os.environ) is None:
         raise NoJavaError(
@@ -68,10 +70,13 @@ def session(name: str = "duramen", master: str | None = None, config: Mapping[st
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in (ours | given).items():
         builder = builder.config(key, value)
-    jvm.start({"spark.app.name": name, "spark.master": master, **ours, **given})
     # A column that is not there is an error of its own; PySpark logs it besides, with all frames of the JVM.
     PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
-    return builder.getOrCreate()
+    with Phases() as phases:
+        phases.begin("starting Java")
+        jvm.start({"spark.app.name": name, "spark.master": master, **ours, **given})
+        phases.begin(f"starting Spark on {master}")
+        return builder.getOrCreate()
 
 
 def check_master(master: str) -> None:

@@ -151,14 +151,23 @@ def nowhere(_point: str) -> None:
 class Queries:
     """The queries of a pipeline on a session.
 
-    mark: called with the name of each point at which a crash is interesting.
+    mark: called with the name of each point at which a crash is interesting. doing: with what a person waits for
+    now, an empty text once that is over.
     """
 
-    def __init__(self, pipeline: Pipeline, spark: SparkSession, connector: Connector, mark: Mark = nowhere) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        connector: Connector,
+        mark: Mark = nowhere,
+        doing: Callable[[str], None] = nowhere,
+    ) -> None:
         self.pipeline = pipeline
         self.spark = spark
         self.connector = connector
         self.mark = mark
+        self.doing = doing
 
     def folder(self, step: str) -> StepFolder:
         return StepFolder(self.pipeline.folder, step)

@@ -77,7 +77,9 @@ class Reprocessing:
             if behind == 0 or (before is not None and behind > before // 2):
                 break
         self.mark("caught up")
+        runner.doing(f"comparing {current.version} and {version}")
         report = self.report(version)
+        runner.doing("")
         self.mark("compared")
         self.folder.note_reprocessing(
             {"version": version, "from": current.version, "phase": "built", "report": report.to_json()}

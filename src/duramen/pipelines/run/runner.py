@@ -41,6 +41,7 @@ CUTS_SECONDS = 1.0
 BATCH_SECONDS_MAX = 5.0
 """How long a batch may go on that stands in the way of a swap; then it is broken off and done again later."""
 RESTARTS_MAX = 8
+FIRST_BATCH, NO_RECORDS = "first batch", "waiting for records"
 
 
 class Terms(NamedTuple):
@@ -80,7 +81,9 @@ class Runner(Queries):
         """
         with _Loop(self, Terms(version, available_now, trigger, accept, reload, until, upto), tell, say) as loop:
             for name in names:
+                self.doing(f"planning {name}")
                 loop.begin(name)
+            self.doing(FIRST_BATCH)
             while loop.busy and not until():
                 loop.turn()
                 time.sleep(POLL_SECONDS)
@@ -102,6 +105,7 @@ class _Loop:
         """Steps that do one batch again and are then let go of."""
         self._told_busy: set[str] = set()
         self._next_cuts = 0.0
+        self._told_batch = False
 
     def __enter__(self) -> Self:
         return self
@@ -111,6 +115,7 @@ class _Loop:
     ) -> None:
         for name in list(self._running):
             self._end(name)
+        self._runner.doing("")
 
     @property
     def busy(self) -> bool:
@@ -211,13 +216,25 @@ class _Loop:
                 continue
             if not active and not self._again(one):
                 self._end(name)
+        if not self._told_batch:
+            self._tell_phase()
         for name in list(self._waiting):
             if not self._runner.folder(name).held:
                 self._waiting.remove(name)
                 self._resume(name)
 
+    def _tell_phase(self) -> None:
+        """What the run waits for until a batch has ended; between two triggers without records that stays the same."""
+        states = [one.query.status for one in self._running.values()]
+        if any(state.get("isDataAvailable") for state in states):
+            self._runner.doing(FIRST_BATCH)
+        elif states and all(str(state.get("message")).startswith("Waiting") for state in states):
+            self._runner.doing(NO_RECORDS)
+
     def _hear(self, one: Running) -> None:
         for progress in one.news():
+            self._told_batch = True
+            self._runner.doing("")
             self._tell(progress)
         for trouble in one.troubles():
             self._say(trouble)

@@ -7,6 +7,7 @@ import itertools
 import os
 import socket
 import subprocess
+import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from pyspark.find_spark_home import _find_spark_home as home
 
 from duramen.cli.spark.pipeline import load
 from duramen.errors import ConfigError
-from duramen.pipelines.jvm import doctor, java, requirements, spark_home
+from duramen.pipelines.jvm import doctor, java, jvm, phases, requirements, spark_home
 from duramen.pipelines.jvm.session import NoMasterError, await_executors, check_master, chosen_master, session
 from duramen.pipelines.model.folders import BusyError, Current, StepFolder, batch_end, committed, unfinished
 from duramen.pipelines.model.offsets import Cause, Offsets
@@ -135,6 +136,22 @@ def test_a_master_that_does_not_answer_is_told_before_spark_asks_for_a_minute(
         checks = {check.name: check for check in doctor.examine(there, tmp_path, f"spark://{away}")}
         assert not checks["master"].good
         assert checks["node"].good
+
+
+def test_a_java_that_takes_long_to_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a function's test, too: a busy core was silent for half a minute."""
+    said = threading.Event()
+    monkeypatch.setattr(phases, "SECONDS", 0.01)
+    monkeypatch.setattr(phases, "on_stderr", lambda line: said.set() if line == "starting Java ..." else None)
+    monkeypatch.setattr(spark_home, "prepare", lambda *_: None)
+
+    def start(_conf: object) -> None:
+        assert said.wait(30)
+        raise jvm.NoJvmError("not in this test")
+
+    monkeypatch.setattr(jvm, "start", start)
+    with pytest.raises(jvm.NoJvmError):
+        session("tests", "local[1]")
 
 
 def context(master: str, executors: Iterator[int], **settings: str) -> MagicMock:

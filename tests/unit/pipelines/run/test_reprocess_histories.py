@@ -114,6 +114,9 @@ class World:
         """As a Runner, of the version that a reprocessing builds."""
         self.work(version, upto)
 
+    def doing(self, _phase: str) -> None:
+        """As a Runner's."""
+
     def reading(self, step: Any, version: folders.VersionFolder) -> Any:
         return readings(step.name, "flights", (), version.about() or {})[0]
 
@@ -432,6 +435,8 @@ def test_a_stream_is_swapped_beside_a_run_whose_records_never_rest(make: Callabl
 
     class Live:
         """The runner that builds; beside it the run of v1 goes on until it lets go of the step."""
+
+        doing = world.doing
 
         def reading(self, step: Any, version: folders.VersionFolder) -> Any:
             return world.reading(step, version)

@@ -19,7 +19,7 @@ from duramen.pipelines.model.swap_chain import readings
 from duramen.pipelines.run.connector import CHOOSES_TOPICS, DuramenConnector
 from duramen.pipelines.run.queries import Queries, QueryFailedError, QueryReport, StepPlan
 from duramen.pipelines.run.reprocess import Reprocessing
-from duramen.pipelines.run.runner import Runner, Terms, _Loop
+from duramen.pipelines.run.runner import Runner, Terms, _Loop, nowhere
 from duramen.swaps import CutOver
 
 CUT = CutOver("flights", {0: 7, 1: 3}, "flights.v2", {0: 5, 1: 2})
@@ -63,6 +63,7 @@ class StepRunner(Runner):
         self.published: list[Sequence[CutOver]] = []
         self.queries: list[Query] = []
         self.sinks: dict[str, int] = {}
+        self.doing = nowhere
 
     def written(self, sink: str) -> int | None:
         return self.sinks.get(sink)

@@ -29,9 +29,11 @@ class Query:
         self.busy = False
         self.recentProgress: list[Any] = []
 
+        self.message = "Initializing sources"
+
     @property
-    def status(self) -> dict[str, bool]:
-        return {"isTriggerActive": self.busy}
+    def status(self) -> dict[str, Any]:
+        return {"isTriggerActive": self.busy, "isDataAvailable": self.busy, "message": self.message}
 
     def stop(self) -> None:
         self.isActive = False
@@ -83,6 +85,8 @@ class StepRunner(Runner):
         self.started: list[Running] = []
         self.planned: list[Plan] = []
         self.source_cuts: Sequence[CutOver] = ()
+        self.phases: list[str] = []
+        self.doing = self.phases.append
 
     def publish(self, topic: str, cuts: Sequence[CutOver]) -> None:
         self.published.append(cuts)
@@ -153,6 +157,32 @@ def test_a_step_is_let_go_of_between_two_batches_and_taken_up_again(runner: Step
         assert said == ["late goes on as v1"]
         assert (len(runner.started), runner.planned[-1].upto) == (3, None)
     assert not runner.started[-1].query.isActive
+
+
+def test_a_run_tells_what_it_waits_for_until_a_batch_has_ended(
+    runner: StepRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _Loop(runner, Terms(None, False, "1 second", False, None), lambda _: None, lambda _: None) as loop:
+        loop.begin("late")
+        (one,) = runner.started
+        for one.query.message, one.query.busy in (
+            ("Initializing sources", False),
+            ("Waiting for next trigger", False),
+            ("Getting offsets", False),
+            ("Processing new data", True),
+        ):
+            loop.turn()
+        assert runner.phases == ["waiting for records", "first batch"]
+        monkeypatch.setattr(one, "news", lambda: iter((object(),)))
+        loop.turn()
+        assert runner.phases[2:] == [""]
+        monkeypatch.setattr(one, "news", lambda: iter(()))
+        loop.turn()
+        assert runner.phases[3:] == []
+    (runner.folder("late").version("v1").path).mkdir(parents=True, exist_ok=True)
+    runner.phases.clear()
+    runner.run(["late"], lambda _: None, lambda _: None, until=lambda: True)
+    assert runner.phases == ["planning late", "first batch", ""]
 
 
 def test_other_logic_ends_the_step_unless_the_file_has_it(runner: StepRunner, tmp_path: Path) -> None:
