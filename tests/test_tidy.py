@@ -93,7 +93,8 @@ WORLD_ALLOWED = {
         "storage/log/sync.py",
         # gives other threads a turn between two reads
         "storage/read/read_plan.py",
-        # the process, its log and its metrics
+        # the process, its memory, its log and its metrics
+        "server/net/memory_limit.py",
         "server/main.py",
         "server/net/log_writer.py",
         "server/metrics/exposition.py",

@@ -231,6 +231,9 @@ class BrokerConfig:
     def _check_bounds_of_pairs(self) -> None:
         if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):
             raise ConfigError("group.min.session.timeout.ms is above group.max.session.timeout.ms")
+        queued, largest = self.integer("queued.max.request.bytes"), self.integer("socket.request.max.bytes")
+        if 0 < queued < largest:
+            raise ConfigError(f"queued.max.request.bytes must be -1 or at least socket.request.max.bytes ({largest})")
         if self.integer("duramen.journal.part.bytes") * 2 > self.integer("duramen.journal.max.bytes"):
             raise ConfigError("duramen.journal.part.bytes: the journal must hold at least two parts")
         if self.integer("log.cleaner.min.compaction.lag.ms") > self.integer("log.cleaner.max.compaction.lag.ms"):

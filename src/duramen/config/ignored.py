@@ -21,7 +21,6 @@ _TABLE = (
         num.replica.alter.log.dirs.threads int -
         num.replica.fetchers int 1 1..
         producer.purgatory.purge.interval.requests int 1000
-        queued.max.request.bytes long -1
         queued.max.requests int 500 1..
         """,
     ),

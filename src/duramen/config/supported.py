@@ -79,6 +79,14 @@ _LISTENERS = (
         low=1,
     ),
     Setting(
+        "queued.max.request.bytes",
+        "long",
+        "-1",
+        "Memory of requests that are being received or handled, beyond which sockets are not read. -1: a quarter of "
+        "the memory that the process may use (its container's or the machine's), less 64 MiB, and at most 512 MiB.",
+        unit="bytes",
+    ),
+    Setting(
         "socket.send.buffer.bytes",
         "int",
         "262144",

@@ -22,6 +22,7 @@ from duramen.server.metrics.process_sampler import ProcessSampler
 from duramen.server.net.bound_sockets import shown_address
 from duramen.server.net.event_log import EventLog
 from duramen.server.net.log_writer import LogWriter
+from duramen.server.net.memory_limit import memory_limit, memory_shares
 from duramen.server.net.os_ports import real_world
 from duramen.storage import DIRECTORY_IN_PLACE
 from duramen.version import VERSION
@@ -69,13 +70,15 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
     started = time.monotonic()
     gc.disable()
     raise_descriptor_limit()
-    loop, world, executor = real_world(config.integer("socket.send.buffer.bytes"))
+    shares = memory_shares(memory_limit(), config.integer("queued.max.request.bytes"))
+    loop, world, executor = real_world(config.integer("socket.send.buffer.bytes"), shares.socket_bytes)
     broker = Broker(world, config, log)
     errors.on_dropped = broker.metrics.log_dropped
     with contextlib.suppress(OSError):  # it was deleted: then only absolute paths can be opened
         broker.segments.working_directory = os.getcwd()
     if not all(listener.host for listener in config.advertised_listeners):
         broker.machine_name = machine_name()  # only then: looking a name up may take seconds
+    broker.acceptor.bound_memory(shares)
     exit_code = 0
 
     def fail(error: BaseException) -> None:
@@ -103,6 +106,7 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
                 log("warning", "listener-without-login", {"listener": str(listener), "open_to": "everybody in reach"})
         for key, value in broker.config.overruled:
             log("warning", "setting-overruled", {"key": key, "holds": value})
+        log("info", "memory", shares._asdict())
         elapsed = int((time.monotonic() - started) * 1000)
         sys.stdout.write(
             f"duramen {VERSION} is ready: {addresses} (data in {', '.join(config.strings('log.dirs'))}, {elapsed} ms)\n"

@@ -10,10 +10,10 @@ from duramen.ports import Listener, Transport, World
 from duramen.server.api.services import EventReport, LiveSettings
 from duramen.server.net.bound_sockets import refusal
 from duramen.server.net.connection import ClientConnection, ReceiveContext
+from duramen.server.net.memory_limit import REQUEST_BYTES, MemoryShares
 from duramen.server.net.receive_buffers import BufferPool
 
 PRINCIPAL = "User:ANONYMOUS"
-BUFFER_CAP_BYTES = 512 * 1024 * 1024
 IDLE_CHECK_SECONDS = 5.0
 SPARE_DESCRIPTORS = 32
 """For the journal, listeners, pipes and the metrics' connections, at least; an eighth of what there is for segments
@@ -46,7 +46,7 @@ class Acceptor:
         self._metrics = metrics
         self._report = report
         self.on_gone: Callable[[ClientConnection], None] = lambda connection: None
-        self.pool = BufferPool(BUFFER_CAP_BYTES)
+        self.pool = BufferPool(REQUEST_BYTES)
         self.receiver = ReceiveContext(
             self.pool,
             settings.config.integer("socket.request.max.bytes"),
@@ -68,6 +68,12 @@ class Acceptor:
         self._closing = False
         self._shedding = False
         """Whether `_shed_unread` will be called."""
+
+    def bound_memory(self, shares: MemoryShares) -> None:
+        """Keep requests and unread replies below what the process may use. Before `bind`."""
+        self.pool.bound(shares.requests)
+        self.receiver.max_frame_bytes = min(self.receiver.max_frame_bytes, shares.requests)
+        self.receiver.unread.bound(shares.replies)
 
     # ---- listening -------------------------------------------------------------------------------------------
 
@@ -143,7 +149,7 @@ class Acceptor:
                 if connection.last_active < oldest and (connection.muted or not connection.pending):
                     connection.close(f"idle for {limit} ms (connections.max.idle.ms)")
         self.pool.reclaim()
-        if self.pool.exhausted:
+        if self.receiver.is_short:
             self._shed()
         self.receiver.feed_starved()
         self._clock.call_later(IDLE_CHECK_SECONDS, self._check_idle)
@@ -153,7 +159,7 @@ class Acceptor:
         oldest = self._clock.monotonic() - UNFINISHED_SECONDS
         begun = [(c.frame_started, c) for c in self.connections if c.frame_started is not None]
         for started, connection in sorted(begun, key=lambda entry: entry[0]):
-            if started > oldest or not self.pool.exhausted:
+            if started > oldest or not self.receiver.is_short:
                 return
             connection.close(f"a frame unfinished after {UNFINISHED_SECONDS} s, while buffer memory is short")
 

@@ -155,6 +155,16 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "duramen_unread_reply_bytes", "Memory in replies that clients have not taken.", unread.held_bytes
         )
+        yield GaugeMetricFamily("duramen_unread_reply_bytes_max", "Bound of that memory.", unread.cap_bytes)
+        pool = self._broker.acceptor.pool
+        yield GaugeMetricFamily(
+            "duramen_request_bytes",
+            "Memory in requests being received or handled, with what is promised to those that have begun.",
+            pool.lent_bytes + pool.promised_bytes,
+        )
+        yield GaugeMetricFamily(
+            "duramen_request_bytes_max", "Bound of that memory, beyond which sockets are not read.", pool.cap_bytes
+        )
         yield GaugeMetricFamily("duramen_open_segment_files", "Files of segments that are open.", open_files)
         fill = GaugeMetricFamily(
             "duramen_journal_fill_ratio", "Share of the journal's bound in use.", labels=["directory"]

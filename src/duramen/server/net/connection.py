@@ -2,7 +2,8 @@
 
 One wake-up of a connection receives what is there, handles every whole frame of it, and sends all replies together.
 Frames that fit are parsed in a scratch buffer shared by all connections; a bigger one gets a buffer of its own that
-grows with what has arrived, never with what was announced.
+grows with what has arrived. What was announced is promised to it before; where it does not fit into the bound of all
+connections, its socket is not read until it does, and those who came first go first.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ KEPT_BY_REFERENCE_BYTES = 16 * 1024
 """Frames above this may be referred to after their request was handled, so their buffer is not written over."""
 
 MAX_PENDING_REQUESTS = 256
+
+STARVED_CHECK_SECONDS = 0.005
+"""How often is looked for buffer memory while somebody waits for it: nobody tells when a buffer is free."""
 
 _SIZE = Struct(">i")
 SIZE_BYTES = _SIZE.size
@@ -79,7 +83,10 @@ class ReceiveContext:
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
         self.scratch_kept = False
-        self.starved: dict[ClientConnection, None] = {}
+        self.starved: dict[ClientConnection, int] = {}
+        """Who is not read for want of memory, oldest first, and the size of the frame that waits (0: not known)."""
+        self._looking = False
+        """Whether `_look` will be called."""
         self.congested: Callable[[], bool] = lambda: False
         """Whether the store wants a pause from its writers."""
         self.bytes_in = 0
@@ -107,12 +114,39 @@ class ReceiveContext:
             if connection.outbox.size and not connection.outbox.waits:
                 connection.flush()
 
+    @property
+    def is_short(self) -> bool:
+        """Whether a frame waits for memory."""
+        return any(self.starved.values())
+
+    @property
+    def room(self) -> int:
+        """What may be received into the scratch buffer: little while memory is short, for the rest has to be kept."""
+        return UNPROVEN_BYTES if self.starved or self.pool.exhausted else SCRATCH_BYTES
+
+    def starve(self, connection: ClientConnection, size: int) -> None:
+        """Read no more from it until the store is relieved and there is memory for a frame of this size."""
+        connection.mute("memory")
+        self.starved[connection] = size
+        if size and not self._looking:
+            self._looking = True
+            self.call_later(STARVED_CHECK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        self.feed_starved()
+        if self.is_short:
+            self._looking = True
+            self.call_later(STARVED_CHECK_SECONDS, self._look)
+
     def feed_starved(self) -> None:
-        """Let connections that waited for buffer memory read again, when there is some."""
-        if self.starved and not self.pool.exhausted and not self.congested():
-            starved, self.starved = self.starved, {}
-            for connection in starved:
-                connection.unmute("memory")
+        """Let connections that waited for memory read again, oldest first, as far as there is some."""
+        while self.starved and not self.congested():
+            connection, size = next(iter(self.starved.items()))
+            if size and connection.muted == {"memory"} and not connection.admit(size):
+                return
+            del self.starved[connection]
+            connection.unmute("memory")
 
 
 class ClientConnection:
@@ -124,6 +158,7 @@ class ClientConnection:
         "_held",
         "_need",
         "_on_close",
+        "_promised",
         "_receiver",
         "_sending",
         "_usual",
@@ -160,6 +195,7 @@ class ClientConnection:
         self._buffer: bytearray | None = None
         self._filled = 0
         self._need = 0
+        self._promised = 0
         self._usual = UNPROVEN_BYTES
         self._held: memoryview | None = None
         self.frame_started: float | None = None
@@ -187,8 +223,7 @@ class ClientConnection:
         receiver = self._receiver
         self.last_active = receiver.monotonic()
         if receiver.congested():
-            self.mute("memory")
-            receiver.starved[self] = None
+            receiver.starve(self, 0)
             return
         if self._held is not None:
             held, self._held = self._held, None
@@ -198,8 +233,8 @@ class ClientConnection:
             if self._buffer is None and self._usual > SCRATCH_BYTES:
                 received, room = self._receive_size()
             elif self._buffer is None:
-                room = SCRATCH_BYTES
-                received = self.transport.recv_into(receiver.scratch_view)
+                room = receiver.room
+                received = self.transport.recv_into(receiver.scratch_view[:room])
                 if received > 0:
                     try:
                         self._take_frames(receiver.scratch_view, received)
@@ -244,14 +279,37 @@ class ClientConnection:
                 receiver.call_soon(self._resume)
         elif left:
             (size,) = _SIZE.unpack_from(view, position) if left >= 4 else (0,)
-            self._start_frame(4 + size, view[position:received])
+            self._start_frame(SIZE_BYTES + size, view[position:received])
 
     def _start_frame(self, need: int, begun: memoryview) -> None:
+        """Give it a buffer, or keep what has arrived of it until there is memory."""
+        if need == SIZE_BYTES:
+            self._buffer = bytearray(SIZE_BYTES)
+        elif need <= UNPROVEN_BYTES or self._promised or (not self._receiver.starved and self.admit(need)):
+            self._buffer = self._lend(max(self._first_bytes(need), len(begun)))
+        else:
+            self._held = memoryview(bytearray(begun))
+            self._receiver.starve(self, need)
+            return
         self._need = need
         self._filled = len(begun)
         self.frame_started = self.last_active
-        self._buffer = self._receiver.pool.acquire(max(self._first_bytes(need), len(begun)))
         self._buffer[: self._filled] = begun
+
+    def admit(self, size: int) -> bool:
+        """Promise memory to its next frame, if there is so much."""
+        self._promised = self._receiver.pool.promise(size)
+        return self._promised > 0
+
+    def _lend(self, size: int) -> bytearray:
+        buffer = self._receiver.pool.acquire(size)
+        self._keep_promise(len(buffer))
+        return buffer
+
+    def _keep_promise(self, size: int) -> None:
+        size = min(size, self._promised)
+        self._promised -= size
+        self._receiver.pool.promised_bytes -= size
 
     def _first_bytes(self, need: int) -> int:
         return min(need, max(UNPROVEN_BYTES, min(self._usual, FIRST_GROWTH_BYTES)))
@@ -265,39 +323,46 @@ class ClientConnection:
             self._start_frame(SIZE_BYTES + size, begun[:received])
         return received, SIZE_BYTES
 
+    def _receive_rest_of_size(self, begun: bytearray) -> int:
+        """Fewer bytes had arrived than say how large the frame is."""
+        received = self.transport.recv_into(memoryview(begun)[self._filled :])
+        if received > 0:
+            self._filled += received
+            if self._filled == SIZE_BYTES:
+                self._buffer = None
+                self._start_frame(SIZE_BYTES + _announced(begun, self._receiver), memoryview(begun))
+        return received
+
     def _receive_frame(self) -> tuple[int, int]:
         receiver = self._receiver
         buffer = self._buffer
         assert buffer is not None
+        if self._need == SIZE_BYTES:
+            received = self._receive_rest_of_size(buffer)
+            return received, received  # the rest of the frame is probably there already
         if self._filled == len(buffer):
-            if receiver.pool.exhausted:
-                self.mute("memory")
-                receiver.starved[self] = None
-                return -1, 0
             buffer = self._grow(buffer, min(self._need, 4 * len(buffer)))
-        end = min(len(buffer), max(self._need, 4))
+        end = min(len(buffer), self._need)
         received = self.transport.recv_into(memoryview(buffer)[self._filled : end])
         room = end - self._filled
         if received <= 0:
             return received, room
         self._filled += received
-        if self._need <= 4 and self._filled >= 4:
-            self._need = 4 + _announced(buffer, receiver)
-            if self._first_bytes(self._need) > len(buffer):
-                self._grow(buffer, self._first_bytes(self._need))
-            return received, received  # the rest of the frame is probably there already
         if self._filled == self._need:
             self._buffer = None
             self.frame_started = None
             self._usual = max(self._need, self._usual // 2)  # small ones between large ones do not make it forget
+            self._keep_promise(self._promised)
             receiver.pool.release(buffer)
             receiver.on_frame(self, memoryview(buffer)[4 : self._need])
         return received, room
 
     def _grow(self, buffer: bytearray, size: int) -> bytearray:
-        bigger = self._receiver.pool.acquire(size)
+        pool = self._receiver.pool
+        bigger = pool.acquire(size)
         bigger[: self._filled] = memoryview(buffer)[: self._filled]
-        self._receiver.pool.release(buffer)
+        pool.take_back(buffer)
+        self._keep_promise(len(bigger) - len(buffer))
         self._buffer = bigger
         return bigger
 
@@ -404,8 +469,10 @@ class ClientConnection:
         self.closed = True
         self.transport.close()
         if self._buffer is not None:
-            self._receiver.pool.release(self._buffer)
+            if self._need > SIZE_BYTES:
+                self._receiver.pool.release(self._buffer)
             self._buffer = None
+        self._keep_promise(self._promised)
         self.frame_started = None
         self._held = None
         self._receiver.starved.pop(self, None)
@@ -427,5 +494,6 @@ def _announced(begun: bytearray | memoryview, receiver: ReceiveContext) -> int:
 
 def _refuse_size(size: int, receiver: ReceiveContext) -> None:
     raise ProtocolError(
-        f"a frame of {size} bytes was announced, the limit is {receiver.max_frame_bytes} (socket.request.max.bytes)"
+        f"a frame of {size} bytes was announced, the limit is {receiver.max_frame_bytes} "
+        "(socket.request.max.bytes, or queued.max.request.bytes where memory allows less)"
     )

@@ -311,10 +311,11 @@ class SocketListener:
 class SocketNetwork:
     """Network port over TCP."""
 
-    def __init__(self, loop: EventLoop, send_buffer_bytes: int = -1) -> None:
+    def __init__(self, loop: EventLoop, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> None:
         self._loop = loop
         self._quantum = SendQuantum()
         self._send_buffer_bytes = send_buffer_bytes
+        self._receive_buffer_bytes = receive_buffer_bytes
 
     def listen(self, host: str, port: int, on_accept: Callable[[Transport], None]) -> Listener:
         sock = bind_tcp(host, port)
@@ -325,6 +326,8 @@ class SocketNetwork:
             if self._send_buffer_bytes > 0:
                 # Accepted connections inherit it. With less than it hands over at once sendfile stands still.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, max(self._send_buffer_bytes, SENDFILE_BYTES))
+            if self._receive_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
             sock.listen(1024)
         except OSError:
             sock.close()
@@ -341,16 +344,16 @@ class SocketNetwork:
         return SocketTransport(self._loop, sock, shown_address(host, port), self._quantum)
 
 
-def real_world(send_buffer_bytes: int = -1) -> tuple[EventLoop, World, ThreadExecutor]:
+def real_world(send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> tuple[EventLoop, World, ThreadExecutor]:
     """A loop and the five ports of this machine on it; close the executor, then the loop.
 
-    send_buffer_bytes: of each accepted connection; the system decides unless it is positive.
+    send_buffer_bytes, receive_buffer_bytes: of each accepted connection; the system decides unless it is positive.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     loop = EventLoop()
     executor = ThreadExecutor(loop)
     clock: Clock = LoopClock(loop)
-    network: Network = SocketNetwork(loop, send_buffer_bytes)
+    network: Network = SocketNetwork(loop, send_buffer_bytes, receive_buffer_bytes)
     entropy: Entropy = SystemEntropy()
     lanes: Executor = executor
     return loop, World(RealDisk(), clock, network, lanes, entropy), executor

@@ -31,18 +31,32 @@ PART_BYTES = 64
 class UnreadReplies:
     """on_short: memory has become short. on_room: while it is, and when it is no longer, there is room again."""
 
-    __slots__ = ("_monotonic", "cap_bytes", "held_bytes", "most_unsent_bytes", "on_room", "on_short", "short_since")
+    __slots__ = (
+        "_monotonic",
+        "_most_unsent",
+        "cap_bytes",
+        "held_bytes",
+        "most_unsent_bytes",
+        "on_room",
+        "on_short",
+        "short_since",
+    )
 
     def __init__(self, monotonic: Callable[[], float], cap_bytes: int = CAP_BYTES) -> None:
         self._monotonic = monotonic
         self.cap_bytes = cap_bytes
         self.held_bytes = 0
-        self.most_unsent_bytes = MOST_UNSENT_BYTES
+        self._most_unsent = self.most_unsent_bytes = MOST_UNSENT_BYTES
         """What one connection may leave unread, spans of files included, before it is not read from."""
         self.short_since: float | None = None
         """Since when memory is short, if it is."""
         self.on_short: Callable[[], None] = lambda: None
         self.on_room: Callable[[], None] = lambda: None
+
+    def bound(self, cap_bytes: int) -> None:
+        """Hold no more than this, of one connection no more than a share of it."""
+        self.cap_bytes = cap_bytes
+        self._most_unsent = self.most_unsent_bytes = min(MOST_UNSENT_BYTES, cap_bytes // 4)
 
     @property
     def has_room(self) -> bool:
@@ -67,7 +81,7 @@ class UnreadReplies:
         if self.short_since is not None and self.has_room:
             if self.held_bytes <= self.cap_bytes // 2:
                 self.short_since = None
-                self.most_unsent_bytes = MOST_UNSENT_BYTES
+                self.most_unsent_bytes = self._most_unsent
             self.on_room()
 
 

@@ -49,6 +49,8 @@ def _requests(broker: Broker) -> Iterator[str]:
     broker.acceptor.pool.reclaim()
     if broker.acceptor.pool.lent_bytes:
         yield f"{broker.acceptor.pool.lent_bytes} bytes of receive buffers"
+    if broker.acceptor.pool.promised_bytes:
+        yield f"{broker.acceptor.pool.promised_bytes} bytes that are promised to frames"
     if store._jobs:
         yield f"{store._jobs} jobs"
     if broker.metadata.waiting:

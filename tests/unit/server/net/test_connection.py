@@ -74,6 +74,8 @@ class Asked:
     def __init__(self, connection: ClientConnection, view: memoryview) -> None:
         self.connection = connection
         self.view = view
+        self.size = len(view)
+        self.number = struct.unpack_from(">i", view)[0] if self.size >= 4 else -1
         self.parts: tuple[bytes, ...] | None = None
 
     def answer(self, *parts: bytes) -> None:
@@ -431,3 +433,94 @@ def test_a_slow_connection_waits_for_its_peer_too_and_ends_like_others() -> None
     connection.close("test")
     server.pass_to(5.0)
     assert len(wire.sent) == sent
+
+
+def connected(server: Server, count: int, size: int, cut: int) -> list[tuple[Wire, bytes]]:
+    """So many connections that have each sent `cut` bytes of a frame, and what is still to come of each."""
+    wires = []
+    for number in range(count):
+        wire, _ = server.connect()
+        whole = frames(payload(number, size))
+        wire.arrived.append(whole[:cut])
+        receive(wire)
+        wires.append((wire, whole[cut:]))
+    return wires
+
+
+def receive(wire: Wire) -> None:
+    while wire.reader is not None and wire.arrived:
+        wire.reader()
+
+
+def held_bytes(server: Server) -> int:
+    """Buffers in use, and what has been received and waits for one."""
+    server.pool.reclaim()
+    waiting = sum(len(connection._held or b"") for connection in server.receiver.starved)
+    return server.pool.lent_bytes + waiting
+
+
+def test_frames_begin_as_far_as_there_is_memory_to_finish_them_and_the_first_goes_first() -> None:
+    for cut in (1, 3, 4, 5, 100_000, 899_999):
+        server = Server(cap=4 << 20)
+        wires = connected(server, 20, 900_000, cut)
+        for wire, rest in wires:
+            wire.arrived.append(rest[:-1])
+            receive(wire)
+        most = 0
+        for step in range(1, 100):
+            for wire, rest in wires:
+                receive(wire)
+                if not wire.arrived and rest:
+                    wire.arrived.append(rest[-1:])
+                    wires[wires.index((wire, rest))] = (wire, b"")
+                    receive(wire)
+            most = max(most, held_bytes(server))
+            for asked in server.asked:
+                asked.view.release()
+            server.pass_to(step / 100)
+        assert most <= (4 << 20) + SCRATCH_BYTES, cut
+        assert [asked.number for asked in server.asked] == list(range(20)), cut
+        assert server.pool.promised_bytes == 0
+        assert held_bytes(server) == 0
+
+
+def test_a_frame_larger_than_what_is_free_waits_until_nothing_else_is_held() -> None:
+    server = Server(cap=1 << 20)
+    (small, end), (large, rest) = *connected(server, 1, 400_000, 200_000), *connected(server, 1, 3_000_000, 4)
+    (late, last) = connected(server, 1, 400_000, 8)[0]
+    for wire, more in ((large, rest), (late, last), (small, end)):
+        wire.arrived.append(more)
+        receive(wire)
+    assert [asked.size for asked in server.asked] == [400_000]
+    server.asked[0].view.release()
+    server.pass_to(1.0)
+    receive(large)
+    receive(late)
+    assert [asked.size for asked in server.asked] == [400_000, 3_000_000], "who came later does not overtake"
+    server.asked[1].view.release()
+    server.pass_to(2.0)
+    receive(late)
+    assert len(server.asked) == 3
+
+
+def test_a_connection_that_ends_leaves_its_promise_to_others() -> None:
+    server = Server(cap=1 << 20)
+    (first, _), (second, rest) = connected(server, 2, 900_000, 100)
+    second.arrived.append(rest)
+    assert second.reader is None
+    first.arrived.append(b"")  # its end
+    assert first.reader is not None
+    first.reader()
+    assert server.closed
+    server.receiver.feed_starved()
+    server.run()
+    receive(second)
+    assert len(server.asked) == 1
+
+
+def test_small_requests_are_served_while_large_ones_wait_for_memory() -> None:
+    server = Server(lambda asked: asked.answer(b"yes"), cap=1 << 20)
+    connected(server, 2, 900_000, 100)
+    wire, _ = server.connect()
+    server.deliver(wire, frames(*(payload(number) for number in range(1000))))
+    assert len(server.asked) == 1000
