@@ -159,8 +159,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         place = _in_a_pipeline(error)
         if place is not None:
-            return _say(f"{place}: {type(error).__name__}: {error}", 2)
-        return _say(f"{type(error).__name__}: {error} (a bug; DURAMEN_TRACEBACK=1 shows where)", 1)
+            return _say(f"{place}: {type(error).__name__}: {_in_brief(error)}", 2)
+        return _say(f"{type(error).__name__}: {_in_brief(error)} (a bug; DURAMEN_TRACEBACK=1 shows where)", 1)
 
 
 def _in_a_pipeline(error: Exception) -> str | None:
@@ -175,6 +175,12 @@ def _in_a_pipeline(error: Exception) -> str | None:
     installed = (os.path.dirname(here), sys.prefix, *sysconfig.get_paths().values(), "<")
     theirs = [f"{name}, line {line}" for name, line in inner if not name.startswith(installed)]
     return theirs[-1] if theirs else None
+
+
+def _in_brief(error: Exception) -> str:
+    """What it says; of an error of Spark's the first line, for plans and the frames of a JVM come behind that."""
+    text = str(error).strip()
+    return text.partition("\n")[0] if type(error).__module__.startswith(("pyspark.", "py4j.")) else text
 
 
 def _refuse(mistake: click.ClickException) -> int:

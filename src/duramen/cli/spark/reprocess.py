@@ -10,6 +10,7 @@ import click
 from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import note, print_json
 from duramen.cli.spark.pipeline import pipeline_argument, repeated
+from duramen.cli.spark.reasons import in_one_line
 from duramen.cli.spark.run import session_options, tell_if_away
 from duramen.pipelines.jvm.phases import Phases
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--version", required=True, help="The name of the new version.")
 @click.option("--swap", is_flag=True, help="Make it current when it is built, also beside a run: no record is missing.")
 @session_options
+@in_one_line
 @json_option
 def reprocess_command(
     pipeline: Pipeline, step: str, version: str, swap: bool, master: str | None, conf: dict[str, str], as_json: bool

@@ -16,6 +16,7 @@ from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import note, pairs, print_field, print_json, shorter
 from duramen.cli.shared.signals import ending_signals
 from duramen.cli.spark.pipeline import pipeline_argument, read_again, steps_of
+from duramen.cli.spark.reasons import in_one_line
 from duramen.pipelines.jvm.phases import Phases
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def printer(as_json: bool) -> Callable[[BatchProgress], None]:
 )
 @click.option("--accept-change", is_flag=True, help="Go on with a table that other logic began.")
 @session_options
+@in_one_line
 @json_option
 def run_command(
     pipeline: Pipeline,
@@ -179,6 +181,7 @@ def run_command(
 @pipeline_argument
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
 @session_options
+@in_one_line
 @json_option
 def dry_run_command(
     pipeline: Pipeline, steps: tuple[str, ...], master: str | None, conf: dict[str, str], as_json: bool

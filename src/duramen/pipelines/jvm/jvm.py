@@ -21,7 +21,9 @@ _OVERFLOW = re.compile(rb'Exception in thread "stream execution thread .*java\.l
 _ITS_FRAME = b"\tat java.base/java.util.regex."
 _TRACEBACK = b"Traceback (most recent call last):\n"
 _ITS_PLACE, _ITS_END = b'pyspark/daemon.py", line', b"BrokenPipeError"
-_BEGINNINGS = (b'Exception in thread "stream execution thread ', _TRACEBACK)
+_BEGINNINGS = (b'Exception in thread "stream execution thread ', b'Exception in thread "main" ', _TRACEBACK)
+_REFUSAL = re.compile(rb'Exception in thread "main" org\.apache\.spark\.[\w.$]+: (.*)\n')
+"""What Spark finds wrong with its settings before it starts: the frames behind it are those of every start."""
 _HELD_MAX = 20
 """Lines of a traceback that may turn out to be one of these."""
 PIECE_BYTES = 1 << 16
@@ -42,9 +44,11 @@ def start(conf: Mapping[str, str]) -> None:
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     source, theirs = os.pipe()
-    relay = threading.Thread(target=pass_on, args=(source, STDERR), name="jvm-stderr", daemon=True)
-    relay.start()
     ended = True
+    failure: PySparkRuntimeError | None = None
+    noise = Noise()
+    relay = threading.Thread(target=pass_on, args=(source, STDERR, noise), name="jvm-stderr", daemon=True)
+    relay.start()
     try:
         settings = SparkConf(loadDefaults=False).setAll(list(conf.items()))
         gateway = launch_gateway(settings, {"stderr": theirs})  # type: ignore[no-untyped-call]
@@ -52,14 +56,18 @@ def start(conf: Mapping[str, str]) -> None:
     except PySparkRuntimeError as error:
         if "JAVA_GATEWAY_EXITED" not in str(error):
             raise
-        raise NoJvmError(
-            "Spark's Java ended at its start, and has said why above; mostly spark.driver.memory, or another setting "
-            "of Java's (--conf, spark-defaults.conf), does not fit this machine"
-        ) from error
+        failure = error
     finally:
         os.close(theirs)
         if ended:
             relay.join(LAST_WORDS_SECONDS)  # before what we make of it
+    if failure is not None and noise.refusal:
+        raise NoJvmError(f"Spark does not start with these settings: {noise.refusal}") from failure
+    if failure is not None:
+        raise NoJvmError(
+            "Spark's Java ended at its start, and has said why above; mostly spark.driver.memory, or another setting "
+            "of Java's (--conf, spark-defaults.conf), does not fit this machine"
+        ) from failure
     SparkContext._ensure_initialized(gateway=gateway)
 
     def last_words() -> None:
@@ -69,9 +77,9 @@ def start(conf: Mapping[str, str]) -> None:
     atexit.register(last_words)
 
 
-def pass_on(source: int, target: int) -> None:
+def pass_on(source: int, target: int, noise: Noise | None = None) -> None:
     """Copy from one descriptor to the other until the end, except for the first line that is NOTICE, and behind it for
-    what `Noise` keeps back.
+    what `noise` keeps back.
 
     Line by line before it, which only Java's own words at its start are; then as it comes. It reads on
     when nobody takes it.
@@ -81,14 +89,15 @@ def pass_on(source: int, target: int) -> None:
             if line == NOTICE:
                 break
             _write(target, line)
-        noise = Noise()
+        noise = noise or Noise()
         while piece := words.read1(PIECE_BYTES):
             _write(target, noise.without(piece))
         _write(target, noise.rest())
 
 
 class Noise:
-    """What Spark says, without two things that a query says which is stopped within a batch, and that mean nothing.
+    """What Spark says, without two things that a query says which is stopped within a batch, and that mean nothing, and
+    without why it refuses to start, which is the error's to tell.
 
     To find out whether it was stopped Spark searches the error's text by a pattern that recurs for each character: the
     thread dies of it, by a thousand lines. And workers tell that the driver does not listen any more.
@@ -99,6 +108,8 @@ class Noise:
         """Of a line that may be the beginning of one of them."""
         self._held: list[bytes] = []
         self._in_frames = False
+        self.refusal = ""
+        """Why Spark did not start with the settings that it was given; empty where it did."""
 
     def without(self, piece: bytes) -> bytes:
         """What is to be passed on by now. A line that has not ended yet is, unless one of them may begin so."""
@@ -122,6 +133,10 @@ class Noise:
         if self._held and self._goes_on(line):
             return b""
         released, self._held = b"".join(self._held), []
+        if found := _REFUSAL.fullmatch(line):
+            self.refusal = found[1].decode("utf-8", "backslashreplace")
+            self._in_frames = True
+            return released
         if _OVERFLOW.fullmatch(line) or line == _TRACEBACK:
             self._held = [line]
             return released

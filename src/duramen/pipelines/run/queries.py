@@ -70,7 +70,7 @@ _TOO_LARGE = (
 
 
 class QueryFailedError(DuramenError):
-    """A step's query ended with an error, also after it was started again."""
+    """A step's query ended with an error, also after it was started again. Its cause tells all of it."""
 
 
 class StepPlan(NamedTuple):
@@ -195,7 +195,7 @@ class Queries:
         try:
             return self.plan(name)
         except PySparkException as failure:
-            raise QueryFailedError(f"{name}: {reason(failure)}") from None
+            raise QueryFailedError(f"{name}: {reason(failure)}") from failure
 
     def cuts(self, topic: Topic) -> Sequence[CutOver]:
         """The swaps of a source, as they are now."""
@@ -475,7 +475,7 @@ def patiently(name: str, call: Callable[[], _T], say: Say, until: Callable[[], b
             return call()
         except (PySparkException, NetworkError, DeadlineError, UnreachableError, KafkaError) as failure:
             if wait is None or not may_pass(failure):
-                raise QueryFailedError(f"{name}: {reason(failure)}") from None
+                raise QueryFailedError(f"{name}: {reason(failure)}") from failure
             say(f"{name}: {reason(failure)}; again in {wait} s")
             rest(wait, until)
     return None
@@ -488,7 +488,7 @@ def rest(seconds: float, until: Callable[[], bool]) -> None:
         time.sleep(min(left, 0.1))
 
 
-def _told(failure: BaseException) -> str:
+def told(failure: BaseException) -> str:
     """All that Spark's error says, and each of its causes behind it: where Spark gives up a write because its end was
     refused, only a cause says why."""
     texts: list[str] = []
@@ -504,7 +504,7 @@ def may_pass(failure: BaseException) -> bool:
     a worker in the ten seconds that Spark gives it."""
     if isinstance(failure, DuramenError):
         return failure.retriable or isinstance(failure, NetworkError | DeadlineError | UnreachableError)
-    text = _told(failure)
+    text = told(failure)
     signs = (
         "NetworkException",
         "NETWORK_EXCEPTION",
@@ -526,12 +526,12 @@ def _ends_a_traceback(lines: Sequence[str], at: int) -> bool:
 
 def reason(failure: PySparkException | BaseException) -> str:
     """The cause at the bottom of Spark's error, in one line."""
-    told = [line for line in _COLOURS.sub("", _told(failure)).splitlines() if line.strip()]
-    lines = [line.strip() for line in told]
+    whole = [line for line in _COLOURS.sub("", told(failure)).splitlines() if line.strip()]
+    lines = [line.strip() for line in whole]
     for at, line in reversed(list(enumerate(lines))):
         if "Py4JJavaError: " in line:  # which tells the number of an object
             continue
-        if line.startswith(_OURS) or "Error: " in line.split("(")[0] or _ends_a_traceback(told, at):
+        if line.startswith(_OURS) or "Error: " in line.split("(")[0] or _ends_a_traceback(whole, at):
             found = line.partition(": ")[2] if line.startswith(_OURS) else line.removeprefix("Caused by: ")
             deeper = takewhile(lambda each: each.startswith(_DEEPER), lines[at + 1 :])
             return ": ".join([found, *(each.removeprefix(_DEEPER) for each in deeper)])[:500]

@@ -327,11 +327,11 @@ class _Loop:
         if failure is None and self._is_done(one):
             return False
         # A thread of Spark that died by an error of the JVM leaves a query that ended and tells no reason.
-        told = "its query ended and told no reason" if failure is None else reason(failure)
+        why = "its query ended and told no reason" if failure is None else reason(failure)
         if one.restarts >= RESTARTS_MAX or not (failure is None or may_pass(failure)):
-            raise QueryFailedError(f"{one.plan.step.name}: {told}")
+            raise QueryFailedError(f"{one.plan.step.name}: {why}") from failure
         wait = RESTART_SECONDS[min(one.restarts, len(RESTART_SECONDS) - 1)]
-        self._say(f"{one.plan.step.name}: {told}; again in {wait} s")
+        self._say(f"{one.plan.step.name}: {why}; again in {wait} s")
         rest(wait, self._terms.until)
         restarts = one.restarts + 1
         one.restart()

@@ -93,6 +93,19 @@ def test_what_a_query_says_that_is_stopped_within_a_batch_is_left_out(size: int)
         assert b"".join(heard) + noise.rest() == b"one\ntwo\nthree\n" + OTHERS[0] + other
 
 
+@pytest.mark.parametrize("size", [1, 100, 1 << 16])
+def test_why_spark_refuses_to_start_is_left_to_the_error(size: int) -> None:
+    """It came with the frames of a launcher, and the error spoke of memory."""
+    start = b'Exception in thread "main" '
+    refused = start + b"org.apache.spark.SparkException: Executor memory must be a positive number\n"
+    words = b"one\n" + refused + b"\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1)\n" * 9 + b"two\n"
+    other = start + b"java.lang.OutOfMemoryError: Java heap space\n\tat a.b(C.java:1)\n"
+    noise = Noise()
+    heard = [noise.without((words + other)[at : at + size]) for at in range(0, len(words + other), size)]
+    assert b"".join(heard) + noise.rest() == b"one\ntwo\n" + other
+    assert noise.refusal == "Executor memory must be a positive number"
+
+
 def test_who_does_not_listen_does_not_stop_the_jvm() -> None:
     source, said = os.pipe()
     heard, target = os.pipe()
