@@ -239,8 +239,9 @@ _GROUPS = (
     Setting(
         "group.initial.rebalance.delay.ms",
         "int",
-        "3000",
-        "How long an empty group waits for more members before its first generation.",
+        "500",
+        "How long an empty group waits for more members before its first generation. Kafka's default is 3000: set that "
+        "where many members start within seconds of each other.",
         unit="ms",
     ),
     Setting(

@@ -243,6 +243,11 @@ class GroupReader:
         return self._given is not None and not self._placed
 
     @property
+    def joined(self) -> bool:
+        """Whether the group has given this member its partitions, which may be none."""
+        return self._given is not None
+
+    @property
     def at_end(self) -> bool:
         """Whether all that was given to this member is read, for now."""
         return self._placed and not self._waits() and self._at.keys() <= self._ended

@@ -29,7 +29,7 @@ from duramen.cli.shared.connection import (
     refuse_offline,
 )
 from duramen.cli.shared.outlet import Line, Outlet, Place
-from duramen.cli.shared.output import note
+from duramen.cli.shared.output import PROGRESS_AFTER_SECONDS, note
 from duramen.cli.shared.position import StartPosition, nearest, position_option
 from duramen.cli.shared.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
 from duramen.cli.shared.retry import Patience
@@ -110,6 +110,22 @@ class Ends:
     def all_reached(self) -> bool:
         """Whether there is nothing left to read for now."""
         return self.known and self.assigned <= self.reached
+
+
+class Joining:
+    """Tells who waits for longer than a second that it is the group which is waited for."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._told_at = time.monotonic() + PROGRESS_AFTER_SECONDS
+
+    def look(self, joined: bool) -> None:
+        """Between two looks for records; only the first wait is told."""
+        if joined:
+            self._told_at = math.inf
+        elif time.monotonic() >= self._told_at:
+            note(f"joining group {self._group} …")
+            self._told_at = math.inf
 
 
 class Meant:
@@ -337,7 +353,12 @@ def _secure_member(
     """Print as a member of the group where our own client cannot connect: swaps and ids of topics are not seen."""
     consumer = cluster.consumer(**settings, **_OWN_OFFSETS, **{"group.id": group, "auto.offset.reset": start.kind})
     ends = Ends()
+    joining = Joining(group)
     held = False
+
+    def read(count: int, timeout: float) -> list[Message]:
+        joining.look(ends.known)
+        return consumer.consume(count, timeout)
 
     def commit(done: Mapping[Place, int]) -> None:
         if done:
@@ -365,7 +386,7 @@ def _secure_member(
         partitions_of(cluster, cluster.admin(), [topic])
         consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked)
         source = MessageSource(
-            consumer.consume,
+            read,
             lambda: ends.all_reached,
             commit,
             lambda message: _go_on(cluster, consumer, message),
@@ -389,6 +410,11 @@ def _member(
     """Print as a member of the group, which goes from topic to topic where the topic was swapped."""
     cluster.probe()
     partitions_of(cluster, cluster.admin(), [topic])
+    joining = Joining(group)
+
+    def read(count: int, timeout: float) -> list[Message]:
+        joining.look(reader.joined)
+        return patience.ask(lambda: reader.consume(count, timeout))
 
     def handover() -> Handover:
         undone = outlet.take_back()
@@ -405,7 +431,7 @@ def _member(
         handover=handover,
     ) as reader:
         source = MessageSource(
-            lambda count, timeout: patience.ask(lambda: reader.consume(count, timeout)),
+            read,
             lambda: reader.at_end,
             reader.commit,
             hold=lambda holds: reader.pause() if holds else reader.resume(),

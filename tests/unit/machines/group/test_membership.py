@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.worlds.group_harness import REBALANCE, SESSION, Coordinator, subscription
 
+from duramen.config import load_broker_config
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.group import (
     DescribeGroups,
@@ -83,6 +84,15 @@ def test_no_initial_delay_when_it_is_zero() -> None:
     coordinator = Coordinator(GroupSettings(initial_rebalance_delay_ms=0))
     parked = coordinator.join()
     coordinator.clock.advance(0)
+    assert parked[0].generation == 1
+
+
+def test_a_node_lets_a_lone_member_wait_half_a_second() -> None:
+    coordinator = Coordinator(GroupSettings.from_config(load_broker_config(None)))
+    parked = coordinator.join()
+    coordinator.clock.advance(499)
+    assert parked == []
+    coordinator.clock.advance(1)
     assert parked[0].generation == 1
 
 
