@@ -53,6 +53,8 @@ def test_a_node_tells_its_numbers(tmp_path: Path) -> None:
         assert samples["duramen_high_watermark", here] == 100
         assert samples["duramen_durability_stable", here] == 1
         assert samples["duramen_topic_in_bytes_total", here] > 100
+        assert samples["duramen_topic_in_records_total", here] == 100
+        assert samples["process_resident_memory_bytes", ()] > 1 << 20
         assert samples["duramen_group_lag_records", (("group", "readers"), *here)] == 60
         assert samples["duramen_request_seconds_count", (("api", "Produce"),)] >= 1
         assert samples["duramen_journal_sync_seconds_count", ()] >= 1

@@ -88,6 +88,7 @@ class Partition:
         "config",
         "log",
         "most_queued",
+        "records_in",
         "replication",
         "retry_gate",
         "topic_id",
@@ -113,6 +114,7 @@ class Partition:
         self.most_queued = MAX_QUEUED_BEHIND_REWRITE
         self.closed = False
         self.bytes_in = 0
+        self.records_in = 0
         self.bytes_out = 0
         """Of records, in replies to clients."""
 
@@ -229,6 +231,7 @@ class Partition:
         place(view, header, base, self.replication.epoch)
         log.append(view, header, now_ms)
         self.bytes_in += header.size
+        self.records_in += header.count
         self._on_touched(self)
         self._park(log.end_offset, acks, done, Appended(base, append_time, log.start_offset))
 
@@ -253,6 +256,7 @@ class Partition:
         place(view, header, self.log.end_offset, self.replication.epoch)
         self.log.append(view, header, now_ms)
         self.bytes_in += header.size
+        self.records_in += header.count
         self._on_touched(self)
         return self.log.end_offset
 

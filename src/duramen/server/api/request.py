@@ -10,6 +10,7 @@ from duramen.errors import DuramenError
 from duramen.ports import Part
 from duramen.server.api.authorizer import NOBODY, Operation, Resource
 from duramen.server.net.steps import Steps
+from duramen.wire.error_codes import Codes, error_codes
 from duramen.wire.frame import frame_response
 from duramen.wire.messages import ApiMessage
 from duramen.wire.schema import Message
@@ -79,10 +80,12 @@ class Request:
         if self.parts is not None or self.connection.closed:
             return
         try:
-            parts = self._framed(response)
+            parts, codes = self._framed(response)
         except Exception as error:  # noqa: BLE001 replies come from callbacks: one that fails must not stop the others
             self._fail_to_reply(error)
             return
+        if codes:
+            self.count_errors(codes)
         self.complete(parts)
 
     def reply_in_steps(self, work: Steps, *, begun: bool = False) -> None:
@@ -118,15 +121,19 @@ class Request:
             self.fail(error)
             return
         try:
-            parts = yield partial(self._framed, result)
+            parts, codes = yield partial(self._framed, result)
+            if codes:
+                self.count_errors(codes)
             self.complete(parts)
         except Exception as error:  # noqa: BLE001 as above
             self._fail_to_reply(error)
 
-    def _framed(self, response: Any) -> list[Part]:
-        """The reply's frame; any thread."""
+    def _framed(self, response: Any) -> tuple[list[Part], Codes]:
+        """The reply's frame, and the errors it tells; any thread."""
         api = self.row.api
-        return frame_response(api, self.version, self.correlation_id, api.response.encode_parts(response, self.version))
+        message = api.response
+        parts = message.encode_parts(response, self.version)
+        return frame_response(api, self.version, self.correlation_id, parts), error_codes(message, response)
 
     def _fail_to_reply(self, error: BaseException) -> None:
         self.services.report_bug("reply-failed", error, api=self.row.api.name, version=self.version)
@@ -141,6 +148,10 @@ class Request:
             return
         services.report_bug("request-failed", error, api=self.row.api.key, peer=connection.transport.peer)
         connection.close(f"internal error: {error!r}")
+
+    def count_errors(self, codes: Codes) -> None:
+        """Of what the client is told, or would be: where there is no reply, its connection ends."""
+        self.services.metrics.error_codes(self.row.api.key, codes)
 
     def reply_nothing(self) -> None:
         """The request has no reply (Produce with acks=0)."""

@@ -6,7 +6,7 @@ broker; what stands above this package in the order of imports (coordinators, me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -177,6 +177,8 @@ class RequestCounts(Protocol):
     def request(self, api_key: int, seconds: float) -> None: ...
 
     def error(self, api_key: int) -> None: ...
+
+    def error_codes(self, api_key: int, codes: Mapping[int, int]) -> None: ...
 
 
 class EventReport(Protocol):

@@ -57,13 +57,19 @@ class ProduceCall:
         if entry is None:
             return
         if isinstance(result, KafkaError):
-            self.failed = fill_error(entry, result, partition)
+            self.fail(entry, result, partition)
         else:
             entry.base_offset = result.base_offset
             entry.log_append_time_ms = result.append_time_ms
             entry.log_start_offset = result.log_start_offset
         if not self.open:
             self.finish()
+
+    def fail(self, entry: Any, error: KafkaError, partition: Partition | None = None) -> None:
+        """Answer for one partition that its batch was not appended, or that its outcome is not known."""
+        self.failed = fill_error(entry, error, partition)
+        if self.acks == 0:  # no reply tells it
+            self.request.count_errors({int(error.code): 1})
 
     def finish(self) -> None:
         self.request.services.appends.outstanding.pop(self, None)
@@ -183,7 +189,7 @@ def _take(call: ProduceCall, topics: list[Any], number: int) -> Work:
             call.open[number] = entry
             found = refusal or _locate(request, name, by_id, data)
             if isinstance(found, KafkaError):
-                call.failed = fill_error(entry, found)
+                call.fail(entry, found)
                 del call.open[number]
             else:
                 work.append((number, found, data.records))
@@ -282,6 +288,8 @@ def refuse_version(
     if decoded.acks == 0:
         request.drop_connection(f"Produce v{version} with acks=0 cannot be told that it is not supported")
         return True
+    refused = sum(len(topic.partition_data) for topic in decoded.topic_data)
+    request.count_errors({int(ErrorCode.UNSUPPORTED_VERSION): refused})
     out = [pack(">i", len(decoded.topic_data))]
     for topic in decoded.topic_data:
         name = topic.name.encode()

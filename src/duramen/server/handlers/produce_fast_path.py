@@ -179,6 +179,7 @@ class ProduceRequest(Request):
     ) -> None:
         """Answer for the only batch that it was not appended, or that its outcome is not known."""
         if acks == 0:
+            self.count_errors({int(error.code): 1})
             self.drop_connection(f"a produce with acks=0 failed: {error.message}")
             self.reply_nothing()
             return

@@ -2,23 +2,28 @@
 
 Loaded only when `metrics.listener` is set. Requests are answered by a thread, but every number is read on the loop
 thread, a little in each turn (`metrics/scrape.py`): a loop that does not turn makes /healthz fail, as it should.
+What the system tells of the process is read by the thread: to count descriptors it lists them.
 """
 
 from __future__ import annotations
 
 import selectors
 import socket
+import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from duramen.model import TopicPartition
+from duramen.errors import ErrorCode
+from duramen.model import OFFSETS_TOPIC, TopicPartition
 from duramen.server.metrics.metrics import SECONDS_BUCKETS, Histogram, Metrics
 from duramen.server.metrics.scrape import Scrape, pieces_of, text_of
 from duramen.server.net.bound_sockets import bind_tcp, refusal, shown_address
@@ -41,6 +46,7 @@ ANSWER_SECONDS = 5.0
 """A loop that does not answer within this time is not healthy."""
 
 _Value = Callable[["Partition"], float]
+_STABLE: Final = "duramen_durability_stable"
 
 
 _OF_PARTITIONS: Final[tuple[tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str, _Value], ...]] = (
@@ -55,10 +61,18 @@ _OF_PARTITIONS: Final[tuple[tuple[type[GaugeMetricFamily | CounterMetricFamily],
     ),
     (GaugeMetricFamily, "duramen_durable_end_offset", "All below is on stable storage.", lambda p: p.log.durable_end),
     (GaugeMetricFamily, "duramen_log_size_bytes", "Bytes in segments.", lambda p: p.log.size),
-    (GaugeMetricFamily, "duramen_durability_stable", "1 stable storage, 0 page cache.", lambda p: int(p.is_stable)),
+    (GaugeMetricFamily, _STABLE, "1 stable storage, 0 page cache.", lambda p: int(p.is_stable)),
+    (CounterMetricFamily, "duramen_topic_in_records", "Records appended.", lambda p: p.records_in),
     (CounterMetricFamily, "duramen_topic_in_bytes", "Record bytes appended.", lambda p: p.bytes_in),
     (CounterMetricFamily, "duramen_topic_out_bytes", "Record bytes read by clients.", lambda p: p.bytes_out),
 )
+
+FOLDED_TOPIC: Final = OFFSETS_TOPIC
+"""Its partitions share one row of each metric: there are 50 of them, where nobody may have another topic."""
+FOLDED_PARTITION: Final = "all"
+
+DRAINED_BYTES: Final = 64 * 1024
+"""Of a body that nobody asked for: read, so that its sender takes the answer before the connection ends."""
 
 
 class MeteredBroker(Protocol):
@@ -96,6 +110,12 @@ class BrokerCollector(Collector):
         for key, count in sorted(metrics.errors.items()):
             errors.add_metric([API[key].name if key in API else "unknown"], count)
         yield errors
+        told = CounterMetricFamily(
+            "duramen_error_replies", "Error codes in replies, one for each part that has one.", labels=["api", "error"]
+        )
+        for (key, code), count in sorted(metrics.error_replies.items()):
+            told.add_metric([API[key].name, ErrorCode(code).name], count)
+        yield told
         yield CounterMetricFamily(
             "duramen_log_lines_dropped", "Lines of the node's log that found no room.", metrics.log_lines_dropped
         )
@@ -275,11 +295,21 @@ class BrokerCollector(Collector):
         present = self._broker.services.store.partitions
         known = sorted(present.items())
         for kind, name, text, value in _OF_PARTITIONS:
+            folded: list[float] = []
             for piece in pieces_of(known):
                 family = kind(name, text, labels=["topic", "partition"])
                 for tp, partition in piece:
-                    if present.get(tp) is partition:  # the others are gone since the scrape began
+                    if present.get(tp) is not partition:
+                        continue  # gone since the scrape began
+                    if tp.topic == FOLDED_TOPIC:
+                        folded.append(value(partition))
+                    else:
                         family.add_metric([tp.topic, str(tp.partition)], value(partition))
+                yield family
+            if folded:
+                family = kind(name, text, labels=["topic", "partition"])
+                together = min(folded) if name == _STABLE else sum(folded)
+                family.add_metric([FOLDED_TOPIC, FOLDED_PARTITION], together)
                 yield family
 
     def _groups(self) -> Iterator[Metric]:
@@ -338,6 +368,11 @@ class _BoundedHTTPServer(ThreadingHTTPServer):
         self.socket = bound
         self.server_activate()
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no event; anything else is a bug, whose traceback goes to stderr."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
@@ -361,15 +396,22 @@ class MetricsServer:
     def __init__(self, broker: MeteredBroker, loop: EventLoop, host: str, port: int) -> None:
         collector = BrokerCollector(broker)
         pages: dict[str, Callable[[], tuple[int, str, bytes]]] = {
-            "/metrics": lambda: (200, CONTENT_TYPE_LATEST, _on_loop(loop, text_of(collector.collect()))),
+            "/metrics": lambda: (
+                200,
+                CONTENT_TYPE_LATEST,
+                _on_loop(loop, text_of(collector.collect())) + b"".join(text_of(_of_process())),
+            ),
             "/healthz": lambda: (200, "text/plain", _on_loop(loop, iter([b"ok\n"]))),
             "/readyz": lambda: _readiness(_on_loop(loop, _ready(broker))),
         }
 
         class Handler(BaseHTTPRequestHandler):
-            """Answers GET from what the loop thread says."""
+            """Answers GET from what the loop thread says, HEAD likewise without the body, and nothing else."""
 
             timeout = IDLE_SECONDS
+
+            def do_HEAD(self) -> None:
+                self.do_GET()
 
             def do_GET(self) -> None:
                 page = pages.get(self.path.partition("?")[0])
@@ -381,12 +423,26 @@ class MetricsServer:
                 except (TimeoutError, RuntimeError):
                     self._send(503, "text/plain", b"the event loop does not answer\n")
 
-            def _send(self, status: int, kind: str, body: bytes) -> None:
+            def __getattr__(self, name: str) -> Callable[[], None]:
+                """The base class looks for a `do_` of the request's method, whatever that is."""
+                if name.startswith("do_"):
+                    return self._refuse
+                raise AttributeError(name)
+
+            def _refuse(self) -> None:
+                length = self.headers.get("Content-Length", "")
+                if length.isdecimal():
+                    with suppress(OSError):
+                        self.rfile.read(min(int(length[:9]), DRAINED_BYTES))
+                self._send(405, "text/plain", b"GET and HEAD are served\n", ("Allow", "GET, HEAD"))
+
+            def _send(self, status: int, kind: str, body: bytes, *more: tuple[str, str]) -> None:
                 self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
+                for name, value in (("Content-Type", kind), ("Content-Length", str(len(body))), *more):
+                    self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(body)
+                if self.command != "HEAD":
+                    self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Requests for metrics are not events."""
@@ -416,6 +472,11 @@ class MetricsServer:
         self._thread.join()
         self._wake_read.close()
         self._server.server_close()
+
+
+def _of_process() -> Iterable[Metric]:
+    """`process_*`, with the names and from the sources of Prometheus' own libraries; none where there is no /proc."""
+    return ProcessCollector(registry=None).collect()
 
 
 def _ready(broker: MeteredBroker) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ Nothing here knows Prometheus; `metrics/exposition.py` renders these numbers whe
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 
 SECONDS_BUCKETS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -38,6 +39,8 @@ class Metrics:
         """By API key: from the request's arrival to its reply, parked time included."""
         self.errors: dict[int, int] = {}
         """By API key: requests that could not be understood or ended in an unexpected error."""
+        self.error_replies: dict[tuple[int, int], int] = {}
+        """By API key and error code: how often replies have told it, each partition's, topic's, group's counted."""
         self.connections_opened = 0
         self.connections_closed = 0
         self.connections_refused = 0
@@ -72,3 +75,8 @@ class Metrics:
 
     def error(self, api_key: int) -> None:
         self.errors[api_key] = self.errors.get(api_key, 0) + 1
+
+    def error_codes(self, api_key: int, codes: Mapping[int, int]) -> None:
+        """A reply has told these errors, each so often."""
+        for code, count in codes.items():
+            self.error_replies[api_key, code] = self.error_replies.get((api_key, code), 0) + count

@@ -91,6 +91,7 @@ def test_other_coordinators_are_refused_for_good(broker: Broker, version: int, k
     assert entry.error_code != 0
     assert not ErrorCode(entry.error_code).retriable
     assert (entry.node_id, entry.host, entry.port) == (-1, "", -1)
+    assert broker.events == (["transactions-refused"] if key_type == 1 else [])
 
 
 def test_a_topic_that_cannot_be_made_is_worth_another_try() -> None:

@@ -3,17 +3,57 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import resource
 import socket
+import struct
 import threading
 import time
-from typing import Any
+from collections.abc import Iterator
+from email.message import Message
+from typing import Any, NamedTuple
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.worlds.served_node import has_ipv6
 
 from duramen.errors import ConfigError
 from duramen.server.metrics import exposition
+from duramen.server.metrics.scrape import text_of
 from duramen.server.net.loop import EventLoop
+
+
+class Answer(NamedTuple):
+    """What an HTTP server said."""
+
+    status: int
+    headers: Message
+    body: bytes
+
+
+def asked(port: int, method: str, path: str, body: bytes = b"") -> Answer:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path, body)
+        reply = connection.getresponse()
+        return Answer(reply.status, reply.headers, reply.read())
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def metrics() -> Iterator[exposition.MetricsServer]:
+    """A listener whose loop turns."""
+    loop = EventLoop()
+    broker: Any = None  # /healthz does not ask it
+    server = exposition.MetricsServer(broker, loop, "127.0.0.1", 0)
+    turning = threading.Thread(target=loop.run)
+    turning.start()
+    yield server
+    server.stop()
+    loop.call_from_thread(loop.stop)
+    turning.join()
+    loop.close()
 
 
 def test_a_connection_that_says_nothing_does_not_keep_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,3 +137,37 @@ def test_connections_beyond_a_bound_are_closed_and_take_no_descriptors_from_the_
     finally:
         server.stop()
         loop.close()
+
+
+def test_head_is_get_without_a_body_and_other_methods_are_refused(metrics: exposition.MetricsServer) -> None:
+    got, head = (asked(metrics.port, method, "/healthz") for method in ("GET", "HEAD"))
+    assert (got.status, got.body, head.status, head.body) == (200, b"ok\n", 200, b"")
+    assert head.headers["Content-Length"] == "3"
+    assert asked(metrics.port, "HEAD", "/nothing").status == 404
+    for method, body in (("POST", b""), ("PUT", b"x" * 100_000), ("DELETE", b""), ("OPTIONS", b""), ("ANYTHING", b"")):
+        refused = asked(metrics.port, method, "/metrics", body)
+        assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD"), method
+
+
+def test_the_process_is_told_as_by_prometheus_own_libraries() -> None:
+    text = b"".join(text_of(exposition._of_process())).decode()
+    samples = {s.name: s.value for family in text_string_to_metric_families(text) for s in family.samples}
+    assert samples["process_cpu_seconds_total"] > 0
+    assert samples["process_resident_memory_bytes"] > 1 << 20
+    assert samples["process_open_fds"] >= 3
+    assert samples["process_max_fds"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert abs(samples["process_start_time_seconds"] - time.time()) < 24 * 3600
+
+
+def test_a_client_that_goes_away_is_not_a_traceback(
+    metrics: exposition.MetricsServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = threading.active_count()
+    with socket.create_connection(("127.0.0.1", metrics.port), timeout=30) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.sendall(b"GET /heal")  # and then a reset
+    assert asked(metrics.port, "GET", "/healthz").status == 200
+    deadline = time.monotonic() + 30
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert capfd.readouterr().err == ""
