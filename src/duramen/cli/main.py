@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from duramen.cli.shared.foreign_words import our_command, our_option
 from duramen.cli.shared.output import printable, reason
 from duramen.errors import ConfigError, DuramenError
 from duramen.version import VERSION
@@ -75,6 +76,9 @@ class ProgramGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            meant = our_command("", args[0])
+            if meant is not None:
+                ctx.fail(f"There is no command {args[0]!r}; {meant}.")
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1, cutoff=0.5)
@@ -185,10 +189,21 @@ def _in_brief(error: Exception) -> str:
 
 def _refuse(mistake: click.ClickException) -> int:
     if isinstance(mistake, click.UsageError) and mistake.ctx is not None:
-        text = mistake.format_message()
+        text = _in_our_words(mistake, mistake.ctx) or mistake.format_message()
         stop = "" if text.endswith((".", "?", "!")) else "."
         return _say(f"{text}{stop} See `{mistake.ctx.command_path} --help`.", mistake.exit_code)
     return _say(mistake.format_message(), mistake.exit_code)
+
+
+def _in_our_words(mistake: click.UsageError, ctx: click.Context) -> str | None:
+    """What somebody meant who used the words of another command line; None where it is another mistake."""
+    path = ctx.command_path.partition(" ")[2]
+    if isinstance(mistake, click.NoSuchOption):
+        meant = our_option(path, mistake.option_name)
+        return None if meant is None else f"There is no {mistake.option_name} here: {meant}."
+    word = getattr(mistake, "command_name", None)  # Click tells it from 8.4 on
+    meant = None if word is None else our_command(path, word)
+    return None if meant is None else f"There is no command {word!r}; {meant}."
 
 
 def _reader_left() -> int:

@@ -1,7 +1,6 @@
 """The client commands against a running node.
 
-The node is `duramen serve` in a process of its own; DURAMEN_TEST_BOOTSTRAP names another cluster to use instead, such
-as an Apache Kafka, with which the same commands must work.
+It is that of conftest.py, or the cluster that DURAMEN_TEST_BOOTSTRAP names, with which the same commands must work.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,62 +29,7 @@ from duramen.wire.batch import build_batch
 RUN = [sys.executable, "-m", "duramen.cli.main"]
 
 
-@pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the node under test."""
-    given = os.environ.get("DURAMEN_TEST_BOOTSTRAP")
-    if given:
-        yield given
-        return
-    settings = {
-        "group.initial.rebalance.delay.ms": "0",
-        "group.min.session.timeout.ms": "1000",
-        "offsets.topic.num.partitions": "4",
-    }
-    served = Served(tmp_path_factory.mktemp("node"), settings)
-    served.start()
-    try:
-        yield served.bootstrap
-        assert served.stop() == 0, served.log()
-    finally:
-        served.kill()
-
-
 Run = Callable[..., Any]
-
-
-@pytest.fixture
-def run(bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command that must succeed (or end with `code`) and returns what it printed, parsed if it is JSON."""
-    monkeypatch.setenv("DURAMEN_BOOTSTRAP", bootstrap)
-
-    def run_command(*arguments: str, code: int = 0) -> Any:
-        found = main(arguments)
-        said = capsys.readouterr()
-        assert found == code, said.err
-        if code:
-            assert said.err.count("\n") == 1, said.err
-            return said.err
-        return json.loads(said.out) if "--json" in arguments and arguments[0] != "consume" else said.out
-
-    return run_command
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"t-{uuid.uuid4()}"
-
-
-@pytest.fixture
-def lines(tmp_path: Path) -> Callable[..., str]:
-    """Writes lines to a file and returns its path."""
-
-    def write(*content: str) -> str:
-        path = tmp_path / f"{uuid.uuid4()}.txt"
-        path.write_text("".join(line + "\n" for line in content))
-        return str(path)
-
-    return write
 
 
 def follower(topic: str, bootstrap: str, *more: str) -> subprocess.Popen[str]:
@@ -444,7 +387,9 @@ def test_an_offset_outside_of_the_log_is_told(
     assert "so it is in 1 partition more" in said.err
 
 
-@pytest.mark.parametrize("command", [["consume", "*"], ["consume", "*", "--group", "g"], ["topic", "describe", "*"]])
+@pytest.mark.parametrize(
+    "command", [["consume", "a/b"], ["consume", "a/b", "--group", "g"], ["topic", "describe", "*"]]
+)
 def test_a_name_that_no_topic_has_is_refused_in_a_sentence(run: Run, command: list[str]) -> None:
     said = run(*command, code=1)
     assert "INVALID_TOPIC" not in said

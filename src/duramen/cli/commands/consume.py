@@ -6,13 +6,14 @@ import math
 import operator
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple, Self
 
 import click
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from duramen.cli.shared.connection import (
     EARLIEST,
@@ -23,6 +24,7 @@ from duramen.cli.shared.connection import (
     at_time,
     call,
     cluster_options,
+    ends_of,
     failure,
     offsets_at,
     partitions_of,
@@ -31,13 +33,15 @@ from duramen.cli.shared.connection import (
 from duramen.cli.shared.outlet import Line, Outlet, Place
 from duramen.cli.shared.output import PROGRESS_AFTER_SECONDS, note
 from duramen.cli.shared.position import StartPosition, nearest, position_option
+from duramen.cli.shared.read_range import Newest, Until
 from duramen.cli.shared.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
 from duramen.cli.shared.retry import Patience
 from duramen.cli.shared.signals import ended_in_order
+from duramen.cli.shared.topic_patterns import named_topics
 from duramen.client import Cluster as Client
 from duramen.errors import DuramenError
 from duramen.errors import KafkaError as RefusedError
-from duramen.swaps import GroupReader, Handover
+from duramen.swaps import GroupReader, Handover, SwapLog
 from duramen.swaps.losses import Losses, is_loss
 from duramen.swaps.swap_log import existing
 
@@ -48,7 +52,9 @@ Examples:
   duramen consume flights --from latest -f      only what comes
   duramen consume flights --from 2026-05-01T12:00:00Z --count 10
   duramen consume flights --from 10m            the last ten minutes
-  duramen consume flights --from -5 -p 0        the last five of partition 0
+  duramen consume flights --last 10             the newest ten, and stop
+  duramen consume flights --from 2h --until 1h  the hour before the last
+  duramen consume flights gates 'weather.*'     several topics
   duramen consume flights --group audit         go on where the group is, also
                                                 behind a swap of the topic
   duramen consume flights --format json | jq .value
@@ -61,6 +67,9 @@ json (one object a line, without loss; `produce --format json` reads it back).
 _BATCH = 2000
 """Records between two questions for the topic's id; at most, for nobody waits for them to be so many."""
 
+
+_LAST_MAX = 100_000
+"""Of --last, for so many of each partition are kept in memory."""
 
 QUICK_SECONDS = 0.2
 """What is not written after so many waits for who reads it: the group is served meanwhile."""
@@ -129,33 +138,33 @@ class Joining:
 
 
 class Meant:
-    """Reads partitions of the topic that has the name now; of one that is made anew under it, from its first record.
+    """Reads partitions of the topics that have the names now; of one that is made anew, from its first record.
 
-    The node is asked for the topic's id behind each batch of records: who has a record of a new topic finds its id.
+    The node is asked for the topics' ids behind each batch of records: who has a record of a new topic finds its id.
     """
 
     def __init__(
         self,
         cluster: ClusterAccess,
         consumer: Consumer,
-        topic: str,
+        topics: Sequence[str],
         partitions: tuple[int, ...],
         ends: Ends,
         patience: Patience,
     ) -> None:
         self._patience = patience
         self._consumer = consumer
-        self._topic = topic
+        self._topics = topics
         self._partitions = partitions
         self._ends = ends
         self._client = Client(cluster.bootstrap, timeout_s=cluster.timeout)
         self._losses = Losses(self._client, note)
         self._at: dict[tuple[str, int], int] = {}
         """Where partitions are read next that were gone on with behind a loss."""
-        self._gone = False
+        self._gone: set[str] = set()
         self._looks_at = time.monotonic() + LOOK_SECONDS
         try:
-            self._losses.know([topic])
+            self._losses.know(topics)
         except BaseException:
             self._client.close()
             raise
@@ -173,32 +182,34 @@ class Meant:
             if message.error() is None and topic is not None and partition is not None and offset is not None:
                 self._at[topic, partition] = offset + 1
         if losses.go_on:
-            places = losses.go_on
-            if losses.anew and not self._partitions:  # there may be more of them, or fewer
-                numbers = self._patience.ask(lambda: self._client.partitions(self._topic))
-                places = {(self._topic, number): places.get((self._topic, number), 0) for number in numbers}
-            self._go_on(places, all_of_them=bool(losses.anew))
+            places = dict(losses.go_on)
+            for topic in losses.anew if not self._partitions else ():  # there may be more partitions, or fewer
+                numbers = self._patience.ask(partial(self._client.partitions, topic))
+                known = {place: at for place, at in losses.go_on.items() if place[0] == topic}
+                places = {place: at for place, at in places.items() if place not in known}
+                places |= {(topic, number): known.get((topic, number), 0) for number in numbers}
+            anew = {place for place in self._ends.assigned if place[0] in losses.anew}
+            self._go_on(places, anew | losses.go_on.keys())
         self._losses.accept(losses)
         return kept
 
     def _look(self) -> None:
-        """Nothing came: now and then it is asked whether the topic is still there, and told when it, or the node, is
-        not."""
+        """Nothing came: now and then it is asked whether the topics are still there, and told when one, or the node,
+        is not."""
         if time.monotonic() < self._looks_at:
             return
         try:
             with self._patience.telling():
-                gone = not existing(self._client, [self._topic])
+                gone = set(self._topics) - existing(self._client, self._topics).keys()
         except (DuramenError, OSError) as error:  # the library waits for it
             gone = self._gone
             self._patience.tell(str(error))
-        if gone and not self._gone:
-            note(f"topic {self._topic} was deleted; waiting for a new one of its name")
+        for topic in sorted(gone - self._gone):
+            note(f"topic {topic} was deleted; waiting for a new one of its name")
         self._gone = gone
         self._looks_at = time.monotonic() + LOOK_SECONDS
 
-    def _go_on(self, places: Mapping[tuple[str, int], int], *, all_of_them: bool) -> None:
-        left = self._ends.assigned if all_of_them else places.keys()
+    def _go_on(self, places: Mapping[tuple[str, int], int], left: Collection[tuple[str, int]]) -> None:
         gone = [TopicPartition(*place) for place in left]
         moved = [TopicPartition(*place, offset) for place, offset in places.items()]
         self._at = {**{place: at for place, at in self._at.items() if place not in left}, **places}
@@ -218,8 +229,18 @@ Printing = Callable[[MessageSource, Ends], None]
 """Prints what the source has, as the command line asked for it."""
 
 
+class ReadSpan(NamedTuple):
+    """What is read without a group: from where, until where (None: to the end) or the newest so many, and whether
+    more is waited for."""
+
+    start: StartPosition
+    until: StartPosition | None
+    newest: int | None
+    follow: bool
+
+
 @click.command(epilog=EPILOG)
-@click.argument("topic", type=NAME)
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, type=NAME)
 @click.option(
     "--from",
     "position",
@@ -227,6 +248,19 @@ Printing = Callable[[MessageSource, Ends], None]
     metavar="POSITION",
     help="earliest, latest, an offset, -N for the last N, or a time (ISO 8601, or 10m for ten minutes ago). "
     "With --group it counts only where the group has no offset. [default: earliest]",
+)
+@click.option(
+    "--until",
+    callback=position_option,
+    metavar="POSITION",
+    help="Stop before this offset, or at the first record of this time or later; written as for --from. "
+    "With --follow it is waited for.",
+)
+@click.option(
+    "--last",
+    type=click.IntRange(1, _LAST_MAX),
+    metavar="N",
+    help="The newest N records of all partitions together, by their times.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Wait for more at the end.")
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after so many records.")
@@ -251,8 +285,10 @@ Printing = Callable[[MessageSource, Ends], None]
 @cluster_options
 def command(
     cluster: ClusterAccess,
-    topic: str,
+    topics: tuple[str, ...],
     position: StartPosition | None,
+    until: StartPosition | None,
+    last: int | None,
     follow: bool,
     count: int | None,
     partitions: tuple[int, ...],
@@ -263,46 +299,58 @@ def command(
     null: str,
     isolation: str,
 ) -> None:
-    """Read records of a topic and print them; stops at the end unless told to --follow."""
+    """Read records of topics and print them; stops at the end unless told to --follow.
+
+    In quotes, * and ? stand for any letters: 'orders.*' is each topic there is now of such a name, but for internal
+    ones. The order between partitions, and between topics, is that in which their records arrive.
+    """
     if group is not None and partitions:
         raise click.UsageError("--partition and --group exclude each other: a group shares partitions out itself.")
     if group is not None and position is not None and position.kind not in ("earliest", "latest"):
         raise click.UsageError(
             "with --group, --from is earliest or latest; `duramen group reset-offsets` moves a group."
         )
-    show = _formatter("json" if as_json else kind, key_separator, null.encode())
+    if group is not None and (until is not None or last is not None):
+        raise click.UsageError("--until and --last do not go with --group, which reads on from where the group is.")
+    if last is not None and (position is not None or until is not None or count is not None):
+        raise click.UsageError("--last goes with neither --from nor --until nor --count: it says all three.")
+    names = named_topics(cluster, topics)
+    show = _formatter("json" if as_json else kind, key_separator, null.encode(), several=len(names) > 1)
     start = position or StartPosition("earliest")
+    span = ReadSpan(start if last is None else StartPosition("from-end", last), until, last, follow)
     settings: dict[str, object] = {
         "isolation.level": isolation,
         # How long the node may hold back its answer when there is nothing new: no time when we stop at the end.
         "fetch.wait.max.ms": 500 if follow else 10,
     }
-    patience = Patience(math.inf if follow else cluster.timeout)
+    # Who waits for --until is not done before it, however long nothing comes; and is done there.
+    seconds = math.inf if follow else cluster.timeout
+    patience = Patience(seconds)
     outlet = Outlet()
     printing = partial(
         _print_all,
         outlet=outlet,
         show=show,
-        follow=follow,
+        follow=follow and until is None,
         count=count,
-        silence=cluster.timeout,
+        silence=seconds,
         patience=patience,
     )
     try:
         with ended_in_order():
             if group is None:
-                _alone(cluster, topic, partitions, start, settings, printing, patience, follow=follow)
-            elif cluster.is_plaintext:
-                _member(cluster, topic, group, start, settings, printing, patience, outlet)
+                _alone(cluster, names, partitions, span, settings, printing, patience)
+            elif cluster.is_plaintext and len(names) == 1:
+                _member(cluster, names[0], group, start, settings, printing, patience, outlet)
             else:
-                _secure_member(cluster, topic, group, start, settings, printing, outlet)
+                _plain_member(cluster, names, group, start, settings, printing, outlet)
     except KafkaException as error:
-        raise failure(error, topic) from None
+        raise failure(error, ", ".join(names)) from None
     except RefusedError as error:
         if not error.message.endswith(error.code.name):
             raise
         # Our own client knew no more than the code.
-        raise failure(KafkaException(KafkaError(int(error.code))), topic) from None
+        raise failure(KafkaException(KafkaError(int(error.code))), ", ".join(names)) from None
 
 
 _OWN_OFFSETS = {"enable.auto.commit": False, "enable.auto.offset.store": False, "enable.partition.eof": True}
@@ -310,47 +358,107 @@ _OWN_OFFSETS = {"enable.auto.commit": False, "enable.auto.offset.store": False, 
 
 def _alone(
     cluster: ClusterAccess,
-    topic: str,
+    topics: Sequence[str],
     partitions: tuple[int, ...],
-    start: StartPosition,
+    span: ReadSpan,
     settings: dict[str, object],
     printing: Printing,
     patience: Patience,
-    *,
-    follow: bool,
 ) -> None:
     """Print without a group: what is read, and from where, is chosen here."""
     own = {"group.id": f"duramen-cli-{uuid.uuid4()}", "auto.offset.reset": "error"}
     consumer = cluster.consumer(**settings, **_OWN_OFFSETS, **own)
     ends = Ends()
-    seen = Meant(cluster, consumer, topic, partitions, ends, patience) if cluster.is_plaintext else nullcontext()
+    seen = Meant(cluster, consumer, topics, partitions, ends, patience) if cluster.is_plaintext else nullcontext()
     with seen as meant:
-        chosen = _start(cluster, topic, partitions, start)
+        chosen = _start(cluster, topics, partitions, span.start)
         # Knowing the leaders beforehand saves librdkafka's timer of a second until it asks for them. To close would
         # wait for this call, also behind Ctrl-C, and nothing is assigned yet.
-        known = call(cluster, topic, lambda: consumer.list_topics(topic, timeout=cluster.timeout))
-        if not follow:
-            refuse_offline(known, topic, [place.partition for place in chosen])
+        for topic in topics:
+            known = call(cluster, topic, partial(consumer.list_topics, topic, timeout=cluster.timeout))
+            if not span.follow:
+                refuse_offline(known, topic, [place.partition for place in chosen if place.topic == topic])
+        source = MessageSource(
+            consumer.consume if meant is None else meant.read,
+            lambda: ends.all_reached,
+            None,
+            lambda message: _go_on(cluster, consumer, message),
+        )
+        if span.until is not None:
+            chosen, source = _up_to(cluster, consumer, chosen, source, ends, span, span.until)
+        elif span.newest is not None:
+            source = _newest(cluster, consumer, chosen, source, span.newest)
         ends.assign(chosen)
         consumer.assign(chosen)
-        read = consumer.consume if meant is None else meant.read
-        source = MessageSource(read, lambda: ends.all_reached, None, lambda message: _go_on(cluster, consumer, message))
         try:
             printing(source, ends)
         finally:
             consumer.close()
 
 
-def _secure_member(
+def _up_to(
     cluster: ClusterAccess,
-    topic: str,
+    consumer: Consumer,
+    chosen: list[TopicPartition],
+    source: MessageSource,
+    ends: Ends,
+    span: ReadSpan,
+    until: StartPosition,
+) -> tuple[list[TopicPartition], MessageSource]:
+    """The partitions that have something in front of `until`, and what reads them to there."""
+    admin = cluster.admin()
+    starts = {(place.topic, place.partition): place.offset for place in chosen}
+    first = offsets_at(cluster, admin, starts, EARLIEST)
+    last = offsets_at(cluster, admin, starts, LATEST)
+    stops = _offsets(cluster, admin, list(starts), until, first, last)
+    if until.kind == "time":  # where there is no record of that time yet, one may come
+        stops = {place: stop for place, stop in stops.items() if stop >= 0}
+    elif not span.follow:
+        stops = nearest(stops, first, last)
+    named = {OFFSET_BEGINNING: first, OFFSET_END: last}
+    wanted = [
+        place
+        for place in chosen
+        if (where := (place.topic, place.partition)) not in stops
+        or named.get(place.offset, starts)[where] < stops[where]
+    ]
+    reader = Until(
+        source.read,
+        stops,
+        until.value if until.kind == "time" else None,
+        lambda done: consumer.pause([TopicPartition(*place) for place in done]),
+    )
+    return wanted, source._replace(
+        read=reader.read,
+        at_end=lambda: ends.known and reader.at_end(ends.assigned, ends.reached, follow=span.follow),
+    )
+
+
+def _newest(
+    cluster: ClusterAccess, consumer: Consumer, chosen: list[TopicPartition], source: MessageSource, count: int
+) -> MessageSource:
+    """What reads the newest records of the partitions, which begin so many offsets before their ends."""
+    starts = {(place.topic, place.partition): place.offset for place in chosen}
+
+    def rewind(place: tuple[str, int], offset: int) -> None:
+        consumer.incremental_unassign([TopicPartition(*place)])
+        consumer.incremental_assign([TopicPartition(*place, offset)])
+
+    reader = Newest(source.read, count, ends_of(cluster, cluster.admin(), starts), starts, rewind)
+    return source._replace(read=reader.read)
+
+
+def _plain_member(
+    cluster: ClusterAccess,
+    topics: Sequence[str],
     group: str,
     start: StartPosition,
     settings: dict[str, object],
     printing: Printing,
     outlet: Outlet,
 ) -> None:
-    """Print as a member of the group where our own client cannot connect: swaps and ids of topics are not seen."""
+    """Print as a member of the group of several topics, or where our own client cannot connect: swaps, and ids of
+    topics, are not seen."""
     consumer = cluster.consumer(**settings, **_OWN_OFFSETS, **{"group.id": group, "auto.offset.reset": start.kind})
     ends = Ends()
     joining = Joining(group)
@@ -383,8 +491,13 @@ def _secure_member(
         ends.revoke(taken)
 
     try:
-        partitions_of(cluster, cluster.admin(), [topic])
-        consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked)
+        partitions_of(cluster, cluster.admin(), topics)
+        if cluster.is_plaintext:
+            with Client(cluster.bootstrap, timeout_s=cluster.timeout) as client:
+                swapped = SwapLog(client).chains().keys() & set(topics)
+            for topic in sorted(swapped):
+                note(f"{topic} was swapped, and is not followed where several topics are read; name it alone")
+        consumer.subscribe(list(topics), on_assign=assigned, on_revoke=revoked)
         source = MessageSource(
             read,
             lambda: ends.all_reached,
@@ -455,29 +568,45 @@ def _go_on(cluster: ClusterAccess, consumer: Consumer, message: Message) -> None
 
 
 def _start(
-    cluster: ClusterAccess, topic: str, partitions: tuple[int, ...], start: StartPosition
+    cluster: ClusterAccess, topics: Sequence[str], partitions: tuple[int, ...], start: StartPosition
 ) -> list[TopicPartition]:
     """Each partition with the offset to begin at."""
     admin = cluster.admin()
-    known = partitions_of(cluster, admin, [topic])[topic]
-    for partition in partitions:
-        if partition not in known:
-            raise click.ClickException(f"{topic} has no partition {partition}; it has {known[0]} to {known[-1]}.")
-    chosen = [(topic, partition) for partition in (sorted(set(partitions)) or known)]
+    chosen = []
+    for topic, known in partitions_of(cluster, admin, topics).items():
+        for partition in partitions:
+            if partition not in known:
+                raise click.ClickException(f"{topic} has no partition {partition}; it has {known[0]} to {known[-1]}.")
+        chosen += [(topic, partition) for partition in (sorted(set(partitions)) or known)]
     if start.kind in ("earliest", "latest"):
         offsets = dict.fromkeys(chosen, OFFSET_BEGINNING if start.kind == "earliest" else OFFSET_END)
     else:
         first = offsets_at(cluster, admin, chosen, EARLIEST)
         last = offsets_at(cluster, admin, chosen, LATEST)
+        offsets = _offsets(cluster, admin, chosen, start, first, last)
         if start.kind == "time":
-            found = offsets_at(cluster, admin, chosen, at_time(start.value))
-            offsets = {tp: offset if offset >= 0 else last[tp] for tp, offset in found.items()}
-        elif start.kind == "from-end":
-            offsets = {tp: max(first[tp], last[tp] - start.value) for tp in chosen}
-        else:
-            offsets = dict.fromkeys(chosen, start.value)
+            offsets = {tp: offset if offset >= 0 else last[tp] for tp, offset in offsets.items()}
+        elif start.kind == "offset":
             _refuse_out_of_range(offsets, first, last)
     return [TopicPartition(name, partition, offsets[(name, partition)]) for name, partition in chosen]
+
+
+def _offsets(
+    cluster: ClusterAccess,
+    admin: AdminClient,
+    places: list[tuple[str, int]],
+    position: StartPosition,
+    first: Mapping[tuple[str, int], int],
+    last: Mapping[tuple[str, int], int],
+) -> dict[tuple[str, int], int]:
+    """The offset of a position in each partition; -1 where no record is of that time, or later."""
+    if position.kind == "time":
+        return offsets_at(cluster, admin, places, at_time(position.value))
+    if position.kind == "from-end":
+        return {place: max(first[place], last[place] - position.value) for place in places}
+    if position.kind == "offset":
+        return dict.fromkeys(places, position.value)
+    return dict(first if position.kind == "earliest" else last)
 
 
 def _refuse_out_of_range(
@@ -493,7 +622,7 @@ def _refuse_out_of_range(
     offsets.update(nearest(offsets, first, last))
 
 
-def _formatter(kind: str, separator: str, null: bytes) -> Callable[[Incoming], bytes]:
+def _formatter(kind: str, separator: str, null: bytes, *, several: bool) -> Callable[[Incoming], bytes]:
     try:
         between = unescape(separator).encode()
     except ValueError as error:
@@ -504,7 +633,7 @@ def _formatter(kind: str, separator: str, null: bytes) -> Callable[[Incoming], b
         return lambda record: to_value(record, null)
     if kind == "key-value":
         return lambda record: to_key_value(record, between, null)
-    return lambda record: to_full(record, between, null)
+    return lambda record: to_full(record, between, null, topic=several)
 
 
 def _print_all(

@@ -216,9 +216,9 @@ def to_key_value(record: Incoming, separator: bytes, null: bytes) -> bytes:
     return (null if record.key is None else record.key) + separator + to_value(record, null)
 
 
-def to_full(record: Incoming, separator: bytes, null: bytes) -> bytes:
-    """Everything there is to know, for reading: partition:offset, time, headers, key and value."""
-    where = f"{record.partition}:{record.offset}"
+def to_full(record: Incoming, separator: bytes, null: bytes, *, topic: bool = False) -> bytes:
+    """Everything there is to know, for reading: partition:offset (behind the topic), time, headers, key and value."""
+    where = f"{record.topic}-" * topic + f"{record.partition}:{record.offset}"
     when = iso(record.timestamp_ms) if record.timestamp_ms >= 0 else "-"
     headers = ",".join(f"{name}={_shown(value)}" for name, value in record.headers)
     parts: Sequence[bytes] = [f"{where}  {when}".encode(), *([f"[{headers}]".encode()] if headers else [])]

@@ -40,7 +40,7 @@ def test_a_late_loss_of_a_topic_that_was_made_anew_skips_none_of_its_records(mon
     line, ends, patience = Line(), Ends(), SimpleNamespace(ask=lambda work: work())
     ends.assign([TopicPartition("late", 0), TopicPartition("late", 1)])
     at: Any = SimpleNamespace(bootstrap="", timeout=1.0)
-    meant = Meant(at, line, "late", (0, 1), ends, patience)  # type: ignore[arg-type]
+    meant = Meant(at, line, ["late"], (0, 1), ends, patience)  # type: ignore[arg-type]
     node.make("late", 2)
     node.ids["late"] = bytes([2] * 16)
     node.put("late", 2, 2)

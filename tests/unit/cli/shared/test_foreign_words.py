@@ -1,0 +1,87 @@
+"""The words of other command lines: what is not ours leads to what is, and what the hint names is there."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+
+from duramen.cli.main import main, program
+from duramen.cli.shared import foreign_words
+
+
+def command_at(path: str) -> click.Command:
+    context, found = click.Context(program), program
+    for word in path.split():
+        assert isinstance(found, click.Group)
+        inner = found.get_command(context, word)
+        assert inner is not None, path
+        found = inner  # type: ignore[assignment]
+    return found
+
+
+def options_of(path: str) -> set[str]:
+    return {name for option in command_at(path).params for name in option.opts if name.startswith("-")} | {"--version"}
+
+
+WORDS = [(path, word, hint) for path, words in foreign_words._OPTIONS.items() for word, hint in words.items()]
+COMMANDS = [(path, word, hint) for path, words in foreign_words._COMMANDS.items() for word, hint in words.items()]
+
+
+@pytest.mark.parametrize(("path", "word", "hint"), WORDS, ids=[f"{path} {word}" for path, word, _ in WORDS])
+def test_an_option_of_others_leads_to_one_of_ours(path: str, word: str, hint: str) -> None:
+    assert word not in options_of(path)
+    named_at = path if "`" not in hint else "consume"
+    outside = re.sub(r"`[^`]*`", "", hint)
+    assert set(re.findall(r"(?<!\S)--[a-z][a-z-]*|(?<!\S)-[A-Za-z]\b", outside)) <= options_of(named_at)
+    check_commands(hint)
+
+
+def check_commands(hint: str) -> None:
+    for line in re.findall(r"`duramen ([^`]*)`", hint):
+        words = [word for word in line.split() if re.fullmatch(r"[a-z-]+", word) and not word.startswith("-")]
+        if words:
+            command_at(" ".join(words))
+        assert set(re.findall(r"(?<!\S)--[a-z-]+", line)) <= options_of(" ".join(words))
+
+
+@pytest.mark.parametrize(("path", "word", "hint"), COMMANDS, ids=[f"{path} {word}" for path, word, _ in COMMANDS])
+def test_a_command_of_others_leads_to_one_of_ours(path: str, word: str, hint: str) -> None:
+    group = command_at(path)
+    assert isinstance(group, click.Group)
+    assert word not in group.list_commands(click.Context(group))
+    check_commands(hint)
+
+
+def test_what_every_command_takes_elsewhere_is_answered_by_all_that_ask_a_node() -> None:
+    assert foreign_words.our_option("serve", "--bootstrap-server") is None
+    hint = foreign_words.our_option("topic list", "--bootstrap-server")
+    assert hint == "--bootstrap HOST:PORT says it"
+    for path in ("consume", "produce", "status", "truncate", "topic list", "group list", "config describe"):
+        assert foreign_words.our_option(path, "--bootstrap-server") == hint
+        assert {"--bootstrap", "-X"} <= options_of(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("consume t --from-beginning", "There is no --from-beginning here: --from earliest says it"),
+        ("consume t -o end", "There is no -o here: --from says where to begin"),
+        ("consume t --tail 10", "There is no --tail here: --last N says it"),
+        ("consume t --max-messages 5", "There is no --max-messages here: --count N says it"),
+        ("consume --topic t --bootstrap-server h:1", "There is no --topic here: the topic stands without an option"),
+        ("topic list --bootstrap-server h:1", "There is no --bootstrap-server here: --bootstrap HOST:PORT says it"),
+        ("config get retention.ms", "There is no command 'get'; `duramen config describe --key KEY`"),
+        ("version", "There is no command 'version'; `duramen --version` prints it"),
+        ("lag", "There is no command 'lag'; `duramen group list` shows the lag of every group"),
+        ("consume t --fromm 3", "No such option"),
+        ("topic lst", "No such command 'lst'"),
+    ],
+)
+def test_the_hint_is_the_one_line(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments.split()) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"duramen: {said}")
+    assert told.err.count("\n") == 1
