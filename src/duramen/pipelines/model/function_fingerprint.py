@@ -77,9 +77,8 @@ def _other_source(now: Topic, before: Mapping[str, Any]) -> str | None:
     if old == new:
         return None
     if old is None or new is None:
-        return (
-            f"was made with {'no schema' if old is None else 'a schema'} of its source, which has {new or 'none'} now"
-        )
+        had, has = ("no schema", "one") if old is None else ("a schema", "none")
+        return f"was made with {had} of its source, which has {has} now"
     kinds = {field.name: field.dataType for field in cast(StructType, StructType.fromDDL(new)).fields}
     for field in cast(StructType, StructType.fromDDL(old)).fields:
         if (kind := kinds.get(field.name)) is not None and not _goes_on(field.dataType, kind):

@@ -253,9 +253,11 @@ class Queries:
         """What the version's folder is to tell. ConfigError when another logic made what is there."""
         about = plan.version.about()
         if (other := other_logic(plan.step, about)) is not None and not accept:
+            changed = self._other_columns(plan)
             raise ConfigError(
-                f"{plan.step.name} {plan.version.name} {other}: "
-                "`duramen spark reprocess` builds it anew beside the old one; --accept-change goes on with mixed rows"
+                f"{plan.step.name} {plan.version.name} {other}{f' ({changed})' if changed else ''}: "
+                "`duramen spark reprocess` builds it anew beside the old one"
+                + ("" if changed else "; --accept-change goes on with mixed rows")
             )
         form, made = form_of(plan.step), made_as(plan.step, about)
         if made != form:
@@ -273,6 +275,14 @@ class Queries:
             "to": to,
             "table": form,
         }
+
+    def _other_columns(self, plan: StepPlan) -> str:
+        """How the columns of the rows differ from those of the table that is there; with others nothing goes on."""
+        if not isinstance(plan.step, TableStep) or not plan.version.table.is_dir():
+            return ""
+        if made_as(plan.step, plan.version.about()) != form_of(plan.step):
+            return ""  # it is another kind of table
+        return STORES[plan.step.store].other_columns(plan.version.table, self._own_schema(plan.rows))
 
     def output_topic(self, plan: StepPlan) -> str:
         """Where this version of a stream writes: the first into the topic it names, others beside it."""

@@ -27,7 +27,7 @@ from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables import delta_log
 from duramen.pipelines.tables import delta_rewrite as rewrite
 from duramen.pipelines.tables.changelog import order, refuse_far_days
-from duramen.pipelines.tables.store import TableCommit, TableStore, VersionExpiredError, columns, encoded
+from duramen.pipelines.tables.store import TableCommit, TableStore, VersionExpiredError, encoded
 
 COMPACT_EVERY = 50  # versions
 REWRITES_MAX = 5
@@ -61,13 +61,8 @@ class DeltaStore(TableStore):
         """The first Delta version that this object has not synced; None until it has looked."""
         self._strays: list[str] | None = None
         """Old files that no version names, yet to be removed; None until it has looked."""
-        found = self._table().schema()
-        # Types as Delta has them, for the library would cast to the table's: 2.7 to 2.
-        if [(f.name, f.type) for f in found.fields] != [
-            (f.name, f.type) for f in Schema.from_arrow(self.schema).fields
-        ]:
-            told = columns(pa.schema(found.to_arrow()))
-            raise ConfigError(f"{folder} holds {told}, not {columns(self.schema)}; build it anew: reprocess")
+        # Where the types differ the library would cast to the table's: 2.7 to 2.
+        self.refuse_other_columns(pa.schema(self._table().schema().to_arrow()))
 
     @classmethod
     def check(cls, shape: TableShape, schema: pa.Schema) -> None:
@@ -85,6 +80,11 @@ class DeltaStore(TableStore):
         if not DeltaTable.is_deltatable(path):
             raise ConfigError(f"there is no table in {folder}")
         return pa.schema(DeltaTable(path).schema().to_arrow())
+
+    @classmethod
+    def as_stored(cls, schema: pa.Schema) -> pa.Schema:
+        """See Store. Types as Delta has them."""
+        return pa.schema(Schema.from_arrow(schema).to_arrow())
 
     def _table(self, version: int | None = None) -> DeltaTable:
         """Of the newest version: what this object saw last, brought up to it, which costs an eighth of opening it."""

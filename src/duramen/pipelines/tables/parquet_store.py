@@ -24,7 +24,7 @@ from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.model.atomic_files import make_folder, read_json, sync, write_json, write_parquet
 from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables.changelog import merged
-from duramen.pipelines.tables.store import TableCommit, TableStore, VersionExpiredError, columns, remembered
+from duramen.pipelines.tables.store import TableCommit, TableStore, VersionExpiredError, remembered
 
 BUCKETS = 16
 VERSIONS_READABLE = 20
@@ -45,8 +45,8 @@ class ParquetStore(TableStore):
         if manifest is None or (manifest["commit"] is None and self.stored_schema(folder) != self.schema):
             # A table from now on, for who opens it before the first batch, which may be long in coming.
             write_json(folder / "manifest.json", self._document(None, {}, {}))
-        elif (found := self.stored_schema(folder)) != self.schema:
-            raise ConfigError(f"{folder} holds {columns(found)}, not {columns(self.schema)}; build it anew: reprocess")
+        else:
+            self.refuse_other_columns(self.stored_schema(folder))
 
     @staticmethod
     def stored_schema(folder: Path) -> pa.Schema:

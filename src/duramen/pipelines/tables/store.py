@@ -25,6 +25,7 @@ from duramen.pipelines.model.atomic_files import make_folder, read_json, write_j
 from duramen.pipelines.model.offsets import Cause, Offsets
 from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables.changelog import TRACE, alive, conform, fresh, latest, order
+from duramen.pipelines.tables.schema_changes import changes
 
 SINKS_REMEMBERED = 8
 CHANGES_JOINED = 100
@@ -105,6 +106,24 @@ class TableStore(ABC):
     @abstractmethod
     def stored_schema(folder: Path) -> pa.Schema:
         """The schema of the table in the folder. ConfigError when there is none."""
+
+    @classmethod
+    def as_stored(cls, schema: pa.Schema) -> pa.Schema:
+        """The schema of a table of these columns, as `stored_schema` would tell it."""
+        return schema
+
+    @classmethod
+    def other_columns(cls, folder: Path, schema: pa.Schema) -> str:
+        """How these columns differ from those of the table in the folder. ConfigError when there is none."""
+        return changes(cls.stored_schema(folder), cls.as_stored(schema))
+
+    def refuse_other_columns(self, stored: pa.Schema) -> None:
+        """ConfigError where the table has other columns: its rows would be cast, or have none of them."""
+        if other := changes(stored, self.as_stored(self.schema)):
+            raise ConfigError(
+                f"{self.folder} has other columns than the code gives, which {other}: `duramen spark reprocess` "
+                "builds it anew beside the old one"
+            )
 
     @abstractmethod
     def commits(self) -> list[TableCommit]:
@@ -340,8 +359,3 @@ def remembered(sinks: dict[str, int], sink: str, batch: int) -> dict[str, int]:
 def encoded(commit: TableCommit) -> str:
     """A commit as one line of JSON."""
     return json.dumps(commit.to_json(), separators=(",", ":"))
-
-
-def columns(schema: pa.Schema) -> str:
-    """The columns with their types, as an error tells them."""
-    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from duramen import pipelines
 from duramen.cli.spark.reprocess import lines
@@ -44,13 +46,37 @@ def made(pipeline: pipelines.Pipeline, version: str, schema: pa.Schema, accept: 
     queries, step = Queries(pipeline, None, None), pipeline.step("aircraft")  # type: ignore[arg-type]
     assert isinstance(step, TableStep)
     place = queries.folder("aircraft").version(version)
-    plan = StepPlan(step, place, Reading(0, step.source.name, Offsets(), None), None)  # type: ignore[arg-type]
+    rows: Any = SimpleNamespace(schema=from_arrow_schema(schema))
+    plan = StepPlan(step, place, Reading(0, step.source.name, Offsets(), None), rows)  # type: ignore[arg-type]
     place.describe(queries._described(plan, accept))
     store = STORES[step.store](place.table, step.shape, schema)
     trace = {"_topic": "flights", "_partition": 0, "_deleted": False}
-    rows = [{"tail": f"N{n % 2}", "leg": n, "miles": n, "_offset": n, **trace} for n in range(4)]
-    given = pa.Table.from_pylist(rows).select(store.schema.names)
+    records = [{"tail": f"N{n % 2}", "leg": n, "miles": n, "_offset": n, **trace} for n in range(4)]
+    given = pa.Table.from_pylist(records).select(store.schema.names)
     store.apply(given, "q", 0, Offsets({("flights", 0): 4}))
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_column_more_is_told_and_nothing_of_those_that_stay(store: str, tmp_path: Path) -> None:
+    """Two whole schemas were shown. With other columns no run goes on, so that is not advised."""
+
+    def other(flights: Any) -> Any:
+        return flights.select("*")
+
+    other.__name__ = "aircraft"
+    wider = pa.schema([*BEFORE, ("coupon", pa.string())])
+    made(declared(tmp_path, lambda p: p.table(FLIGHTS, keys=["tail"], store=store)), "v1", BEFORE)
+    pipeline = pipelines.Pipeline("tour", folder=tmp_path)
+    pipeline.table(FLIGHTS, keys=["tail"], store=store)(other)
+    told = (
+        r"aircraft v1 was made by other logic than the code has now \(adds coupon string\): `duramen spark reprocess` "
+    )
+    with pytest.raises(ConfigError, match=told + "builds it anew beside the old one$"):
+        made(pipeline, "v1", wider)
+    with pytest.raises(ConfigError, match=r"other logic than the code has now: .*--accept-change goes on"):
+        made(pipeline, "v1", BEFORE)
+    with pytest.raises(ConfigError, match=r"the code gives, which adds coupon string: .*reprocess"):
+        made(pipeline, "v1", wider, accept=True)
 
 
 OTHERS: dict[str, Declare] = {
