@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -18,6 +19,9 @@ from duramen.config.properties import parse_properties
 from duramen.config.registry import SETTINGS, TOPIC, broker_setting, passed_over
 from duramen.config.setting import Setting, Value
 from duramen.errors import ConfigError
+
+_VARIABLE = re.compile(r"\$\{|(^|/)\$\w+(/|$)")
+"""In a path: what a shell would put a variable's value for."""
 
 LAYERS = ("dynamic-broker", "dynamic-default", "static", "default")
 """Where a value can come from, strongest first (KIP-226)."""
@@ -225,8 +229,12 @@ class BrokerConfig:
         for path in directories:
             if directories.count(path) > 1:
                 raise ConfigError(f"log.dirs names {path} twice")
-            if path.startswith(("~", "$")):
+            if path.startswith(("~", "$")) or _VARIABLE.search(path):
                 raise ConfigError(f"log.dirs names {path}, which only a shell expands; write the whole path")
+            if path.startswith(("'", '"')):
+                raise ConfigError(f"log.dirs names {path}: quotes would belong to the name; write it without")
+            if path.startswith("file:"):
+                raise ConfigError(f"log.dirs names {path}, which is a URL; write the path alone")
 
     def _check_bounds_of_pairs(self) -> None:
         if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):

@@ -33,7 +33,7 @@ class Nearest:
         """The known name that is most like this one; None when none is."""
         if len(name) > LONGEST:
             return None
-        pieces = _pieces(name)
+        pieces = _pieces(name.lower().replace("_", ".").removeprefix("kafka."))  # as an environment has them
         common: dict[str, int] = {}
         for piece in pieces:
             for known in self._having.get(piece, ()):
