@@ -23,6 +23,8 @@ from duramen.errors import ConfigError
 _VARIABLE = re.compile(r"\$\{|(^|/)\$\w+(/|$)")
 """In a path: what a shell would put a variable's value for."""
 
+_COMMENT = re.compile(r"\s[#;]")
+
 LAYERS = ("dynamic-broker", "dynamic-default", "static", "default")
 """Where a value can come from, strongest first (KIP-226)."""
 
@@ -233,6 +235,8 @@ class BrokerConfig:
                 raise ConfigError(f"log.dirs names {path}, which only a shell expands; write the whole path")
             if path.startswith(("'", '"')):
                 raise ConfigError(f"log.dirs names {path}: quotes would belong to the name; write it without")
+            if _COMMENT.search(path):
+                raise ConfigError(f"log.dirs names {path}: a comment needs a line of its own")
             if path.startswith("file:"):
                 raise ConfigError(f"log.dirs names {path}, which is a URL; write the path alone")
 

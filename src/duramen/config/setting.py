@@ -186,7 +186,10 @@ class Setting:
 
     def _ill_typed(self, text: str) -> ConfigError:
         unless = "it is unset by default" if self.default is None else f"its default is {self.default}"
-        return ConfigError(f"{self.name}={text} is not {_NOUNS[self.kind]}; {unless}")
+        slip = (
+            "a comment needs a line of its own" if "#" in text else "a value has no quotes" if '"' in text else unless
+        )
+        return ConfigError(f"{self.name}={text} is not {_NOUNS[self.kind]}; {slip}")
 
     @property
     def bounds(self) -> str:
