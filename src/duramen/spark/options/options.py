@@ -83,14 +83,24 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "the longest wait for `minOffsetsPerTrigger`",
         queries=(STREAM,),
     ),
-    Option("minPartitions", kind.at_least(1), None, "fewest Spark partitions; large ranges are split"),
+    Option(
+        "minPartitions",
+        kind.at_least(1),
+        None,
+        "fewest Spark partitions: large ranges are split, fewer small ones packed",
+    ),
     Option("maxRecordsPerPartition", kind.at_least(1), None, "most offsets of one Spark partition"),
     Option("groupIdPrefix", kind.text, "spark-kafka-source", "first part of the client id; there is no consumer group"),
     Option("includeHeaders", kind.boolean, False, "whether rows have the column `headers`"),
     # Ours.
     Option("bootstrap.servers", kind.text, None, "the same as `kafka.bootstrap.servers`"),
     Option("maxBytesPerTrigger", kind.size, None, "most stored bytes of one micro-batch, about", queries=(STREAM,)),
-    Option("targetPartitionBytes", kind.size, 64 << 20, "about how many stored bytes one Spark partition reads"),
+    Option(
+        "targetPartitionBytes",
+        kind.size,
+        64 << 20,
+        "about how many stored bytes one Spark partition reads, of several small ranges if there are many",
+    ),
     Option(
         "untilOffsets",
         kind.ends,

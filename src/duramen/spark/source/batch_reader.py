@@ -17,7 +17,7 @@ from duramen.spark.options.options import BATCH, parse
 from duramen.spark.options.positions import Positions
 from duramen.spark.source.data_loss import lost
 from duramen.spark.source.offset_ranges import OffsetRanges
-from duramen.spark.source.plan import Split, identified, splits
+from duramen.spark.source.plan import Pack, Split, identified, packed, splits, splits_of
 from duramen.spark.source.settings import SourceSettings, cutting, settings
 from duramen.spark.source.sizes import layout
 from duramen.spark.source.storage_plan import assign
@@ -38,12 +38,12 @@ class DuramenReader(DataSourceReader):
             return list(self._plan(cluster))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one split; Spark calls it with something else when there is none."""
-        from duramen.spark.source.tasks import read_split  # only tasks decode
+        """The rows of what was planned for one task; Spark calls it with something else when there is none."""
+        from duramen.spark.source.tasks import read_splits  # only tasks decode
 
-        return read_split(partition, self._settings, self._schema) if isinstance(partition, Split) else iter(())
+        return read_splits(splits_of(partition), self._settings, self._schema)
 
-    def _plan(self, cluster: Cluster) -> list[Split]:
+    def _plan(self, cluster: Cluster) -> list[Split | Pack]:
         ranges = OffsetRanges(cluster, self._options, self._settings.isolation)
         tps = ranges.partitions()
         tps = only_of_key(tps, cluster, self._options, self._settings)
@@ -73,7 +73,7 @@ class DuramenReader(DataSourceReader):
             start, end = self._within(self._settings.timestamps, ranges, start, end)
         if known is None:
             known = layout(cluster, start, end, how.target_bytes, self._settings.read_from)
-        return assign(identified(splits(start, end, known.curves, how), ranges.ids), known.storage)
+        return packed(assign(identified(splits(start, end, known.curves, how), ranges.ids), known.storage), how)
 
     def _within(
         self, times: tuple[int, int], ranges: OffsetRanges, start: Positions, end: Positions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +14,11 @@ from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.spark.options.positions import Positions
 from duramen.spark.source.byte_curve import ByteCurve
 
+_TASKS_PER_CORE: Final = 4
+_RANGE_BYTES: Final = 4096
+"""What a range costs its task beside its bytes, in bytes."""
+_UNTOLD_RECORD_BYTES: Final = 1024
+"""Of a record where nobody knows its size."""
 _PIECES_MAX: Final = 10_000
 """Of one partition: each piece is a task, and Spark's own plan grows with them."""
 
@@ -42,6 +48,16 @@ class Split(InputPartition):
 
     def __repr__(self) -> str:
         return f"Split({self.tp} {self.start}..{self.end})"
+
+
+class Pack(InputPartition):
+    """What one task reads where ranges are small: several splits, one after the other. It travels as they do."""
+
+    def __init__(self, splits: tuple[Split, ...]) -> None:
+        self.splits = splits
+
+    def __repr__(self) -> str:
+        return f"Pack({', '.join(map(repr, self.splits))})"
 
 
 class Cutting(NamedTuple):
@@ -74,6 +90,47 @@ def splits(
             bounds = _no_wider(bounds, cutting.max_records)
         found += [Split(tp.topic, tp.partition, a, b, curve.between(a, b)) for a, b in itertools.pairwise(bounds)]
     return found
+
+
+def packed(found: list[Split], cutting: Cutting, cores: int | None = None) -> list[Split | Pack]:
+    """The splits as tasks, in order: where there are more than a few for each core, neighbours are packed, so that all
+    hold about equally much, and none much more than the target's bytes.
+
+    cores: of this machine unless it is said; `minPartitions` keeps more tasks for a larger cluster.
+    """
+    weights = [(each.size_hint or (each.end - each.start) * _UNTOLD_RECORD_BYTES) + _RANGE_BYTES for each in found]
+    total = sum(weights)
+    few = _TASKS_PER_CORE * (cores or len(os.sched_getaffinity(0)))
+    tasks = max(math.ceil(total / cutting.target_bytes), few, cutting.min_partitions or 0)
+    if len(found) <= tasks:
+        return list(found)
+    packs: list[Split | Pack] = []
+    waiting: list[Split] = []
+    before = behind = 0
+    for split, weight in zip(found, weights, strict=True):
+        offsets = sum(each.end - each.start for each in waiting) if cutting.max_records is not None else 0
+        full = cutting.max_records is not None and offsets + split.end - split.start > cutting.max_records
+        # Where the middle of a split falls decides which share it belongs to.
+        if waiting and (full or (2 * behind + weight) * tasks // (2 * total) > before):
+            packs.append(_pack(waiting))
+            waiting = []
+        if not waiting:
+            before = (2 * behind + weight) * tasks // (2 * total)
+        waiting.append(split)
+        behind += weight
+    packs.append(_pack(waiting))
+    return packs if len(packs) >= (cutting.min_partitions or 0) else list(found)
+
+
+def splits_of(task: object) -> tuple[Split, ...]:
+    """What a task reads; nothing of what is no task of ours."""
+    if isinstance(task, Pack):
+        return task.splits
+    return (task,) if isinstance(task, Split) else ()
+
+
+def _pack(found: list[Split]) -> Split | Pack:
+    return found[0] if len(found) == 1 else Pack(tuple(found))
 
 
 def identified(found: list[Split], ids: Mapping[str, TopicId]) -> list[Split]:

@@ -34,7 +34,7 @@ from duramen.spark.source.admission import by_bytes, by_offsets, byte_shares
 from duramen.spark.source.batch_reader import behind_losses, only_of_key
 from duramen.spark.source.data_loss import IS_GONE, lost, replaced
 from duramen.spark.source.offset_ranges import GONE, OffsetRanges
-from duramen.spark.source.plan import Split, identified, splits
+from duramen.spark.source.plan import identified, packed, splits, splits_of
 from duramen.spark.source.planner_process import end_quietly_when_hung_up
 from duramen.spark.source.settings import cutting, limits, settings
 from duramen.spark.source.sizes import layout
@@ -157,14 +157,13 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         earliest = {**found.log_starts, **self._log_starts(ranges, untold, begin, moved)}
         moved = {tp: moved[tp] for tp in earliest}
         known = behind_losses({tp: begin[tp] for tp in moved}, moved, earliest, fail=self._settings.fail_on_data_loss)
-        return list(assign(identified(splits(known, moved, found.curves, how), ids), found.storage))
+        return list(packed(assign(identified(splits(known, moved, found.curves, how), ids), found.storage), how))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one split."""
-        from duramen.spark.source.tasks import read_split  # only tasks decode
+        """The rows of what was planned for one task."""
+        from duramen.spark.source.tasks import read_splits  # only tasks decode
 
-        assert isinstance(partition, Split)
-        return read_split(partition, self._settings, self._schema)
+        return read_splits(splits_of(partition), self._settings, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Let the segments of finished micro-batches go; what was read is known from the checkpoint."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
 
 from duramen.client import EARLIEST, LATEST, READ_COMMITTED, Cluster, FetchedBytes
-from duramen.errors import DeadlineError, ErrorCode, KafkaError, TopicReplacedError
-from duramen.model import NO_TOPIC_ID, topic_id_from_text
-from duramen.spark.codec.decode import Decoder, RecordFilter
+from duramen.errors import DeadlineError, ErrorCode, KafkaError, NetworkError, TopicReplacedError
+from duramen.model import NO_TOPIC_ID, TopicPartition, topic_id_from_text
+from duramen.spark.codec.decode import Decoder, Range, RecordFilter, decode_together
 from duramen.spark.codec.typed_values import TypedValues
 from duramen.spark.source.data_loss import IS_GONE, lost, replaced
 from duramen.spark.source.offset_ranges import GONE
@@ -20,27 +21,131 @@ from duramen.spark.source.settings import SourceSettings
 from duramen.spark.source.storage_tasks import stored_bytes
 
 _FIRST_FETCH_BYTES: Final = 1 << 20
+_FIRST_SPLITS: Final = 256
+"""So many small splits are asked about with one request."""
+_FIRST_ANSWER_BYTES: Final = 8 << 20
+_FIRST_PARTITION_BYTES: Final = 16 << 10
+_TOGETHER_BYTES: Final = 1 << 20
 
 
-def read_split(split: Split, settings: SourceSettings, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of the split, in batches of about a megabyte with exactly this schema.
+def read_splits(splits: Sequence[Split], settings: SourceSettings, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of the splits, one after the other, in batches of about a megabyte with exactly this schema.
 
     Raises DataLossError for offsets that are gone (unless failOnDataLoss is false), DeadlineError when nothing comes
     for kafkaConsumer.pollTimeoutMs, KafkaError CORRUPT_MESSAGE or INVALID_RECORD for damaged batches.
     """
+    if not splits:
+        return
     typed = TypedValues(settings.value_format, schema)
-    wanted = RecordFilter(split.start, split.end, settings.key, settings.timestamps)
-    decoder = Decoder(split.topic, split.partition, wanted, typed.raw_schema, settings.max_batch_bytes)
     with settings.connect() as cluster:
-        if split.topic_id not in (NO_TOPIC_ID, *(topic_id_from_text(p.segment.topic_id) for p in split.pieces[:1])):
-            split.pieces = ()  # planned while the topic was replaced: the fetch finds that out
-        for stored in stored_bytes(cluster, split, settings, decoder):
-            for batch in decoder.decode(stored):
-                yield typed.convert(batch)
-        for fetched in _Fetching(cluster, split, settings, decoder).answers():
-            aborted = fetched.aborted if settings.isolation == READ_COMMITTED else None
-            for batch in decoder.decode(fetched.data, aborted):
-                yield typed.convert(batch)
+        if len(splits) == 1:
+            found = _read(cluster, splits[0], settings, typed.raw_schema)
+        else:
+            found = _together(_read_many(cluster, splits, settings, typed.raw_schema))
+        for batch in found:
+            yield typed.convert(batch)
+
+
+def _read_many(
+    cluster: Cluster, splits: Sequence[Split], settings: SourceSettings, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of small splits: the first bytes of many come with one question, the rest of each with its own."""
+    for start in range(0, len(splits), _FIRST_SPLITS):
+        some = splits[start : start + _FIRST_SPLITS]
+        first = _first_answers(cluster, some, settings)
+        read: set[int] = set()
+        for topic, group in itertools.groupby(some, lambda split: split.topic):
+            whole = [split for split in group if (answer := first.get(split.tp)) and _is_all(answer, split)]
+            try:
+                yield from list(_decoded(topic, [(split, first[split.tp]) for split in whole], settings, schema))
+                read.update(map(id, whole))
+            except KafkaError:
+                pass  # which of them it is of is found where each is decoded by itself
+        for split in some:
+            if id(split) not in read:
+                yield from _read(cluster, split, settings, schema, first.get(split.tp))
+
+
+def _is_all(answer: FetchedBytes, split: Split) -> bool:
+    """Whether that is all of a small split, and nothing of it may have to be hidden."""
+    small = len(answer.data) <= _TOGETHER_BYTES // 4
+    return answer.offset == split.start and answer.next_offset >= split.end and small and not answer.aborted
+
+
+def _decoded(
+    topic: str, found: Sequence[tuple[Split, FetchedBytes]], settings: SourceSettings, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    wanted = RecordFilter(0, 0, settings.key, settings.timestamps)
+    ranges: list[Range] = []
+    size = 0
+    for number, (split, answer) in enumerate(found, 1):
+        ranges.append(Range(split.partition, split.start, split.end, answer.data))
+        size += len(answer.data)
+        if size >= _TOGETHER_BYTES or number == len(found):
+            yield from decode_together(topic, ranges, wanted, schema, settings.max_batch_bytes)
+            ranges, size = [], 0
+
+
+def _read(
+    cluster: Cluster, split: Split, settings: SourceSettings, schema: pa.Schema, first: FetchedBytes | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one split; first: what was fetched from its start on, if it was."""
+    wanted = RecordFilter(split.start, split.end, settings.key, settings.timestamps)
+    decoder = Decoder(split.topic, split.partition, wanted, schema, settings.max_batch_bytes)
+    if split.topic_id not in (NO_TOPIC_ID, *(topic_id_from_text(p.segment.topic_id) for p in split.pieces[:1])):
+        split.pieces = ()  # planned while the topic was replaced: the fetch finds that out
+    for stored in stored_bytes(cluster, split, settings, decoder):
+        yield from decoder.decode(stored)
+    answers = _Fetching(cluster, split, settings, decoder).answers()
+    for fetched in answers if first is None else itertools.chain([first], answers):
+        aborted = fetched.aborted if settings.isolation == READ_COMMITTED else None
+        yield from decoder.decode(fetched.data, aborted)
+
+
+def _first_answers(
+    cluster: Cluster, splits: Sequence[Split], settings: SourceSettings
+) -> dict[TopicPartition, FetchedBytes]:
+    """The bytes from the start of each split on, fetched with one request per leader; nothing of those whose files are
+    read, that are refused, or for which no room was left: each is asked for by itself then, and that finds the reason.
+    """
+    wanted: dict[TopicPartition, Split] = {}
+    for split in splits:
+        if not split.pieces:
+            wanted.setdefault(split.tp, split)  # a second range of a partition is asked for by itself
+    if len(wanted) < 2:
+        return {}
+    largest = 2 * max(split.size_hint for split in wanted.values())
+    try:
+        answers = cluster.fetch_many(
+            {tp: split.start for tp, split in wanted.items()},
+            min(settings.fetch_max_bytes, _FIRST_ANSWER_BYTES),
+            settings.isolation,
+            partition_max_bytes=min(max(largest, _FIRST_PARTITION_BYTES), settings.fetch_max_bytes),
+            max_wait_ms=settings.fetch_max_wait_ms,
+            topic_ids={split.topic: split.topic_id for split in splits if split.topic_id != NO_TOPIC_ID},
+            timeout_s=settings.poll_timeout_s,
+        )
+    except (KafkaError, NetworkError, DeadlineError, TopicReplacedError):
+        return {}
+    return {tp: each for tp, each in answers.items() if isinstance(each, FetchedBytes) and each.data}
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches, each of about a megabyte: every batch costs Spark as much as many rows."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= _TOGETHER_BYTES or len(waiting) >= _FIRST_SPLITS:
+            yield from _one(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield from _one(waiting)
+
+
+def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    return pa.Table.from_batches(batches).combine_chunks().to_batches() if len(batches) > 1 else batches
 
 
 class _Fetching:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,16 +15,17 @@ from tests.spark.log_node import LogNode, log_node
 from duramen.client import EARLIEST, LATEST, Cluster
 from duramen.client.blocking.segment_plans import describe_segments
 from duramen.client.protocol.segments import DescribedPartition, SegmentPlan
-from duramen.errors import ConfigError, KafkaError, TopicReplacedError
+from duramen.errors import ConfigError, ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import TopicPartition
 from duramen.spark.codec.partitioner import murmur2
 from duramen.spark.options.positions import from_json, to_json
 from duramen.spark.source.batch_reader import DuramenReader
 from duramen.spark.source.data_loss import DataLossError
-from duramen.spark.source.plan import Split
+from duramen.spark.source.plan import Split, splits_of
+from duramen.spark.source.settings import SourceSettings
 from duramen.spark.source.sizes import UNTOLD, layout
 from duramen.spark.source.stream_reader import DuramenStreamReader
-from duramen.wire.batch import NewRecord
+from duramen.wire.batch import NewRecord, build_batch
 
 TRAVEL = CloudPickleSerializer()
 KINDS = {"key": "binary", "value": "binary", "offset": "long", "partition": "integer", "topic": "string"}
@@ -98,6 +100,92 @@ def test_where_logs_start_is_told_with_their_segments_or_asked(node: LogNode, mo
         monkeypatch.setattr("duramen.spark.source.batch_reader.layout", told)
         assert [(split.start, split.end) for split in reader(node, topic).partitions()] == [(10, 60), (11, 60)]
         assert asked == expected
+
+
+def test_small_ranges_are_read_by_few_tasks_with_one_connection_each(
+    node: LogNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = node.create("small", 30)
+    with Cluster(node.bootstrap) as cluster:
+        for partition in range(30):
+            for first in (0, 10):
+                batch = build_batch(records(10, first), compression=partition % 5)
+                cluster.produce(TopicPartition(topic, partition), batch)
+        cluster.produce(TopicPartition(topic, 7), build_batch([(None, bytes(100_000), (), 1)]))
+        cluster.produce(TopicPartition(topic, 7), build_batch([(None, bytes(100_000), (), 1)]))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    given = {"kafka.bootstrap.servers": node.bootstrap, "subscribe": topic, "failOnDataLoss": "false"}
+    source = DuramenReader(given, schema("partition", "offset"))
+    tasks = source.partitions()
+    assert len(tasks) == 4
+    node.delete_before(topic, 3, 15)
+    connected, asked = [], []
+    connect, fetch = SourceSettings.connect, Cluster.fetch_many
+    monkeypatch.setattr(SourceSettings, "connect", lambda self: (connected.append(1), connect(self))[1])
+    monkeypatch.setattr(
+        Cluster,
+        "fetch_many",
+        lambda self, wanted, *more, **to: (asked.append(len(wanted)), fetch(self, wanted, *more, **to))[1],
+    )
+    batches = 0
+    for task in tasks:
+        made = list(source.read(task))
+        batches += len(made)
+        for split in splits_of(task):
+            held = [row["offset"] for batch in made for row in batch.to_pylist() if row["partition"] == split.partition]
+            assert held == list(range(15 if split.partition == 3 else 0, split.end))
+    assert len(connected) == 4
+    assert sum(asked) >= 30
+    assert len(asked) < 12, "one question for all, and one for each that is large or not where it was"
+    assert batches < 10
+
+
+@pytest.mark.parametrize("options", [{}, {"keyEquals": "k1"}, {"timestampRange": "1003,1012"}])
+def test_packed_ranges_are_read_as_each_alone(
+    options: dict[str, str], node: LogNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = node.create(f"alone-{'-'.join(options)}", 9)
+    for partition in range(9):
+        node.append(topic, partition, records(10 + partition), codec=partition % 3)
+        node.append(topic, partition, records(5, 10), codec=partition % 3)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    offsets = json.dumps({topic: {str(partition): partition for partition in range(9)}})
+    given = {"kafka.bootstrap.servers": node.bootstrap, "subscribe": topic, "startingOffsets": offsets, **options}
+    kinds = schema("partition", "offset", "topic", "value")
+    source = DuramenReader(given, kinds)
+    alone = DuramenReader({**given, "minPartitions": "9"}, kinds)
+
+    def found(tasks: list[Any]) -> list[dict[str, Any]]:
+        return [row for task in tasks for batch in source.read(task) for row in batch.to_pylist()]
+
+    packs = source.partitions()
+    wanted = found(alone.partitions())
+    assert len(packs) == 4
+    assert len(alone.partitions()) == 9
+    assert len({row["partition"] for row in wanted}) == 9
+    assert found(packs) == wanted
+
+    def broken(*_: Any) -> Any:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "one of them")
+
+    monkeypatch.setattr("duramen.spark.source.tasks.decode_together", broken)
+    assert found(packs) == wanted, "each is decoded by itself then"
+
+
+def test_a_pack_of_a_topic_made_anew_is_lost(node: LogNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = node.create("anew-packed", 6)
+    for partition in range(6):
+        node.append(topic, partition, records(5))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    tasks, quiet = reader(node, topic).partitions(), reader(node, topic, failOnDataLoss=False)
+    assert 2 < len(tasks) < 6
+    node.delete(topic)
+    node.create(topic, 6)
+    for partition in range(6):
+        node.append(topic, partition, records(5))
+    assert rows(quiet, tasks) == []
+    with pytest.raises(TopicReplacedError):
+        rows(reader(node, topic), tasks)
 
 
 def test_a_topic_is_read_whole_and_in_order_from_many_splits(node: LogNode) -> None:

@@ -17,7 +17,7 @@ from duramen.spark.options.positions import from_json, to_json
 from duramen.spark.source.admission import by_bytes, by_offsets, byte_shares
 from duramen.spark.source.byte_curve import ByteCurve
 from duramen.spark.source.offset_ranges import OffsetRanges
-from duramen.spark.source.plan import Cutting, splits
+from duramen.spark.source.plan import Cutting, Split, packed, splits, splits_of
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 BOUNDS = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)).map(sorted)
@@ -63,6 +63,50 @@ def test_splits_follow_bytes_and_not_offsets() -> None:
 def test_min_partitions_cuts_what_is_small() -> None:
     made = splits({A: 0, B: 0}, {A: 900, B: 100}, {}, Cutting(64 << 20, min_partitions=10))
     assert [sum(1 for split in made if split.tp == tp) for tp in (A, B)] == [9, 1]
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 10**6), min_size=1, max_size=300),
+    target=st.integers(10**5, 10**8),
+    least=st.one_of(st.none(), st.integers(1, 50)),
+    widest=st.one_of(st.none(), st.integers(10, 200)),
+    cores=st.integers(1, 4),
+)
+def test_packs_hold_every_split_once_and_in_order(
+    sizes: list[int], target: int, least: int | None, widest: int | None, cores: int
+) -> None:
+    made = [Split("t", number, 5, 6 + number % 10, size) for number, size in enumerate(sizes)]
+    cutting = Cutting(target, least, widest)
+    tasks = packed(made, cutting, cores)
+    assert [split for task in tasks for split in splits_of(task)] == made
+    assert len(tasks) >= min(least or 0, len(made))
+    for task in tasks:
+        held = splits_of(task)
+        assert widest is None or len(held) == 1 or sum(each.end - each.start for each in held) <= widest
+    bytes_each = sum(each.size_hint or 1024 * (each.end - each.start) for each in made) + 4096 * len(made)
+    if widest is None and least is None:
+        assert len(tasks) <= max(4 * cores, -(-bytes_each // target))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "size", "cutting", "tasks"),
+    [
+        (1000, 2000, Cutting(64 << 20), 8),
+        (4, 2000, Cutting(64 << 20), 4),
+        (8, 2000, Cutting(64 << 20), 8),
+        (1000, 1 << 20, Cutting(64 << 20), 16),
+        (1000, 64 << 20, Cutting(64 << 20), 1000),
+        (1000, 2000, Cutting(64 << 20, min_partitions=100), 100),
+        (1000, 2000, Cutting(64 << 20, max_records=100), 200),
+    ],
+)
+def test_small_ranges_are_packed_into_few_tasks(partitions: int, size: int, cutting: Cutting, tasks: int) -> None:
+    """Of 20 records each, on two cores."""
+    found = packed([Split("t", number, 0, 20, size) for number in range(partitions)], cutting, 2)
+    assert len(found) == tasks
+    held = [len(splits_of(task)) for task in found]
+    assert max(held) <= min(held) + 1 or cutting.max_records
 
 
 @settings(deadline=None)

@@ -110,9 +110,10 @@ def read_headers(data: memoryview) -> Headers:
 
 
 def visible(
-    headers: Headers, data: memoryview, start: int, end: int, aborted: Sequence[AbortedTransaction] | None
+    headers: Headers, data: memoryview, start: int | Ints, end: int | Ints, aborted: Sequence[AbortedTransaction] | None
 ) -> Headers:
-    """The batches with records for a reader of the offsets `start`..`end` (exclusive), CRC checked.
+    """The batches with records for a reader of the offsets `start`..`end` (exclusive; each batch may have its own), CRC
+    checked.
 
     aborted: the transactions that Fetch listed for these bytes, for a reader of committed records; None shows all.
     Raises KafkaError CORRUPT_MESSAGE where a CRC or a count cannot be, INVALID_RECORD for a marker that cannot be read.

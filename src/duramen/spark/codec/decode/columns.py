@@ -21,10 +21,10 @@ _MICROS_LIMIT: Final = (2**63 - 1) // _MICROS
 
 
 class RecordSource(NamedTuple):
-    """Which partition the records come from."""
+    """Which partition the records come from: one, or for each batch its own (int32 each)."""
 
     topic: str
-    partition: int
+    partition: int | np.ndarray[Any, np.dtype[np.int32]]
 
 
 def record_batches(
@@ -63,6 +63,8 @@ def _topic(chunk: ArenaChunk, fields: Fields, source: RecordSource, type: pa.Dat
 
 
 def _partition(chunk: ArenaChunk, fields: Fields, source: RecordSource, type: pa.DataType) -> pa.Array:
+    if isinstance(source.partition, np.ndarray):
+        return fixed(source.partition[fields.batch], type)
     return fixed(np.full(len(fields.offset), source.partition, np.int32), type)
 
 
