@@ -63,3 +63,8 @@ def __getattr__(name: str) -> Any:
     if name not in _EMBEDDED:
         raise AttributeError(f"module 'duramen' has no attribute {name!r}")
     return getattr(_import_module("duramen.embedded"), _EMBEDDED[name])
+
+
+def __dir__() -> list[str]:
+    """What there is for callers, also what is not imported yet."""
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from duramen.config import load_broker_config
 from duramen.embedded.append_queue import BATCH_TARGET_BYTES, Done, PendingAppend, batch_bytes
-from duramen.embedded.records import Record, StoredRecord, check_record, partition_for
+from duramen.embedded.records import Record, StoredRecord, check_records, partition_for
 from duramen.embedded.threads import ThreadResult, begin_thread, unbroken_long, waiting_time
 from duramen.embedded.world import Turn, local_world
 from duramen.errors import (
@@ -144,6 +144,12 @@ class EmbeddedLog:
             raise
         _OPEN.add((self._pid, self._place))
 
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"<duramen.EmbeddedLog {self.path!r}, closed>"
+        names = self._publisher.image.names() if hasattr(self, "_publisher") else ()
+        return f"<duramen.EmbeddedLog {self.path!r}, topics: {len(set(names) - INTERNAL_TOPICS)}>"
+
     def _directory_failed(self, directory: LogDirectory, error: BaseException) -> None:
         """Whoever waits for a change of topics is told at once, as appends are."""
         if hasattr(self._controller, "host"):
@@ -181,11 +187,15 @@ class EmbeddedLog:
         Kafka would refuse.
         """
         self._check()
+        _check_name(name)
         given = _texts(configs)
         if partitions is not None and partitions < 1:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {name} cannot have {partitions} partitions")
         known = self._topics.get(name)
         image = self._publisher.image.topic(name)
+        if image is None and name in INTERNAL_TOPICS:
+            text = f"{name} is a name that a node keeps for itself, and makes when it needs it"
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
         if known is None or image is None or known.topic_id != image.id:
             image = self._made_topic(name, 1 if partitions is None else partitions, given)
             known = self._topics[name] = Topic(self, name, image.id, len(image.partitions))
@@ -228,10 +238,13 @@ class EmbeddedLog:
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records; KafkaError UNKNOWN_TOPIC_OR_PARTITION when there is none."""
         self._check()
+        _check_name(name)
         self._topics.pop(name, None)
-        answer = self._call(DeleteTopics((TopicRef(name),)))
-        if answer[0].result.error is not ErrorCode.NONE:
-            raise KafkaError(answer[0].result.error, answer[0].result.message or f"topic {name}")
+        result = self._call(DeleteTopics((TopicRef(name),)))[0].result
+        if result.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # the protocol's words for it speak of a server
+            raise KafkaError(result.error, f"there is no topic {name!r} in {self.path}")
+        if result.error is not ErrorCode.NONE:
+            raise KafkaError(result.error, f"topic {name}: {result.message or result.error.name}")
 
     def close(self) -> None:
         """Stop cleanly; the next start has nothing to replay. Calling it again does nothing.
@@ -319,6 +332,9 @@ class Topic:
         self._turn: Turn = log._turn
         self._next_keyless = 0
 
+    def __repr__(self) -> str:
+        return f"<duramen.Topic {self.name!r}, partitions: {self.partitions}, in {self._log.path!r}>"
+
     # ---- writing ---------------------------------------------------------------------------------------------
 
     def append(
@@ -353,7 +369,7 @@ class Topic:
     def _append(self, records: Iterable[Record], partition: int | None, done: Done) -> None:
         self._log._check()
         self._check_own()
-        rows = [check_record(row) for row in records]
+        rows = check_records(records)
         appending = PendingAppend(rows, self._spread(rows, partition), self._turn.wall_ms(), done, self._most_bytes)
 
         def begin_appending() -> None:
@@ -553,6 +569,11 @@ def _texts(settings: Mapping[str, str] | None) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(value, str):
             raise TypeError(f"settings are texts, as in a .properties file: {name!r} is given as {value!r}")
     return dict(settings or {})
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a topic is text, not {name!r:.80}")
 
 
 def _settle(future: Future[list[int]], result: list[int] | Exception) -> None:

@@ -37,6 +37,17 @@ class StoredRecord:
     partition: int
 
 
+def check_records(rows: object) -> list[Record]:
+    """The records as they are written. TypeError that says what is expected instead of what was given."""
+    if isinstance(rows, Record):
+        raise TypeError("append takes a list of records: append([record])")
+    try:
+        each = iter(rows)  # type: ignore[call-overload]
+    except TypeError:
+        raise TypeError(f"append takes a list of duramen.Record objects, not {type(rows).__name__}") from None
+    return [check_record(row) for row in each]
+
+
 def check_record(row: object) -> Record:
     """The record as it is written: views as the bytes they show. TypeError that names what is wrong with it."""
     if not isinstance(row, Record):

@@ -173,6 +173,7 @@ def test_batches_that_are_decoded_first_may_be_many(tmp_path: Path, configs: dic
 def test_what_coordinators_keep_is_neither_written_nor_truncated(tmp_path: Path, name: str) -> None:
     """As a node refuses it: strange or missing records there cost groups and sinks what they have committed."""
     with duramen.open(tmp_path) as log:
+        log._made_topic(name, 1, {})  # as a node has made it
         kept = log.topic(name)
         for refused in (
             lambda: kept.append([duramen.Record(value=b"v", key=b"k")]),
