@@ -93,6 +93,27 @@ def test_an_unknown_option_reaches_the_user_by_name(spark: SparkSession, node: L
         load(spark.read, node, "batch", startingOffset="earliest")
 
 
+def test_a_table_of_the_catalog_is_read_and_written_with_the_options_of_the_query(
+    spark: SparkSession, node: LogNode
+) -> None:
+    """Its own were told to be unknown, for Spark adds a table's entries to them; a query does not get them."""
+    topic = node.create("sql")
+    node.append(topic, 0, records(0, 3))
+    servers = f"'kafka.bootstrap.servers' = '{node.bootstrap}'"
+    spark.sql(f"CREATE TABLE sql_flights USING duramen OPTIONS ({servers}, subscribe 'sql') TBLPROPERTIES ('a' = 'b')")
+    try:
+        with pytest.raises(PySparkException, match="FROM t WITH"):
+            spark.sql("SELECT * FROM sql_flights").collect()
+        row = "SELECT CAST('k' AS BINARY) AS key, CAST('v' AS BINARY) AS value"
+        spark.sql("CREATE TABLE sql_copy (key BINARY, value BINARY) USING duramen")
+        spark.sql(f"INSERT INTO sql_copy WITH ({servers}, 'topic' = 'sql') {row}")
+        found = spark.sql(f"SELECT key, offset FROM sql_flights WITH ({servers}, 'subscribe' = 'sql') ORDER BY offset")
+        assert [tuple(each) for each in found.collect()] == [(b"k0", 0), (b"k1", 1), (b"k2", 2), (b"k", 3)]
+    finally:
+        spark.sql("DROP TABLE IF EXISTS sql_flights")
+        spark.sql("DROP TABLE IF EXISTS sql_copy")
+
+
 def _offsets(text: str, topic: str) -> dict[int, int]:
     """The partitions of a topic; its id stands beside them."""
     return {int(name): at for name, at in json.loads(text)[topic].items() if name.isdigit()}

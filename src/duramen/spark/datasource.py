@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from duramen.spark.options.table_entries import without_table_entries
+
 if TYPE_CHECKING:
     from duramen.spark.sink.sink import BatchSink, StreamSink
     from duramen.spark.source.batch_reader import DuramenReader
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 class DuramenDataSource(DataSource):
     """`format("duramen")`. Spark makes one per query from its options, whose names it hands over in lower case."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(dict(without_table_entries(options)))
 
     @classmethod
     def name(cls) -> str:

@@ -16,6 +16,7 @@ from duramen.errors import ConfigError
 from duramen.spark.options import option_types as kind
 from duramen.spark.options.kafka_settings import INERT_PREFIXES, KAFKA_SETTINGS, REFUSED_PREFIXES
 from duramen.spark.options.sink_options import NAMES as SINK_NAMES
+from duramen.spark.options.table_entries import NONE_CAME
 
 BATCH: Final = "batch"
 STREAM: Final = "streaming"
@@ -171,7 +172,8 @@ def parse(given: Mapping[str, str], query: str) -> dict[str, Any]:
     servers = values.pop("bootstrap.servers", None)
     values[_KAFKA + "bootstrap.servers"] = values[_KAFKA + "bootstrap.servers"] or servers
     if not values[_KAFKA + "bootstrap.servers"]:
-        raise ConfigError("kafka.bootstrap.servers is missing: the nodes to ask first, as host:port,host:port")
+        why = "" if given else NONE_CAME
+        raise ConfigError(f"kafka.bootstrap.servers is missing: the nodes to ask first, as host:port,host:port{why}")
     return values
 
 

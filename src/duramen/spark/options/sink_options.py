@@ -15,6 +15,7 @@ from duramen.spark.options.kafka_settings import INERT as INERT_EVERYWHERE
 from duramen.spark.options.kafka_settings import INERT_PREFIXES as METRICS
 from duramen.spark.options.kafka_settings import REFUSED_PREFIXES as SECURITY
 from duramen.spark.options.option_types import INT_MAX, MOST
+from duramen.spark.options.table_entries import NONE_CAME
 from duramen.wire.compression import NAMES as CODECS
 
 EXACTLY_ONCE: Final = "exactly-once"
@@ -119,7 +120,10 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
     _check_fixed(options)
     bootstrap = options.get("kafka.bootstrap.servers") or options.get("bootstrap.servers")
     if not bootstrap:
-        raise ConfigError("option kafka.bootstrap.servers is missing: the addresses of the cluster, host:port,...")
+        why = "" if given else NONE_CAME
+        raise ConfigError(
+            f"option kafka.bootstrap.servers is missing: the addresses of the cluster, host:port,...{why}"
+        )
     sink_id = options.get("sinkid")
     batch_id = _number(options, "batchid", None, low=0)
     _check_sink_id(sink_id)
