@@ -47,7 +47,7 @@ def test_topics(run: Run, topic: str) -> None:
     assert "exists already" in run("topic", "create", topic, code=1)
     run("topic", "create", topic, "--if-not-exists")
     (listed,) = [found for found in run("topic", "list", "--json") if found["topic"] == topic]
-    assert listed == {"topic": topic, "partitions": 3, "replicas": 1, "records": 0, "offline": 0}
+    assert listed == {"topic": topic, "partitions": 3, "replicas": 1, "records": 0, "bytes": 0, "offline": 0}
     (described,) = run("topic", "describe", topic, "--json")
     assert [p["partition"] for p in described["partitions"]] == [0, 1, 2]
     assert all((p["start_offset"], p["end_offset"]) == (0, 0) for p in described["partitions"])
@@ -280,6 +280,25 @@ def test_truncate(run: Run, topic: str, lines: Callable[..., str]) -> None:
     told = run("truncate", topic, "--before", "latest", "--partition", "0", "--yes", "--json")
     assert told == [{"topic": topic, "partition": 0, "start_offset": 10}]
     assert run("consume", topic) == ""
+
+
+def test_which_topic_fills_the_disk(run: Run, topic: str, lines: Callable[..., str]) -> None:
+    names = [f"{topic}-{letter}" for letter in "abc"]
+    run("topic", "create", *names)
+    for name, sizes in zip(names, [(10, 10, 10), (200_000,), (100_000, 100_000, 100_000)], strict=True):
+        run("produce", name, lines(*("v" * size for size in sizes)))
+    listed = [row for row in run("topic", "list", "--sort", "bytes", "--json") if row["topic"] in names]
+    assert [row["topic"][-1] for row in listed] == ["c", "b", "a"]
+    assert [row["bytes"] for row in listed] > [300_000, 200_000, 30]
+    assert listed[0]["bytes"] < 301_000
+    by_records = [row["topic"] for row in run("topic", "list", "--sort", "records", "--json")]
+    assert by_records.index(names[0]) < by_records.index(names[1])
+    assert [row["topic"] for row in run("topic", "list", "--json") if row["topic"] in names] == names
+    (described,) = run("topic", "describe", names[2], "--json")
+    assert described["bytes"] == listed[0]["bytes"] == sum(part["bytes"] for part in described["partitions"])
+    assert "293." in run("topic", "describe", names[2]).splitlines()[-1]
+    (line,) = [line for line in run("topic", "list").splitlines() if line.startswith(names[1])]
+    assert re.search(r" 195\.\d KiB$", line)
 
 
 def test_status(run: Run, topic: str, lines: Callable[..., str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from confluent_kafka import TopicCollection
@@ -21,16 +21,18 @@ from duramen.cli.shared.connection import (
     json_option,
     only,
     partitions_of,
+    sentence,
     wait,
     wait_for_each,
 )
-from duramen.cli.shared.output import note, pairs, plural, print_json, print_table
+from duramen.cli.shared.output import human_bytes, note, pairs, plural, print_json, print_table
 from duramen.cli.shared.settings import alter_settings, described, topic_resource
+from duramen.cli.shared.sizes import sizes_of
 
 EPILOG = """\b
 Examples:
   duramen topic create flights --partitions 6 --config retention.ms=-1
-  duramen topic list
+  duramen topic list --sort bytes
   duramen topic describe flights
   duramen topic alter flights --partitions 12 --set retention.ms=86400000
   duramen topic delete flights
@@ -82,50 +84,93 @@ def create(
     wait_for_each(cluster, futures, lambda name, _: note(f"created {name}"), there_already)
 
 
-@command.command("list", epilog="\b\nExamples:\n  duramen topic list\n  duramen topic list --internal --json\n")
+class TopicRow(NamedTuple):
+    """One topic of the list; bytes: of all copies, None where the nodes do not say."""
+
+    topic: str
+    partitions: int
+    replicas: int
+    records: int
+    bytes: int | None
+    offline: int
+
+
+@command.command(
+    "list",
+    epilog="""\b
+Examples:
+  duramen topic list
+  duramen topic list --sort bytes               what fills the disk, first
+  duramen topic list --internal --json
+""",
+)
 @click.option("--internal", is_flag=True, help="Include internal topics, such as __consumer_offsets.")
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(["name", "bytes", "records", "partitions"]),
+    default="name",
+    show_default=True,
+    help="By name, or the most first.",
+)
 @json_option
 @cluster_options
-def list_(cluster: ClusterAccess, internal: bool, as_json: bool) -> None:
-    """List topics with their partitions and records."""
+def list_(cluster: ClusterAccess, internal: bool, order: str, as_json: bool) -> None:
+    """List topics with their partitions, records and bytes on disk."""
     admin = cluster.admin()
-    found = call(cluster, "cannot list topics", lambda: admin.list_topics(timeout=cluster.timeout)).topics
+    metadata = call(cluster, "cannot list topics", lambda: admin.list_topics(timeout=cluster.timeout))
+    found = metadata.topics
+    sizes = sizes_of(cluster, metadata.brokers)
+    if order == "bytes" and sizes.trouble is not None:
+        raise click.ClickException(f"--sort bytes: {sentence(sizes.trouble)}")
     names = sorted(found if internal else found.keys() - internal_topics(cluster, admin, found))
     every = [(name, partition) for name in names for partition in sorted(found[name].partitions)]
     online = ends_of(cluster, admin, every)
     rows = []
-    offline = []
     for name in names:
         partitions = found[name].partitions
         copies = max((len(partition.replicas) for partition in partitions.values()), default=0)
         known = [online[(name, p)] for p in partitions if (name, p) in online]
-        rows.append((name, len(partitions), copies, sum(last - first for first, last in known)))
-        offline.append(len(partitions) - len(known))
+        records = sum(last - first for first, last in known)
+        size = sizes.of_topic(name, partitions)
+        rows.append(TopicRow(name, len(partitions), copies, records, size, len(partitions) - len(known)))
+    if order != "name":
+        rows.sort(key=lambda row: -(getattr(row, order) or 0))
     if as_json:
-        keys = ("topic", "partitions", "replicas", "records", "offline")
-        print_json([dict(zip(keys, (*row, off), strict=True)) for row, off in zip(rows, offline, strict=True)])
+        print_json([row._asdict() for row in rows])
     elif rows:
-        print_table(("topic", "partitions", "replicas", "records"), rows, right=("partitions", "replicas", "records"))
-        if any(offline):
-            note(f"{plural(sum(offline), 'partition')} offline, not counted; the node's log says why")
+        headings = TopicRow._fields[:-1]
+        print_table(headings, [(*row[:4], _size(row.bytes)) for row in rows], right=headings[1:])
+        offline = sum(row.offline for row in rows)
+        if offline:
+            note(f"{plural(offline, 'partition')} offline, not counted; the node's log says why")
+        if sizes.trouble is not None:
+            note(sizes.trouble)
     else:
         note("there are no topics; `duramen topic create NAME` makes one")
 
 
+def _size(count: int | None) -> str | None:
+    return None if count is None else human_bytes(count)
+
+
 @command.command(
-    short_help="Show topics' partitions, offsets and settings.",
+    short_help="Show topics' partitions, offsets, bytes and settings.",
     epilog="\b\nExamples:\n  duramen topic describe flights\n  duramen topic describe flights --json\n",
 )
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=NAME)
 @json_option
 @cluster_options
 def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> None:
-    """Show topics' partitions, where their logs start and end, and the settings that are not defaults."""
+    """Show topics' partitions, where their logs start and end, their bytes on disk, and settings that are not
+    defaults."""
     admin = cluster.admin()
     names = tuple(dict.fromkeys(names))
     numbers = partitions_of(cluster, admin, names)
     every = [(name, partition) for name in names for partition in numbers[name]]
     online: dict[tuple[str, int], tuple[int | None, int | None]] = {**ends_of(cluster, admin, every)}
+    nodes = call(cluster, "cannot describe", lambda: admin.list_topics(timeout=cluster.timeout)).brokers
+    sizes = sizes_of(cluster, nodes)
     futures = call(cluster, "cannot describe", lambda: admin.describe_topics(TopicCollection(list(names))))
     told = []
     for name in names:
@@ -139,6 +184,7 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
                 "offline": (name, part.id) not in online,
                 "start_offset": online.get((name, part.id), (None, None))[0],
                 "end_offset": online.get((name, part.id), (None, None))[1],
+                "bytes": sizes.of(name, part.id),
             }
             for part in sorted(topic.partitions, key=lambda part: part.id)
         ]
@@ -147,6 +193,7 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
                 "topic": name,
                 "topic_id": _topic_id(str(topic.topic_id)),
                 "internal": topic.is_internal,
+                "bytes": sizes.of_topic(name, numbers[name]),
                 "partitions": partitions,
                 "settings": _settings(cluster, admin, name),
             }
@@ -170,7 +217,9 @@ def _settings(cluster: ClusterAccess, admin: AdminClient, name: str) -> dict[str
 
 
 def _print_description(topic: dict[str, Any]) -> None:
-    click.echo(f"{topic['topic']}  (id {topic['topic_id']}{', internal' if topic['internal'] else ''})")
+    more = [f"id {topic['topic_id']}"] + (["internal"] if topic["internal"] else [])
+    more += [] if topic["bytes"] is None else [human_bytes(topic["bytes"])]
+    click.echo(f"{topic['topic']}  ({', '.join(more)})")
     for key, value in topic["settings"].items():
         click.echo(f"  {key}={value}")
     rows = [
@@ -181,11 +230,12 @@ def _print_description(topic: dict[str, Any]) -> None:
             _ids(p["isr"]),
             p["start_offset"],
             "offline" if p["offline"] else p["end_offset"],
+            _size(p["bytes"]),
         )
         for p in topic["partitions"]
     ]
-    headings = ("partition", "leader", "replicas", "isr", "start", "end")
-    print_table(headings, rows, right=("partition", "leader", "start", "end"))
+    headings = ("partition", "leader", "replicas", "isr", "start", "end", "bytes")
+    print_table(headings, rows, right=("partition", "leader", "start", "end", "bytes"))
 
 
 def _ids(numbers: Iterable[int]) -> str:

@@ -15,6 +15,9 @@ import click
 
 PROGRESS_AFTER_SECONDS = 1.0
 _PROGRESS_EVERY_SECONDS = 0.2
+_BETWEEN_COLUMNS = 3
+_TEXT_WIDTH_MIN = 16
+"""Columns that a text in a table wraps to at least."""
 
 
 def print_json(value: Any) -> None:
@@ -55,18 +58,49 @@ def _print_rich(headings: Sequence[str], rows: Sequence[Sequence[str]], right: s
     # rich costs tens of milliseconds to load and is of no use in a pipe.
     from rich.console import Console
 
-    Console(highlight=False).print(rich_table(headings, rows, right))
+    console = Console(highlight=False)
+    if is_too_wide(headings, rows, right, console.width):
+        for line in stacked(headings, rows, right, console.width):
+            console.print(line, markup=False, soft_wrap=True)
+    else:
+        console.print(rich_table(headings, rows, right))
+
+
+def is_too_wide(headings: Sequence[str], rows: Sequence[Sequence[str]], right: set[str], width: int) -> bool:
+    """Whether a table would have to break names or numbers to fit."""
+    needed = 2 - _BETWEEN_COLUMNS  # and one at each edge
+    for index, heading in enumerate(headings):
+        longest = max(len(row[index]) for row in [headings, *rows])
+        needed += _BETWEEN_COLUMNS + (longest if index == 0 or heading in right else min(longest, _TEXT_WIDTH_MIN))
+    return needed > width
+
+
+def stacked(headings: Sequence[str], rows: Sequence[Sequence[str]], right: set[str], width: int) -> list[str]:
+    """What a table holds where it is too wide: below each name its cells, with their headings, none broken in two."""
+    lines = []
+    for name, *cells in rows:
+        lines.append(f"{headings[0]} {name}" if headings[0] in right else name)
+        line = ""
+        for heading, text in zip(headings[1:], cells, strict=True):
+            part = f"{heading} {text}"
+            if line and len(line) + 2 + len(part) >= width:
+                lines.append(f"{line},")
+                line = ""
+            line += f", {part}" if line else f"  {part}"
+        lines.append(line)
+    return lines
 
 
 def rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: set[str]) -> Any:
-    """The table as something rich can print; cells wrap rather than being cut."""
+    """The table as something rich can print; long texts wrap rather than being cut, names and numbers stay whole."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    for index, heading in enumerate(headings):
+        whole = index == 0 or heading in right
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import click
 import pytest
@@ -16,6 +17,7 @@ from duramen.cli.shared.output import (
     print_json,
     print_table,
     rich_table,
+    stacked,
 )
 
 
@@ -42,6 +44,31 @@ def test_table_on_a_terminal_is_styled_and_escapes_nothing(monkeypatch: pytest.M
     print_table(("name",), [("[red]x[/red]",)])
     assert "[red]x[/red]" in screen.getvalue()
     assert rich_table(("name",), [["x"]], set()).row_count == 1
+
+
+@pytest.mark.parametrize("width", [20, 40, *range(66, 82)])
+def test_no_name_and_no_number_is_broken_however_narrow_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("COLUMNS", str(width))
+    headings = ("topic", "partitions", "replicas", "records", "bytes")
+    names = ["orders.european-customers.v2", "o"]
+    print_table(headings, [(name, 12, 1, 1234567, "10.5 GiB") for name in names], right=headings[1:])
+    lines = [line.rstrip() for line in re.sub("\x1b\\[[0-9;]*m", "", screen.getvalue()).splitlines()]
+    for name in names:
+        assert sum(line.split()[:1] == [name] for line in lines) == 1
+    for number in ("1,234,567", "10.5 GiB"):
+        assert sum(number in line for line in lines) == 2
+    assert all(len(line) <= width for line in lines if not line.startswith(names[0]))
+
+
+def test_where_a_table_does_not_fit_each_cell_has_its_heading() -> None:
+    assert stacked(("partition", "end", "isr"), [["0", "1,000", "1,2"]], {"partition", "end"}, 40) == [
+        "partition 0",
+        "  end 1,000, isr 1,2",
+    ]
 
 
 def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
