@@ -111,13 +111,18 @@ class ProgramGroup(click.Group):
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
-@click.group(cls=ProgramGroup, epilog=PROGRAM_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(VERSION, prog_name="duramen", message="%(prog)s %(version)s")
-def program() -> None:
-    """A durable distributed log that every Kafka client can use.
+@click.group(
+    cls=ProgramGroup,
+    epilog=PROGRAM_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""A durable distributed log that every Kafka client can use.
 
     `duramen serve` runs a node; the other commands work with one. Each command's --help has examples.
-    """
+    """,
+)
+@click.version_option(VERSION, prog_name="duramen", message="%(prog)s %(version)s")
+def program() -> None:
+    pass
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

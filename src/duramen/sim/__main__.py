@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if options.list_guards:
         for name, guard in GUARDS.items():
-            say(f"{name:<16} {guard.caught_by}: {(guard.__doc__ or '').splitlines()[0]}")
+            say(f"{name:<16} {guard.caught_by}: {(guard.__doc__ or name).splitlines()[0]}")
         return HELD
     if options.guard is not None and options.guard not in GUARDS:
         sys.stderr.write(f"no guard {options.guard!r}; there are: {', '.join(GUARDS)}\n")

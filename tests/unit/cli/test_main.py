@@ -54,6 +54,32 @@ def test_help_has_an_example_and_fits_eighty_columns(path: tuple[str, ...], caps
     assert "\b" not in text
 
 
+# Every help, each behind a line with its command; the columns are those of a terminal that is none.
+HELPS = """
+import sys
+from duramen.cli.main import main
+for path in sys.argv[1:]:
+    print("##", path, flush=True)
+    main([*path.split(), "--help"])
+"""
+
+
+def test_help_needs_no_docstrings() -> None:
+    """`python -OO`, PYTHONOPTIMIZE=2, has none; what a command and an option is for is said all the same."""
+    paths = ["", *(" ".join(path) for path in every_command())]
+    told = []
+    for optimized in ([], ["-OO"]):
+        run = [sys.executable, *optimized, "-c", HELPS, *paths]
+        told.append(subprocess.run(run, capture_output=True, text=True, timeout=100, check=True).stdout)
+    plain, bare = ({text.partition("\n")[0]: text for text in out.split("## ")[1:]} for out in told)
+    assert plain.keys() == bare.keys() == set(paths)
+    for path in paths:
+        assert bare[path] == plain[path]
+        usage, description = bare[path].split("\n\n")[:2]
+        assert usage.partition("\n")[2].startswith("Usage: duramen")
+        assert not description.startswith("Options"), f"{path}: what it does is not said"
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"duramen {__version__}\n"

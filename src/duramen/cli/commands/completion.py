@@ -16,11 +16,13 @@ For this session only:  source <(duramen completion bash)
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(
+    epilog=EPILOG,
+    help="Print the completion script of a shell.",
+)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of a shell."""
     completion = get_completion_class(shell)
     if completion is None:
         raise click.UsageError(f"there is no completion for {shell}.")

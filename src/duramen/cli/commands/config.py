@@ -20,9 +20,12 @@ Examples:
 """
 
 
-@click.group(epilog=EPILOG)
+@click.group(
+    epilog=EPILOG,
+    help="Describe and alter the settings of topics and nodes.",
+)
 def command() -> None:
-    """Describe and alter the settings of topics and nodes."""
+    pass
 
 
 def _resource(cluster: ClusterAccess, admin: AdminClient, topic: str | None, node: int | None) -> ConfigResource:
@@ -52,6 +55,7 @@ Examples:
   duramen config describe --node 1 --all
   duramen config describe --topic flights --key retention.ms --json
 """,
+    help="Show settings, where each value comes from, and whether it can be changed.",
 )
 @click.option("-t", "--topic", type=NAME, help="The topic.")
 @click.option("-n", "--node", type=int, help="The node's id; may be left out when there is only one.")
@@ -62,7 +66,6 @@ Examples:
 def describe(
     cluster: ClusterAccess, topic: str | None, node: int | None, every: bool, keys: tuple[str, ...], as_json: bool
 ) -> None:
-    """Show settings, where each value comes from, and whether it can be changed."""
     admin = cluster.admin()
     resource = _resource(cluster, admin, topic, node)
     entries = described(cluster, admin, resource)
@@ -102,7 +105,8 @@ Examples:
   duramen config alter --topic flights --unset retention.ms
   duramen config alter --topic state --append cleanup.policy=delete
   duramen config alter --node 1 --set message.max.bytes=2097152
-"""
+""",
+    help="Change settings of a topic or a node while it runs.",
 )
 @click.option("-t", "--topic", type=NAME, help="The topic.")
 @click.option("-n", "--node", type=int, help="The node's id; may be left out when there is only one.")
@@ -120,7 +124,6 @@ def alter(
     append: tuple[str, ...],
     subtract: tuple[str, ...],
 ) -> None:
-    """Change settings of a topic or a node while it runs."""
     count = len(settings) + len(unset) + len(append) + len(subtract)
     if not count:
         raise click.UsageError("nothing to change: give --set, --unset, --append or --subtract.")

@@ -239,7 +239,14 @@ class ReadSpan(NamedTuple):
     follow: bool
 
 
-@click.command(epilog=EPILOG)
+@click.command(
+    epilog=EPILOG,
+    help="""Read records of topics and print them; stops at the end unless told to --follow.
+
+    In quotes, * and ? stand for any letters: 'orders.*' is each topic there is now of such a name, but for internal
+    ones. The order between partitions, and between topics, is that in which their records arrive.
+    """,
+)
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, type=NAME)
 @click.option(
     "--from",
@@ -299,11 +306,6 @@ def command(
     null: str,
     isolation: str,
 ) -> None:
-    """Read records of topics and print them; stops at the end unless told to --follow.
-
-    In quotes, * and ? stand for any letters: 'orders.*' is each topic there is now of such a name, but for internal
-    ones. The order between partitions, and between topics, is that in which their records arrive.
-    """
     if group is not None and partitions:
         raise click.UsageError("--partition and --group exclude each other: a group shares partitions out itself.")
     if group is not None and position is not None and position.kind not in ("earliest", "latest"):

@@ -45,16 +45,22 @@ Examples:
 """
 
 
-@click.group(epilog=EPILOG)
+@click.group(
+    epilog=EPILOG,
+    help="List, describe, reset and delete consumer groups.",
+)
 def command() -> None:
-    """List, describe, reset and delete consumer groups."""
+    pass
 
 
-@command.command("list", epilog="\b\nExamples:\n  duramen group list\n  duramen group list --json\n")
+@command.command(
+    "list",
+    epilog="\b\nExamples:\n  duramen group list\n  duramen group list --json\n",
+    help="List consumer groups with their state, members and lag.",
+)
 @json_option
 @cluster_options
 def list_(cluster: ClusterAccess, as_json: bool) -> None:
-    """List consumer groups with their state, members and lag."""
     admin = cluster.admin()
     rows = group_rows(cluster, admin)
     if as_json:
@@ -162,12 +168,12 @@ def _position(place: Where, offset: int | None, ends: tuple[int, int] | None, me
 @command.command(
     short_help="Show groups' members, offsets and lag.",
     epilog="\b\nExamples:\n  duramen group describe audit\n  duramen group describe audit --json\n",
+    help="Show groups' members, what they have committed in each partition, and how far behind they are.",
 )
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True, type=NAME)
 @json_option
 @cluster_options
 def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> None:
-    """Show groups' members, what they have committed in each partition, and how far behind they are."""
     admin = cluster.admin()
     told: list[dict[str, Any]] = []
     groups = _describe(cluster, admin, list(dict.fromkeys(names)))
@@ -225,6 +231,7 @@ Examples:
 Without --execute nothing changes: what would happen is shown. The group
 must have no members.
 """,
+    help="Move a group to other offsets.",
 )
 @click.argument("group", type=NAME)
 @click.option(
@@ -260,7 +267,6 @@ def reset_offsets(
     execute: bool,
     as_json: bool,
 ) -> None:
-    """Move a group to other offsets."""
     target = ResetTarget(to_earliest, to_latest, to_offset, to_time, shift_by)
     target.check()
     if dry_run and execute:
@@ -382,12 +388,12 @@ class ResetTarget(NamedTuple):
 @command.command(
     short_help="Delete groups without members.",
     epilog="\b\nExamples:\n  duramen group delete audit\n  duramen group delete audit --yes\n",
+    help="Delete groups without members, and the offsets they committed.",
 )
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True, type=NAME)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @cluster_options
 def delete(cluster: ClusterAccess, names: tuple[str, ...], yes: bool) -> None:
-    """Delete groups without members, and the offsets they committed."""
     once = list(dict.fromkeys(names))
     confirm(f"Delete {', '.join(once)} and the offsets committed there?", yes)
     admin = cluster.admin()

@@ -225,7 +225,10 @@ def _bounded(content: bytes, place: str) -> bytes:
     return content
 
 
-@click.command(epilog=EPILOG)
+@click.command(
+    epilog=EPILOG,
+    help="Write records to a topic, from files or from stdin.",
+)
 @click.argument("topic", type=NAME)
 @click.argument("files", nargs=-1, type=click.File("rb"), metavar="[FILE]...")
 @click.option(
@@ -273,7 +276,6 @@ def command(
     no_create: bool,
     as_json: bool,
 ) -> None:
-    """Write records to a topic, from files or from stdin."""
     _check_shape(kind, keep_partitions, key_separator, key, key_field, null)
     shape = RecordShape(
         kind,

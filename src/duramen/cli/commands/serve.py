@@ -24,7 +24,10 @@ cleanly.
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(
+    epilog=EPILOG,
+    help="Run a node until it is told to stop.",
+)
 @click.option(
     "-c",
     "--config",
@@ -36,7 +39,6 @@ cleanly.
 @click.option("--log-json", is_flag=True, help="Write the log as JSON lines.")
 @click.option("-v", "--verbose", is_flag=True, help="Say why each setting without effect has none.")
 def command(file: str | None, settings: tuple[str, ...], log_json: bool, verbose: bool) -> int:
-    """Run a node until it is told to stop."""
     text = None
     if file is not None:
         try:

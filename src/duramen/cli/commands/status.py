@@ -101,13 +101,15 @@ def _groups(cluster: ClusterAccess, admin: AdminClient) -> tuple[list[tuple[str,
         return [], error.message
 
 
-@click.command(epilog=EPILOG)
+@click.command(
+    epilog=EPILOG,
+    help="Show the nodes, topics and groups, live, with what the nodes know to be damaged.",
+)
 @click.option("--once", is_flag=True, help="Print once and stop; so it is without a terminal.")
 @click.option("--interval", type=Seconds(0.2, 86_400), default=2.0, show_default=True, help="Seconds between looks.")
 @json_option
 @cluster_options
 def command(cluster: ClusterAccess, once: bool, interval: float, as_json: bool) -> None:
-    """Show the nodes, topics and groups, live, with what the nodes know to be damaged."""
     admin = cluster.admin()
     status = look(cluster, admin, None)
     if as_json:

@@ -42,9 +42,12 @@ PARTITIONS = click.IntRange(1, 100_000)
 """How many a topic may have; as the number of copies, by the client library's bound."""
 
 
-@click.group(epilog=EPILOG)
+@click.group(
+    epilog=EPILOG,
+    help="Create, list, describe, alter and delete topics.",
+)
 def command() -> None:
-    """Create, list, describe, alter and delete topics."""
+    pass
 
 
 @command.command(
@@ -53,7 +56,8 @@ Examples:
   duramen topic create flights
   duramen topic create flights --partitions 6 --config retention.ms=86400000
   duramen topic create events --config segment.bytes=67108864 --if-not-exists
-"""
+""",
+    help="Create topics.",
 )
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=NAME)
 @click.option("-p", "--partitions", type=PARTITIONS, help="Partitions; the node's num.partitions if unset.")
@@ -69,7 +73,6 @@ def create(
     settings: tuple[str, ...],
     if_not_exists: bool,
 ) -> None:
-    """Create topics."""
     config = pairs("--config", settings)
     admin = cluster.admin()
     new = [NewTopic(name, partitions or -1, replication_factor or -1, config=config) for name in dict.fromkeys(names)]
@@ -103,6 +106,7 @@ Examples:
   duramen topic list --sort bytes               what fills the disk, first
   duramen topic list --internal --json
 """,
+    help="List topics with their partitions, records and bytes on disk.",
 )
 @click.option("--internal", is_flag=True, help="Include internal topics, such as __consumer_offsets.")
 @click.option(
@@ -116,7 +120,6 @@ Examples:
 @json_option
 @cluster_options
 def list_(cluster: ClusterAccess, internal: bool, order: str, as_json: bool) -> None:
-    """List topics with their partitions, records and bytes on disk."""
     admin = cluster.admin()
     metadata = call(cluster, "cannot list topics", lambda: admin.list_topics(timeout=cluster.timeout))
     found = metadata.topics
@@ -157,13 +160,13 @@ def _size(count: int | None) -> str | None:
 @command.command(
     short_help="Show topics' partitions, offsets, bytes and settings.",
     epilog="\b\nExamples:\n  duramen topic describe flights\n  duramen topic describe flights --json\n",
+    help="""Show topics' partitions, where their logs start and end, their bytes on disk, and settings that are not
+    defaults.""",
 )
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=NAME)
 @json_option
 @cluster_options
 def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> None:
-    """Show topics' partitions, where their logs start and end, their bytes on disk, and settings that are not
-    defaults."""
     admin = cluster.admin()
     names = tuple(dict.fromkeys(names))
     numbers = partitions_of(cluster, admin, names)
@@ -248,7 +251,8 @@ Examples:
   duramen topic alter flights --partitions 12
   duramen topic alter flights --set retention.ms=86400000
   duramen topic alter flights --unset retention.ms
-"""
+""",
+    help="Add partitions to a topic and change its settings.",
 )
 @click.argument("name", metavar="TOPIC", type=NAME)
 @click.option("-p", "--partitions", type=PARTITIONS, help="Raise the number of partitions to this.")
@@ -258,7 +262,6 @@ Examples:
 def alter(
     cluster: ClusterAccess, name: str, partitions: int | None, settings: tuple[str, ...], unset: tuple[str, ...]
 ) -> None:
-    """Add partitions to a topic and change its settings."""
     changes = pairs("--set", settings)
     if partitions is None and not changes and not unset:
         raise click.UsageError("nothing to change: give --partitions, --set or --unset.")
@@ -273,13 +276,15 @@ def alter(
         note(f"{name} has {plural(partitions, 'partition')}")
 
 
-@command.command(epilog="\b\nExamples:\n  duramen topic delete flights\n  duramen topic delete flights --yes\n")
+@command.command(
+    epilog="\b\nExamples:\n  duramen topic delete flights\n  duramen topic delete flights --yes\n",
+    help="Delete topics and all their records.",
+)
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=NAME)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--if-exists", is_flag=True, help="No error when there is no such topic.")
 @cluster_options
 def delete(cluster: ClusterAccess, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
-    """Delete topics and all their records."""
     once = list(dict.fromkeys(names))
     confirm(f"Delete {', '.join(once)} and all records in it?", yes)
     admin = cluster.admin()

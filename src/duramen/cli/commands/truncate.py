@@ -31,7 +31,10 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(
+    epilog=EPILOG,
+    help="Delete the records before an offset or a time. The offsets of the others do not change.",
+)
 @click.argument("topic", type=NAME)
 @click.option(
     "--before",
@@ -47,7 +50,6 @@ Examples:
 def command(
     cluster: ClusterAccess, topic: str, before: StartPosition, partitions: tuple[int, ...], yes: bool, as_json: bool
 ) -> None:
-    """Delete the records before an offset or a time. The offsets of the others do not change."""
     admin = cluster.admin()
     known = partitions_of(cluster, admin, [topic])[topic]
     for partition in partitions:

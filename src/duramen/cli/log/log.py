@@ -42,9 +42,12 @@ Examples:
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-@click.group(epilog=EPILOG)
+@click.group(
+    epilog=EPILOG,
+    help="Look into a data directory, check and repair it. All but `dump` need it for themselves.",
+)
 def command() -> None:
-    """Look into a data directory, check and repair it. All but `dump` need it for themselves."""
+    pass
 
 
 command.add_command(repair, "repair")
@@ -61,19 +64,19 @@ Examples:
 The exit code is 1 when something is wrong, 2 when it cannot be checked.
 After a crash a tail that is no whole batch is nothing wrong: the next start
 replaces or cuts it.
-"""
-)
-@click.argument("paths", metavar="[DIRECTORY]...", nargs=-1, type=click.Path(exists=True, file_okay=False))
-@click.option("--records", "decode", is_flag=True, help="Also decompress and open every record.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
-def verify(paths: tuple[str, ...], decode: bool, as_json: bool) -> int:
-    """Walk every segment; check batches, seals, indexes and the journal.
+""",
+    help="""Walk every segment; check batches, seals, indexes and the journal.
 
     DIRECTORY is a data directory or one partition in it; ./duramen-data unless given.
 
     START is the first offset that readers see, and RECORDS counts from there on;
     of a compacted batch across START, which has gaps, it may count some below.
-    """
+    """,
+)
+@click.argument("paths", metavar="[DIRECTORY]...", nargs=-1, type=click.Path(exists=True, file_okay=False))
+@click.option("--records", "decode", is_flag=True, help="Also decompress and open every record.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+def verify(paths: tuple[str, ...], decode: bool, as_json: bool) -> int:
     if not paths and not os.path.isdir(DEFAULT_DIRECTORY):
         raise click.UsageError(f"there is no {DEFAULT_DIRECTORY} here; name the data directory.")
     reports: list[dict[str, Any]] = []
@@ -213,6 +216,11 @@ Examples:
   duramen log dump duramen-data/flights-0 --records --from 1000 --count 5
   duramen log dump 00000000000000000000.log.dropped-4096
 """,
+    help="""Show the batches or records in a partition's directory or in one segment file.
+
+    Damaged bytes are told, and the next sound batch behind them is looked for; so are offsets between two
+    segments that no file holds. The exit code is then 1, and 2 where nothing can be read.
+    """,
 )
 @click.argument("path", type=click.Path(exists=True))
 @click.option("--records", "open_records", is_flag=True, help="Show records instead of batches.")
@@ -220,11 +228,6 @@ Examples:
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after so many batches or records.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def dump(path: str, open_records: bool, first: int, count: int | None, as_json: bool) -> int:
-    """Show the batches or records in a partition's directory or in one segment file.
-
-    Damaged bytes are told, and the next sound batch behind them is looked for; so are offsets between two
-    segments that no file holds. The exit code is then 1, and 2 where nothing can be read.
-    """
     shown = 0
     damage = 0
     for file, position, header in _read(path, first):

@@ -66,7 +66,19 @@ Examples:
 What is dropped goes to {LOST_FOLDER}/ in the data directory first; look at it
 with `duramen log dump`. The exit code is 0 when nothing has to be dropped,
 1 when records were or would be dropped, 2 when it cannot be done.
-"""
+""",
+    help="""Take what is damaged out of a data directory that no node uses.
+
+    A flipped bit in a sealed segment is turned back. Other damaged batches go;
+    the records around them keep their offsets, and readers pass over the gap.
+    Indexes, snapshots and seals are made again by the next start.
+
+    With --journal and a damaged journal: it is put aside, the segments keep
+    what they have, and what they do not have is named.
+
+    With --metadata a node whose metadata log was on a disk that is gone gets
+    an empty one in DIRECTORY, and its topics are known by what is left.
+    """,
 )
 @click.argument("path", metavar="[DIRECTORY]", default=DEFAULT_DIRECTORY, type=click.Path(exists=True, file_okay=False))
 @click.option("--topic", help="Only the partitions of this topic.")
@@ -86,18 +98,6 @@ def command(
     as_json: bool,
     anew: bool = False,
 ) -> int:
-    """Take what is damaged out of a data directory that no node uses.
-
-    A flipped bit in a sealed segment is turned back. Other damaged batches go;
-    the records around them keep their offsets, and readers pass over the gap.
-    Indexes, snapshots and seals are made again by the next start.
-
-    With --journal and a damaged journal: it is put aside, the segments keep
-    what they have, and what they do not have is named.
-
-    With --metadata a node whose metadata log was on a disk that is gone gets
-    an empty one in DIRECTORY, and its topics are known by what is left.
-    """
     if anew and (without or topic is not None):
         raise click.UsageError("--metadata goes with no other kind of repair.")
     if partition is not None and topic is None:

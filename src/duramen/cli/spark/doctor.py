@@ -17,6 +17,7 @@ from duramen.pipelines.jvm import requirements
     "doctor",
     short_help="Check Java, packages, workers and storage; say what to do.",
     epilog="\b\nExamples:\n  duramen spark doctor --folder tour-tables\n  duramen spark doctor --master spark://host:7077\n",
+    help="Check everything a pipeline needs. Exit code 1 when something is missing.",
 )
 @click.option(
     "-b",
@@ -33,7 +34,6 @@ from duramen.pipelines.jvm import requirements
 @session_options
 @json_option
 def doctor_command(bootstrap: str, folder: Path, master: str | None, conf: dict[str, str], as_json: bool) -> int:
-    """Check everything a pipeline needs. Exit code 1 when something is missing."""
     if importlib.util.find_spec("pyspark") is None:
         checks = requirements.examine(bootstrap, folder)
     else:

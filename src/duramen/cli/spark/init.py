@@ -37,10 +37,14 @@ def totals(events: DataFrame) -> DataFrame:
 '''
 
 
-@click.command("init", short_help="Write a pipeline to start from.", epilog="\b\nExample:\n  duramen spark init tour\n")
+@click.command(
+    "init",
+    short_help="Write a pipeline to start from.",
+    epilog="\b\nExample:\n  duramen spark init tour\n",
+    help="Write NAME.py, a pipeline with two tables, into this folder.",
+)
 @click.argument("name")
 def init_command(name: str) -> None:
-    """Write NAME.py, a pipeline with two tables, into this folder."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or keyword.iskeyword(name):
         raise ConfigError(f"{name!r}: the name becomes a Python module: letters, digits and underscores, no keyword")
     path = Path(f"{name}.py")

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     "status",
     short_help="Show every step, its version and its last batch.",
     epilog="\b\nExample:\n  duramen spark status tour.py\n",
+    help="""Show every step: which version is current, which others there are, and what the last batch did.
+
+    The state is "ready", or what of the file a run would stumble over: code, source, table or schema changed.
+    """,
 )
 @pipeline_argument
 @json_option
 def status_command(pipeline: Pipeline, as_json: bool) -> None:
-    """Show every step: which version is current, which others there are, and what the last batch did.
-
-    The state is "ready", or what of the file a run would stumble over: code, source, table or schema changed.
-    """
     tell_if_elsewhere(pipeline)
     rows = [_status(pipeline, name) for name in pipeline.steps]
     if as_json:
@@ -90,16 +90,16 @@ def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
     "lag",
     short_help="Show how far each step is behind its topic.",
     epilog="\b\nExamples:\n  duramen spark lag tour.py\n  duramen spark lag tour.py aircraft --json\n",
+    help="""Show per step and partition the records that its topic has and the step has not worked in.
+
+    A step that has not read a topic to its cut lags behind that, and behind the topics that took over. Of a source
+    whose options choose the topics those are shown. The exit code is 1 where a topic is not there, or was made anew.
+    """,
 )
 @pipeline_argument
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
 @json_option
 def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> int:
-    """Show per step and partition the records that its topic has and the step has not worked in.
-
-    A step that has not read a topic to its cut lags behind that, and behind the topics that took over. Of a source
-    whose options choose the topics those are shown. The exit code is 1 where a topic is not there, or was made anew.
-    """
     from duramen.pipelines.model.folders import StepFolder, committed, committed_ids
     from duramen.pipelines.run.connector import DuramenConnector, chooses_topics, cuts_of
 

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     short_help="Build a new version of a step by replay, and compare.",
     epilog="\b\nExamples:\n  duramen spark reprocess tour.py delays --version v2\n"
     "  duramen spark reprocess tour.py delays --version v2 --swap\n",
+    help="""Run a step's code as it is now from the earliest record into a new version beside the current one.
+
+    Readers go on reading the current version. At the end the two are compared. When interrupted, the same command
+    goes on where it was.
+    """,
 )
 @pipeline_argument
 @click.argument("step")
@@ -36,11 +41,6 @@ if TYPE_CHECKING:
 def reprocess_command(
     pipeline: Pipeline, step: str, version: str, swap: bool, master: str | None, conf: dict[str, str], as_json: bool
 ) -> None:
-    """Run a step's code as it is now from the earliest record into a new version beside the current one.
-
-    Readers go on reading the current version. At the end the two are compared. When interrupted, the same command
-    goes on where it was.
-    """
     from duramen.pipelines.jvm.session import await_executors, borrowed
     from duramen.pipelines.run.connector import DuramenConnector
     from duramen.pipelines.run.reprocess import Reprocessing
@@ -106,6 +106,11 @@ def _row(row: dict[str, Any], *, changed: bool = False) -> str:
     "swap",
     short_help="Make a built version the current one.",
     epilog="\b\nExample:\n  duramen spark swap tour.py delays v2\n",
+    help="""Make a version the current one, at once for every reader. The old one stays for `rollback`.
+
+    A run lets go of the step meanwhile and goes on in the new version. Where the new version lags behind a run that
+    never rests, `reprocess --swap` does both in one.
+    """,
 )
 @pipeline_argument
 @click.argument("step")
@@ -113,11 +118,6 @@ def _row(row: dict[str, Any], *, changed: bool = False) -> str:
 @click.option("--allow-behind", type=click.IntRange(0), default=0, metavar="RECORDS", help="Swap although it lags.")
 @json_option
 def swap_command(pipeline: Pipeline, step: str, version: str, allow_behind: int, as_json: bool) -> None:
-    """Make a version the current one, at once for every reader. The old one stays for `rollback`.
-
-    A run lets go of the step meanwhile and goes on in the new version. Where the new version lags behind a run that
-    never rests, `reprocess --swap` does both in one.
-    """
     from duramen.pipelines.run.reprocess import Reprocessing
 
     work = Reprocessing(pipeline, step)
@@ -130,6 +130,7 @@ def swap_command(pipeline: Pipeline, step: str, version: str, allow_behind: int,
     "rollback",
     short_help="Go back to the previous version.",
     epilog="\b\nExample:\n  duramen spark rollback tour.py delays\n",
+    help="Make the previous version the current one again.",
 )
 @pipeline_argument
 @click.argument("step")
@@ -142,7 +143,6 @@ def swap_command(pipeline: Pipeline, step: str, version: str, allow_behind: int,
 )
 @json_option
 def rollback_command(pipeline: Pipeline, step: str, allow_behind: int, as_json: bool) -> None:
-    """Make the previous version the current one again."""
     from duramen.pipelines.run.reprocess import Reprocessing
 
     version, took = Reprocessing(pipeline, step).rollback(allow_behind)

@@ -105,6 +105,10 @@ def printer(as_json: bool) -> Callable[[BatchProgress], None]:
     "run",
     short_help="Run a pipeline's steps.",
     epilog="\b\nExamples:\n  duramen spark run tour.py\n  duramen spark run tour.py aircraft --once\n",
+    help="""Run the steps of a pipeline (all, or those named) until Ctrl-C, one line a batch.
+
+    A batch is in its table once, however often it is interrupted; the same command goes on where it was.
+    """,
 )
 @pipeline_argument
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
@@ -131,10 +135,6 @@ def run_command(
     conf: dict[str, str],
     as_json: bool,
 ) -> None:
-    """Run the steps of a pipeline (all, or those named) until Ctrl-C, one line a batch.
-
-    A batch is in its table once, however often it is interrupted; the same command goes on where it was.
-    """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -177,6 +177,7 @@ def run_command(
     "dry-run",
     short_help="Analyse a pipeline without running it.",
     epilog="\b\nExample:\n  duramen spark dry-run tour.py\n",
+    help="Plan every step: its functions are called on its columns, nothing is read or written.",
 )
 @pipeline_argument
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
@@ -186,7 +187,6 @@ def run_command(
 def dry_run_command(
     pipeline: Pipeline, steps: tuple[str, ...], master: str | None, conf: dict[str, str], as_json: bool
 ) -> None:
-    """Plan every step: its functions are called on its columns, nothing is read or written."""
     from duramen.pipelines.jvm.session import borrowed
     from duramen.pipelines.model.declaration import StreamStep
     from duramen.pipelines.run.connector import DuramenConnector

@@ -45,7 +45,11 @@ def _not_py4js(record: logging.LogRecord) -> bool:
     return "py4j" not in Path(record.pathname).parts
 
 
-@click.group(cls=LazyGroup, commands_at=COMMANDS, epilog=EPILOG)
+@click.group(
+    cls=LazyGroup,
+    commands_at=COMMANDS,
+    epilog=EPILOG,
+    help="Run pipelines: streams and tables that follow topics, on Spark.",
+)
 def command() -> None:
-    """Run pipelines: streams and tables that follow topics, on Spark."""
     logging.getLogger().addFilter(_not_py4js)  # of the root logger, which is the one that Py4J uses for it

@@ -31,6 +31,7 @@ ROWS_MAX = 20
     epilog="\b\nExamples:\n  duramen spark trace tour.py aircraft --row tailnum=N14228\n"
     "  duramen spark trace tour.py aircraft --record flights-3@1234\n"
     "  duramen spark trace tour.py aircraft --table-version 12\n",
+    help="Trace rows, records and versions of a table to each other.",
 )
 @pipeline_argument
 @click.argument("table")
@@ -41,7 +42,6 @@ ROWS_MAX = 20
 def trace_command(
     pipeline: Pipeline, table: str, row: tuple[str, ...], record: str | None, table_version: int | None, as_json: bool
 ) -> None:
-    """Trace rows, records and versions of a table to each other."""
     from duramen.pipelines.run.table_reader import open_table
 
     if sum([bool(row), record is not None, table_version is not None]) != 1:
