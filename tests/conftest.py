@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import resource
 import shutil
 import signal
 import tempfile
@@ -122,22 +124,40 @@ def kafka_jars() -> Iterator[None]:
         yield
 
 
-# Simulated worlds and messages are many small objects that die by themselves: every 700th is too often to look.
-gc.set_threshold(20_000, 20, 20)
+# Simulated worlds and messages are many small objects that die by themselves: every 700th is too often to look. A world
+# that an exception's traceback keeps is few objects and many MiB: the collector alone would let dozens of them gather.
+gc.set_threshold(8_000, 4, 1)
+GROWN_PAGES = (32 << 20) // resource.getpagesize()
+"""What a process may grow by before it looks for worlds that nobody holds any more."""
 
 
-def _freeze() -> None:
-    """What lives now stays: hundreds of thousands of objects that every full collection would walk through again."""
+def _resident_pages() -> int:
+    """0 where the system does not tell."""
+    with contextlib.suppress(OSError), open("/proc/self/statm", "rb") as figures:
+        return int(figures.read().split()[1])
+    return 0
+
+
+_pages = 0
+
+
+def _collect(freeze: bool) -> None:
+    """freeze: what lives now stays, hundreds of thousands of objects that every collection would walk through again."""
+    global _pages
     gc.collect()
-    gc.freeze()
+    if freeze:
+        gc.freeze()
+    _pages = _resident_pages()
 
 
 def pytest_collection_finish() -> None:
-    _freeze()
+    _collect(freeze=True)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
     yield
     if nextitem is None or nextitem.path != item.path:
-        _freeze()
+        _collect(freeze=True)
+    elif _resident_pages() > _pages + GROWN_PAGES:
+        _collect(freeze=False)
