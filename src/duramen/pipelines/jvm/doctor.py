@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import itertools
 import os
@@ -109,8 +110,12 @@ def _task(folder: str, addresses: list[str]) -> Callable[[int], _Told]:
 
     def look(_number: int) -> tuple[str, int, str, list[str], list[str], bool]:
         time.sleep(0.2)  # so that no executor takes the tasks of another
-        wanted = ("pyspark_duramen", "duramen", "pyarrow", "numpy")
+        wanted = ("pyspark_duramen", "duramen", "pyarrow", "numpy", "pandas")
         missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+        try:
+            importlib.import_module("google.protobuf")  # `google` is of many packages
+        except ImportError:
+            missing.append("protobuf")
         python = ".".join(map(str, sys.version_info[:2]))
         unreached = []
         for address in addresses:

@@ -13,7 +13,9 @@ from typing import NamedTuple
 from duramen.pipelines.jvm import java
 from duramen.version import INSTALL_SPARK
 
-OLDEST_PYARROW = 18
+OLDEST_PYARROW, OLDEST_NUMPY = 18, (1, 26)
+OLDEST_PROTOBUF, NEXT_PROTOBUF = (6, 33, 5), (8,)
+"""PySpark's own messages were generated for the first, and protobuf runs those of one major version before."""
 SPARKS = ((4, 2), (4, 3))
 """What the tests run on (`make test-spark-matrix`); 4.1 asks no Python source what a micro-batch should take."""
 SUPPORTED = " and ".join(f"{major}.{minor}" for major, minor in SPARKS)
@@ -55,6 +57,12 @@ def packages(installed: Callable[[str], tuple[int, ...] | None] = release) -> It
     yield Check("pyarrow", good, _shown(arrow), f"pip install 'pyarrow>={OLDEST_PYARROW}'")
     good = pandas is not None and pandas[0] < 3
     yield Check("pandas", good, _shown(pandas), "PySpark does not support pandas 3 yet: pip install 'pandas>=2.2,<3'")
+    numpy, protobuf = installed("numpy"), installed("protobuf")
+    good = numpy is not None and numpy >= OLDEST_NUMPY
+    yield Check("numpy", good, _shown(numpy), f"pip install 'numpy>={_shown(OLDEST_NUMPY)}'")
+    good = protobuf is not None and OLDEST_PROTOBUF <= protobuf < NEXT_PROTOBUF
+    remedy = f"transformWithState needs it: pip install 'protobuf>={_shown(OLDEST_PROTOBUF)},<{_shown(NEXT_PROTOBUF)}'"
+    yield Check("protobuf", good, _shown(protobuf), remedy)
     yield Check("deltalake", delta is not None, _shown(delta), "pip install deltalake, or declare store='parquet'")
 
 

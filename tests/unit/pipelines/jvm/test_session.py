@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
+import re
 import socket
 import subprocess
+import sys
 import threading
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,13 +75,32 @@ def test_the_packaged_java_stands_behind_a_launcher_that_drops_what_it_lacks(
 
 
 def test_packages_out_of_bounds_are_named_with_their_remedy() -> None:
-    there = {"pyspark": (4, 4, 0), "pyarrow": (17, 0), "pandas": (3, 0), "deltalake": None}
+    there = {"pyspark": (4, 4, 0), "pyarrow": (17, 0), "pandas": (3, 0), "deltalake": None, "numpy": (1, 25, 2)}
     found = {check.name: check for check in requirements.packages(there.get)}
     assert not any(check.good for check in found.values())
     assert "pandas>=2.2,<3" in found["pandas"].remedy
     assert found["pyspark"].found == "4.4.0; supported are 4.2 and 4.3"
-    there = {"pyspark": (4, 2, 0), "pyarrow": (18, 0), "pandas": (2, 3), "deltalake": (1, 0)}
+    assert "'protobuf>=6.33.5,<8'" in found["protobuf"].remedy
+    there = {"pyspark": (4, 2, 0), "pyarrow": (18, 0), "pandas": (2, 3), "deltalake": (1, 0), "numpy": (1, 26, 0)}
+    there["protobuf"] = (8, 0)
+    assert [check.name for check in requirements.packages(there.get) if not check.good] == ["protobuf"]
+    there["protobuf"] = (6, 33, 5)
     assert all(check.good for check in requirements.packages(there.get))
+
+
+def test_what_the_extra_brings_is_what_pyspark_asks_for_and_what_the_doctor_looks_at() -> None:
+    """A function with transformWithState failed in a crashed worker, and the doctor found all in order."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "import pyspark.sql.streaming.stateful_processor_api_client"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())["project"]
+    extra = {re.split(r"[^a-z]", line)[0] for line in project["optional-dependencies"]["spark"]}
+    assert extra == {check.name for check in requirements.packages()}
+    assert all(check.good for check in requirements.packages())
 
 
 def test_the_doctor_sees_a_folder_that_is_none_and_a_node_that_is_away(tmp_path: Path) -> None:
