@@ -48,6 +48,7 @@ from duramen.storage import (
     NoRoomError,
     disk_advice,
     known_cluster,
+    lacks_files,
     read_losses,
     remedy_of,
 )
@@ -314,12 +315,13 @@ class Broker:
         damaged = len(directory.known_damage())
         self.report("scrubbed", directory=directory.path, bytes=scrubber.round_bytes, ms=took_ms, damaged=damaged)
 
-    def _directory_full(self, directory: LogDirectory, error: NoRoomError | None) -> None:
-        if error is None:
-            self.report("directory-has-room", directory=directory.path)
-        else:
+    def _directory_full(self, directory: LogDirectory, error: NoRoomError, lacking: bool) -> None:
+        files = lacks_files(error)
+        if lacking:
             told = {"directory": directory.path, "error": error, "remedy": disk_advice(error)}
-            self._report("error", "directory-full", told)
+            self._report("error", "files-cannot-be-opened" if files else "directory-full", told)
+        else:
+            self.report("files-can-be-opened" if files else "directory-has-room", directory=directory.path)
 
     def _directory_failed(self, directory: Any, error: BaseException) -> None:
         told = {"directory": directory.path, "error": error, "remedy": remedy_of(error)}

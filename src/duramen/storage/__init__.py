@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from duramen.storage.files.disk_full import NoRoomError as NoRoomError
     from duramen.storage.files.disk_full import as_disk_full as as_disk_full
     from duramen.storage.files.disk_full import is_disk_full as is_disk_full
+    from duramen.storage.files.disk_full import lacks_files as lacks_files
+    from duramen.storage.files.disk_full import what_lacks as what_lacks
     from duramen.storage.files.disk_full import without_traceback as without_traceback
     from duramen.storage.files.entropy import SystemEntropy as SystemEntropy
     from duramen.storage.files.os_disk import RealDisk as RealDisk
@@ -141,6 +143,8 @@ _PLACES: Final = {
     "files.disk_full": (
         "as_disk_full",
         "is_disk_full",
+        "lacks_files",
+        "what_lacks",
         "NoRoomError",
         "without_traceback",
     ),

@@ -247,15 +247,25 @@ def test_a_stop_waits_for_no_room_and_loses_nothing_that_was_acknowledged() -> N
     assert offsets(InProcess(disk).connect().fetch("t", 0)) == [0]
 
 
-def produce_to_each(line: Any, topic: str, partitions: int) -> set[int]:
-    """The error codes of one batch for each partition."""
+def ask_produce_to_each(line: Any, topic: str, partitions: int) -> None:
+    """One batch for each partition."""
     request = API[0].request
     records = build_batch([(b"k", b"v", (), NOW)])
     data = [request.PartitionProduceData(index=index, records=records) for index in range(partitions)]
-    reply = line.call(
-        0, 9, acks=-1, timeout_ms=1000, topic_data=[request.TopicProduceData(name=topic, partition_data=data)]
-    )
-    return {answer.error_code for answer in reply.responses[0].partition_responses}
+    topic_data = [request.TopicProduceData(name=topic, partition_data=data)]
+    line.ask(0, 9, acks=-1, timeout_ms=30_000, topic_data=topic_data)
+
+
+def answers(line: Any) -> set[int]:
+    """Their error codes."""
+    return {answer.error_code for answer in line.answer(0, 9).responses[0].partition_responses}
+
+
+def produce_to_each(server: InProcess, line: Any, topic: str, partitions: int) -> set[int]:
+    """The error codes of one batch for each partition."""
+    ask_produce_to_each(line, topic, partitions)
+    server.run()
+    return answers(line)
 
 
 @pytest.mark.parametrize("failure", [FULL, OSError(errno.EMFILE, "Too many open files")], ids=["room", "files"])
@@ -265,9 +275,15 @@ def test_many_partitions_make_the_end_of_a_full_disk_no_later(failure: OSError) 
     server = InProcess(disk)
     line = server.connect()
     assert create(line, "t", 100) == 0
-    assert produce_to_each(line, "t", 100) == {0}
+    assert produce_to_each(server, line, "t", 100) == {0}
     fill(disk, in_topic("t", "pwritev"), failure)
-    assert produce_to_each(line, "t", 100) == {KAFKA_STORAGE_ERROR}
+    ask_produce_to_each(line, "t", 100)
+    server.run()
+    if failure is FULL:
+        assert answers(line) == {KAFKA_STORAGE_ERROR}
+    assert produce_to_each(server, server.connect(), "t", 100) == {KAFKA_STORAGE_ERROR}
     disk.fault = None
     server.pass_ms(3000)
-    assert produce_to_each(line, "t", 100) == {0}
+    if failure is not FULL:
+        assert answers(line) == {0}, "they waited for files, and not for long"
+    assert produce_to_each(server, line, "t", 100) == {0}

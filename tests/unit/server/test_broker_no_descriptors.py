@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 
 import pytest
-from tests.unit.server.test_broker_full_disk import KAFKA_STORAGE_ERROR, all_offsets, create, events
+from tests.unit.server.test_broker_full_disk import KAFKA_STORAGE_ERROR, NOW, all_offsets, create, events
 from tests.unit.server.test_broker_metadata_snapshots import restarted
 from tests.unit.server.test_broker_recreated_topics import delete_topic
 from tests.worlds.broker_world import InProcess
 
 from duramen.sim.world.disk import DiskCall
 from duramen.storage.files.ballast import BALLAST
+from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 
 OPENS = ("open", "sync_directory", "list_directory")
@@ -139,12 +140,20 @@ def test_a_log_whose_file_was_closed_takes_writes_when_it_can_be_opened_again() 
         return OSError(errno.EMFILE, "Too many open files")
 
     server.disk.fault = none_left
-    assert line.produce("t0", b"1").error_code == KAFKA_STORAGE_ERROR
+    line.ask_produce("t0", b"1", timeout_ms=30_000)
+    server.pass_ms(3_000)
     assert opened
+    assert line.produced() is None, "a moment later it is known"
+    refused = server.connect().produce("t1", b"1")
+    assert (refused.error_code, "cannot open files" in refused.error_message) == (KAFKA_STORAGE_ERROR, True)
     server.disk.fault = None
-    server.pass_ms(5_000)
+    server.pass_ms(2_000)
+    assert line.produced().error_code == 0
     assert line.produce("t0", b"2").error_code == 0
-    assert "directory-failed" not in events(server)
+    server.pass_ms(20_000)
+    told = events(server)
+    assert [told.count("files-cannot-be-opened"), told.count("files-can-be-opened")] == [1, 1]
+    assert not {"directory-failed", "directory-full", "directory-has-room"} & set(told)
     assert all_offsets(line, "t0") == [0, 1, 2]
 
 
@@ -155,8 +164,10 @@ def test_a_group_that_cannot_open_a_directory_is_made_durable_later() -> None:
     server.disk.fault = lambda call: (
         OSError(errno.EMFILE, "no more") if tuple(call)[1:3] == ("sync_directory", "/data/t-0") else None
     )
-    line.ask_produce("t", bytes(30_000))
-    server.pass_ms(500)
+    line.ask_produce("t", bytes(30_000), timeout_ms=30_000)
+    server.pass_ms(5_000)
+    assert line.produced() is None
+    server.pass_ms(10_000)
     assert line.produced().error_code == KAFKA_STORAGE_ERROR  # whether it will be there is not known
     server.disk.fault = None
     server.pass_ms(5_000)
@@ -241,6 +252,44 @@ def test_what_is_left_of_a_topic_that_could_not_be_made_is_not_in_its_way() -> N
     assert all_offsets(InProcess(server.disk).connect(), "t") == [0]
 
 
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_burst_for_more_partitions_than_files_may_be_open_is_written(
+    stops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duramen.sim.world.disk.DESCRIPTORS", 64)
+    server = InProcess()
+    disk = server.disk
+    line = server.connect()
+    assert create(line, "t", 200) == 0
+    most = 0
+
+    def none_left(call: DiskCall) -> OSError | None:
+        nonlocal most
+        most = max(most, disk.open_files)
+        return OSError(errno.EMFILE, "no more") if call.operation in OPENS and disk.open_files >= 60 else None
+
+    disk.fault = none_left
+    request = API[0].request
+    records = build_batch([(b"k", b"v", (), NOW)])
+    data = [request.PartitionProduceData(index=index, records=records) for index in range(200)]
+    for _ in range(3):
+        line.ask(0, 9, acks=-1, timeout_ms=1000, topic_data=[request.TopicProduceData(name="t", partition_data=data)])
+        if not stops:
+            server.pass_ms(1_000)
+            assert {part.error_code for part in line.answer(0, 9).responses[0].partition_responses} == {0}
+    if stops:
+        server.broker.stop(lambda: None)
+        server.run()
+    assert 32 < most < 60, "some were closed for others"
+    assert not {"files-cannot-be-opened", "directory-full", "directory-failed", "stop-failed"} & set(events(server))
+    disk.fault = None
+    disk.power_cut()
+    disk.power_on()
+    (directory,) = restarted(disk).broker.store.directories
+    assert directory.clean_start == stops
+    assert {log.end_offset for log in directory.logs.values() if log.tp.topic == "t"} == {3}
+
+
 @pytest.mark.parametrize("deletes", [False, True])
 def test_more_files_than_may_be_open_are_written_synced_and_closed(deletes: bool) -> None:
     """Who was written to may not be closed before it is synced, and a sync opens files of its own."""
@@ -276,7 +325,7 @@ def test_more_files_than_may_be_open_are_written_synced_and_closed(deletes: bool
         most = none
         assert directory._housekeeping.moving
     server.pass_ms(1_000)
-    (remedy,) = [fields["remedy"] for event, fields in server.events if event == "directory-full"]
+    (remedy,) = [fields["remedy"] for event, fields in server.events if event == "files-cannot-be-opened"]
     assert "ulimit -n" in remedy
     for number in range(60):
         for _ in range(20):

@@ -87,6 +87,7 @@ class Maintenance:
         if checkpoint is None:
             return
         taken = self._clock.monotonic()
+        waited = directory.waits_for_files
 
         def done(_: Any, error: BaseException | None) -> None:
             ended = self._clock.monotonic()
@@ -102,6 +103,8 @@ class Maintenance:
             except OSError as failure:
                 self._store.fail(directory, failure)
                 return
+            if waited:
+                self._store.commit_soon()
             pause = taken - began + self._clock.monotonic() - ended
             self._store.statistics.checkpointed(ended - taken, pause)
             self.make_room(directory)
@@ -158,13 +161,16 @@ class Maintenance:
         growth = journal.take_growth()
         if growth is not None:
             self._store.submit("housekeeping", growth.run, _Growing(self._store, directory, growth))
-        if journal.fill >= PROMPT_FILL or directory.dirty_share >= 1 or directory.crowded:
+        if journal.fill >= PROMPT_FILL or directory.dirty_share >= 1 or directory.crowded or directory.waits_for_files:
             self._checkpoint(directory)
         self._look_at_congestion()
 
     def written(self, directory: LogDirectory) -> None:
-        """Segments were written to: of page-cache topics, for which no group commit ends, it may be too much."""
-        if directory.dirty_share >= 1:
+        """Segments were written to: of page-cache topics, for which no group commit ends, it may be too much.
+
+        Or some were not, for want of files.
+        """
+        if directory.dirty_share >= 1 or directory.waits_for_files:
             self.make_room(directory)
 
     def _look_at_congestion(self) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
 from duramen.server.api.authorizer import CLUSTER_NAME
-from duramen.storage import remedy_of
+from duramen.storage import disk_advice, remedy_of
 from duramen.wire.messages.describe_damage import DescribeDamageResponse
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _message(failure: BaseException | None, full: OSError | None) -> str | None:
     """Without an error code it is about a disk that is full: writes are refused until there is room."""
     if failure is not None:
         return f"{failure}; {remedy_of(failure)}"
-    return None if full is None else f"{full}; free space on its volume"
+    return None if full is None else f"{full}; {disk_advice(full)}"
 
 
 def _directory(directory: LogDirectory, full: OSError | None) -> Any:

@@ -28,6 +28,7 @@ from duramen.server.metrics.metrics import SECONDS_BUCKETS, Histogram, Metrics
 from duramen.server.metrics.scrape import Scrape, pieces_of, text_of
 from duramen.server.net.bound_sockets import bind_tcp, refusal, shown_address
 from duramen.server.net.loop import EventLoop
+from duramen.storage import is_disk_full
 from duramen.version import VERSION
 from duramen.wire.messages import API
 
@@ -217,7 +218,9 @@ class BrokerCollector(Collector):
             laps.add_metric([directory.path], directory.journal.laps)
             refused.add_metric([directory.path], int(directory.journal.growth_error is not None))
             failed.add_metric([directory.path], int(directory.journal.failed is not None))
-            full.add_metric([directory.path], int(self._broker.services.store.disk_full.lacking(directory) is not None))
+            full.add_metric(
+                [directory.path], int(is_disk_full(self._broker.services.store.disk_full.lacking(directory)))
+            )
         yield from (fill, laps, refused, failed, full, offline)
         yield from self._scrubbing()
         yield from self._compaction()

@@ -7,9 +7,10 @@ journal's own), and ends by writing the checkpoint files. Only then are journal 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from duramen.errors import KafkaError
@@ -199,17 +200,26 @@ class Checkpointer:
         self._job = CheckpointJob(syncs, files, current.lsn, self._is_gone)
         return self._job
 
-    def take_written(self, lacking: OSError | None) -> CheckpointJob | None:
+    @property
+    def makes_files_free(self) -> bool:
+        """Whether files will be closed that are open now: a job syncs some, or `take_written` gives one that does."""
+        return self._job is not None or next(self._written(), None) is not None
+
+    def _written(self) -> Iterator[Log]:
+        """Logs that have been written and wait for their sync: their files are open."""
+        for log in (*self.changed, *(() if self._round is None else self._round.waiting)):
+            if not log.dirty and log.unsynced_bytes and log.pending_truncation is None and not self._is_gone(log):
+                yield log
+
+    def take_written(self) -> CheckpointJob | None:
         """Where no file can be opened: a job, outside of a round, for logs whose files are. Then they may be closed.
 
-        None where something else is lacking, or there is no such log.
+        None where there is no such log, or a job is under way.
         """
-        waiting = self.changed if self._round is None else self._round.waiting
-        logs = [log for log in waiting if not log.dirty and log.unsynced_bytes and not self._is_gone(log)]
-        if not logs or self._job is not None or not lacks_files(lacking):
+        if self._job is not None:
             return None
         syncs: list[tuple[Log, SyncJob, LogPoint]] = []
-        for log in logs[:REFUSING_LOGS]:
+        for log in dict.fromkeys(islice(self._written(), REFUSING_LOGS)):
             _take_sync(log, syncs)
         if not syncs:
             return None
@@ -223,6 +233,7 @@ class Checkpointer:
             log.complete_sync(sync)
             if not self._is_gone(log) and log.end_offset >= point.recovery_point:
                 self.points[key_of(log)] = point
+        job.syncs = []  # whoever has the job would keep the files open
         if job.files is not None:
             self.wrote(job.files)
             self.journal.recycle(job.lsn)
@@ -292,6 +303,7 @@ class Checkpointer:
         for log, sync, _ in job.syncs:
             log.give_back_sync(sync)
             left.append(log)
+        job.syncs = []
         self.changed.update(dict.fromkeys(log for log in left if not self._is_gone(log)))
         self.fail(job)
 

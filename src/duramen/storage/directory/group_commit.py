@@ -18,7 +18,8 @@ from duramen.storage.log.truncation import Truncations
 class GroupCommit:
     """Writes what the logs of one directory have queued, and hands out the journal's groups. Loop thread only.
 
-    dirty: bytes in segments that wait for their sync.
+    dirty: bytes in segments that wait for their sync. waits_for_files: some of what is queued was not written, because
+    too many files are open that others were written to: it will be when a checkpoint has synced those.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class GroupCommit:
         truncations: Truncations,
     ) -> None:
         self.dirty = 0
+        self.waits_for_files = False
         self._path = path
         self._journal = journal
         self._queue = queue
@@ -42,9 +44,14 @@ class GroupCommit:
         queue.relieve = self._relieve
 
     def take_group(self) -> JournalGroup | None:
-        """`flush`, then the journal's next group; when there is nothing to commit, once, a mark that says so."""
+        """`flush`, then the journal's next group; when there is nothing to commit, once, a mark that says so.
+
+        None where not everything could be written.
+        """
         self._truncations.carry_out()
         self.flush()
+        if self.waits_for_files:
+            return None
         group = self._journal.take_group()
         if group is None:
             return self._journal.take_idle_mark()
@@ -59,6 +66,7 @@ class GroupCommit:
         """
         queue = self._queue
         queue.unwritten = 0
+        self.waits_for_files = False
         if not queue:
             return
         logs = queue[:]
@@ -67,19 +75,28 @@ class GroupCommit:
         written = 0
         try:
             for log in logs:
+                if not log.active.is_open and self._files.full and self._checkpointer.makes_files_free:
+                    self.waits_for_files = True
+                    break
                 unwritten = log.active.size - log.active.flushed
                 log.flush()
                 self.dirty += unwritten
                 written += 1
+            self._put_back(logs[written:])
             self._files.trim()
         except NoRoomError as error:
-            queue[:0] = logs[written:]
-            queue.unwritten = sum(log.active.size - log.active.flushed for log in queue)
+            self._put_back(logs[written:])
             self.found_no_room(error)
             raise
         except OSError as error:
             self._journal.fail(None, error)
             raise
+
+    def _put_back(self, logs: list[Log]) -> None:
+        """They stay queued, before what comes."""
+        queue = self._queue
+        queue[:0] = logs
+        queue.unwritten = sum(log.active.size - log.active.flushed for log in queue)
 
     def _relieve(self, size: int) -> None:
         """Before so much waits for being written that the reserve would not hold it: write it, or take no more.

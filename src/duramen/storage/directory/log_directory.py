@@ -25,8 +25,8 @@ from duramen.storage.directory.log_registry import LogRegistry
 from duramen.storage.directory.scrubber import Scrubber, ScrubJob
 from duramen.storage.files.atomic import remove_file, replace_file
 from duramen.storage.files.ballast import Ballast
-from duramen.storage.files.disk_full import NoRoomError
-from duramen.storage.files.open_files import MOST_FILES
+from duramen.storage.files.disk_full import NoRoomError, lacks_files
+from duramen.storage.files.open_files import MOST_FILES, OpenFiles
 from duramen.storage.files.parallel import Together, run_serial
 from duramen.storage.journal.format import HEADER_BLOCK
 from duramen.storage.journal.journal import Journal, JournalGroup
@@ -93,10 +93,12 @@ class DirectorySettings(NamedTuple):
 def make_verified_window(disk: Disk, settings: DirectorySettings) -> VerifiedWindow:
     """A window of the size that the settings ask for."""
     size = settings.hot_window_bytes
-    files = settings.open_files
+    files, descriptors = settings.open_files, disk.descriptor_limit()
     if files < 0:
-        files = min(disk.descriptor_limit() // 2, MOST_FILES)
-    return VerifiedWindow(disk.cache_bytes() if size < 0 else size, files)
+        files = min(descriptors // 2, MOST_FILES)
+    # The acceptor leaves as many for them: see Acceptor.bind.
+    most = min(files, descriptors // 2) + descriptors // 8
+    return VerifiedWindow(disk.cache_bytes() if size < 0 else size, OpenFiles(files, most))
 
 
 class LogDirectory:
@@ -325,7 +327,7 @@ class LogDirectory:
         """
         if self._checkpointer.under_way or self.journal.fill >= self.settings.checkpoint_fill:
             return True
-        if self.crowded or self.cleaner.waits or self._housekeeping.waits:
+        if self.crowded or self.waits_for_files or self.cleaner.waits or self._housekeeping.waits:
             return True
         if self.journal.no_room is not None and not self.ballast.lacking:
             return True
@@ -338,6 +340,11 @@ class LogDirectory:
     def crowded(self) -> bool:
         """Whether more files than there should be are open until a checkpoint has synced them."""
         return self.hot.files.crowded and bool(self._checkpointer.changed or self._checkpointer.under_way)
+
+    @property
+    def waits_for_files(self) -> bool:
+        """Whether some of what was appended waits until others were synced and their files could be closed."""
+        return self._commits.waits_for_files
 
     @property
     def dirty_share(self) -> float:
@@ -354,13 +361,18 @@ class LogDirectory:
         self._truncations.carry_out()
         if self._truncations.waiting or self._housekeeping.moving:
             # A round that covered its entry would have to have synced the cut, or the new name.
-            return self._checkpointer.take_written(self.journal.no_room)
+            scarce = self.waits_for_files or lacks_files(self.journal.no_room)
+            return self._checkpointer.take_written() if scarce else None
         try:
             self.flush()
         except NoRoomError as error:
-            if (job := self._checkpointer.take_written(error)) is None:
+            if not lacks_files(error) or (job := self._checkpointer.take_written()) is None:
                 raise
             return job
+        if self.waits_for_files and (
+            (job := self._checkpointer.take_written()) is not None or not self._checkpointer.under_way
+        ):
+            return job  # a round begins when everything is written
         if not self._checkpointer.under_way:
             self._last_checkpoint_ms = self._now_ms
             self.cleaner.waits = self._housekeeping.waits = False
@@ -440,9 +452,10 @@ class LogDirectory:
             if self.journal.no_room is not None or not self.ballast.fits():
                 self.ballast.release()
             self._truncations.nobody_writes()
-            while (group := self.take_group()) is not None:
-                group.run()
-                self.journal.complete(group)
+            while (group := self.take_group()) is not None or self._close_written():
+                if group is not None:
+                    group.run()
+                    self.journal.complete(group)
             self._registry.drop_half_made()
             self.cleaner.finish()
             self._housekeeping.finish()
@@ -457,6 +470,14 @@ class LogDirectory:
         except OSError as error:
             self.journal.fail(None, error)
             raise
+
+    def _close_written(self) -> bool:
+        """Where some of what was appended waits for others' files: whether some of those are closed now. OSError."""
+        job = self._checkpointer.take_written() if self.waits_for_files else None
+        if job is not None:
+            job.run()
+            self.complete_checkpoint(job)
+        return job is not None
 
     def _release(self) -> None:
         if hasattr(self, "journal"):

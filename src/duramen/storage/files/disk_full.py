@@ -45,6 +45,11 @@ def lacks_files(error: BaseException | None) -> bool:
     return lacks_files(error.__cause__)
 
 
+def what_lacks(error: OSError) -> str:
+    """What a directory lacks that said so."""
+    return f"cannot open files ({error})" if lacks_files(error) else f"has no room ({error})"
+
+
 def as_disk_full(error: OSError) -> OSError:
     """The error of a write, as a NoRoomError where it is that."""
     if error.errno in OUT_OF_SPACE + OUT_OF_FILES and not isinstance(error, NoRoomError):

@@ -2,7 +2,8 @@
 
 A file that was written since its last sync stays open whatever the bound says: the kernel tells an error of the
 write-back once, to who has the file open, and after close and reopen nobody would hear of it. When such files alone
-exceed the bound, `crowded` asks for a checkpoint, which syncs them.
+exceed the bound, `crowded` asks for a checkpoint, which syncs them. When they are `full` no other file is written to
+before it has: the process may not open many more.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ class OpenFiles:
     """Open files in the order of their last use, as far as `used` notes it. `opened` and `closed` on any thread, the
     rest on the loop.
 
-    limit: files; -1 stands for none.
+    limit: files; -1 stands for none. most: how many there may be at worst, the same.
     """
 
-    __slots__ = ("_files", "_next", "_noted_from", "limit")
+    __slots__ = ("_files", "_next", "_noted_from", "limit", "most")
 
-    def __init__(self, limit: int = -1) -> None:
+    def __init__(self, limit: int = -1, most: int = -1) -> None:
         self.limit = limit
+        self.most = most
         # Every change is one call into the dict, which is why no lock is needed.
         # Weak, so that the files of a log that was given up close with it.
         self._files: dict[tuple[ref[Holder], str], None] = {}
@@ -66,6 +68,14 @@ class OpenFiles:
     def crowded(self) -> bool:
         """Whether unsynced files exceed the bound, as far as the last `trim` knows."""
         return 0 <= self.limit < self._next
+
+    @property
+    def full(self) -> bool:
+        """Whether another file might be one too many for the process, also after closing those that may be closed."""
+        if not 0 <= self.most <= len(self._files):
+            return False
+        self.trim(again=True)
+        return self.most <= len(self._files)
 
     def trim(self, *, again: bool = False) -> None:
         """Close what was not used for longest while there are too many.

@@ -22,7 +22,7 @@ from typing import Protocol
 from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError, check
 from duramen.model import TopicPartition
 from duramen.ports import Buffer, Disk
-from duramen.storage.files.disk_full import retriable_open
+from duramen.storage.files.disk_full import retriable_open, what_lacks
 from duramen.storage.files.sync_history import FileSync, Synced, to_sync
 from duramen.storage.journal.format import (
     ENTRY_MAGIC,
@@ -338,7 +338,7 @@ class Journal(PartRing):
             raise self._fenced()
         if self.no_room is not None:
             if self.refuses:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.maker.directory} has no room: {self.no_room}")
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.maker.directory} {what_lacks(self.no_room)}")
             self.give_way()
         if self.next_lsn - self.checkpoint_lsn >= self.limits.entries:
             raise self._full()

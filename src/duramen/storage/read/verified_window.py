@@ -107,7 +107,7 @@ class VerifiedWindow:
 
     __slots__ = ("_grains", "_written", "buffers", "files", "generation", "latest", "limit_bytes", "size", "wary")
 
-    def __init__(self, limit_bytes: int = 256 << 20, most_files: int = -1) -> None:
+    def __init__(self, limit_bytes: int = 256 << 20, files: OpenFiles | None = None) -> None:
         self.limit_bytes = limit_bytes
         self._grains: OrderedDict[tuple[Segment, int], tuple[int, int, int, int]] = OrderedDict()
         """(first byte, end, count of `_written` behind what was last written of them, bits of the blocks among them
@@ -120,7 +120,7 @@ class VerifiedWindow:
         """So many reads to come look at what follows them: the machine takes things out of memory."""
         self.buffers = ReadBuffers()
         self.latest = TailCache()
-        self.files = OpenFiles(most_files)
+        self.files = OpenFiles() if files is None else files
         """Whose bytes they are: shared, as the window is."""
 
     def add(self, segment: Segment, start: int, end: int, *, written: bool = False) -> None:

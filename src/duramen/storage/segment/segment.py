@@ -153,6 +153,11 @@ class Segment:
         staged = "" if suffix in self.unstaged else self.staged
         return posixpath.join(directory or self.directory, file_name(self.base_offset, suffix) + staged)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its `.log` is."""
+        return self._file is not None
+
     def open_file(self, *, create: bool = False) -> File:
         """The `.log` file, opened at first use and kept. create: its name is to be synced. NoRoomError, OSError."""
         file = self._file
