@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -79,6 +80,33 @@ def test_the_wheel_has_every_file_of_the_source_and_the_command(installed: Insta
     assert {"duramen/py.typed", "duramen/pipelines/jvm/log4j2.properties"} <= built
     told = installed.duramen("--version")
     assert (told.stdout, told.returncode) == (f"duramen {VERSION}\n", 0), told.stderr
+
+
+def test_the_zip_of_the_page_is_enough_on_the_path_of_the_driver(installed: Installed, tmp_path: Path) -> None:
+    """As Spark looks for it: `--py-files` alone is not seen by that, and a job of another machine found no source."""
+    (command,) = re.findall(r"^python3 -m (zipfile .*)$", (ROOT / "docs" / "spark.md").read_text(), re.MULTILINE)
+    clone = installed.wheel.parent / "clone"
+    subprocess.run([sys.executable, "-m", *command.split()], check=True, timeout=60, cwd=clone)
+    lookup = (
+        "import pkgutil, importlib, sys\n"
+        "names = [name for _, name, _ in pkgutil.iter_modules() if name.startswith('pyspark_')]\n"
+        "source = importlib.import_module(*names).DefaultSource\n"
+        "print(names, source.name(), source({'kafka.bootstrap.servers': 'h:1', 'subscribe': 't'}).schema()[:12])\n"
+        "import duramen.spark.source.stream_reader, duramen.spark.sink.sink_task\n"
+        "print(sys.modules['duramen'].__file__)\n"
+    )
+    packages = Path(sysconfig.get_path("purelib"))  # as a folder like others: no link to our sources counts there
+    told = subprocess.run(
+        [sys.executable, "-S", "-c", lookup],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env={"PYTHONPATH": f"{clone / 'duramen.zip'}:{packages}"},
+    )
+    found, where = told.stdout.splitlines()
+    assert found == "['pyspark_duramen'] duramen `key` binary"
+    assert where.startswith(str(clone / "duramen.zip"))
 
 
 def test_help_works_without_the_extra_and_what_needs_it_says_so(installed: Installed) -> None:
