@@ -9,6 +9,8 @@
     │   ├── FencedDirectoryError     a sync failed earlier: this directory takes no more writes
     │   └── UnreachableStorageError  a data directory cannot be read from here, or is another one: ask the broker
     ├── NetworkError                 a node cannot be reached, or hung up
+    │   ├── NoConnectionError        an address takes no connection
+    │   ├── NothingThereError        no address ever took one: it is the wrong one, or no node runs
     │   └── OutcomeUnknownError      it hung up on a request that may have taken effect
     ├── TopicReplacedError           a topic of that name was made anew: its offsets mean other records
     ├── DeadlineError                a call's time limit passed; says what went wrong last
@@ -246,6 +248,19 @@ class NetworkError(DuramenError):
     """A node cannot be reached, hung up, or does not speak the protocol."""
 
     code = ErrorCode.NETWORK_EXCEPTION
+
+
+class NoConnectionError(NetworkError):
+    """No connection to an address comes about: nothing listens there, or nothing of what is sent there arrives."""
+
+
+class NothingThereError(NetworkError):
+    """None of the addresses that a client was given takes a connection, and none ever did: trying on will not help."""
+
+    @property
+    def retriable(self) -> bool:
+        """Not for this client."""
+        return False
 
 
 class OutcomeUnknownError(NetworkError):

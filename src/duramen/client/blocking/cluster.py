@@ -34,7 +34,8 @@ class Cluster:
 
     bootstrap: "host:port,..." or a list of such. timeout_s: limit of each call unless it is given its own, restarts
     and elections included. request_timeout_s: when a node that does not answer is given up and asked again.
-    max_frame_bytes: longest answer that memory is taken for.
+    max_frame_bytes: longest answer that memory is taken for. first_contact_s: when NothingThereError is raised, instead
+    of trying on, while none of the addresses ever took a connection; None: at the limit of the call.
 
     Calls raise KafkaError (the cluster refused, by its code), DeadlineError (time is up; `last` says what stood in the
     way), NetworkError, wire.errors.DecodeError (not a node of Kafka's protocol), ClosedError.
@@ -48,9 +49,10 @@ class Cluster:
         timeout_s: float = 30.0,
         request_timeout_s: float = 15.0,
         max_frame_bytes: int = MAX_FRAME_BYTES,
+        first_contact_s: float | None = None,
     ) -> None:
         self._request_timeout_s = request_timeout_s
-        self._pool = ConnectionPool(bootstrap, client_id, max_frame_bytes)
+        self._pool = ConnectionPool(bootstrap, client_id, max_frame_bytes, first_contact_s)
         self._retries = Retries(self._pool, timeout_s, request_timeout_s)
 
     def __enter__(self) -> Self:

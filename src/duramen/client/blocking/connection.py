@@ -14,7 +14,7 @@ from typing import Any
 
 from duramen.client.protocol.metadata import error_code
 from duramen.client.protocol.versions import API_VERSIONS, ApiVersions, parsed
-from duramen.errors import ErrorCode, KafkaError, NetworkError
+from duramen.errors import ErrorCode, KafkaError, NetworkError, NoConnectionError
 from duramen.ports import FileSpan, Part
 from duramen.version import VERSION
 from duramen.wire.errors import DecodeError
@@ -44,7 +44,7 @@ class BlockingConnection:
         try:
             self._socket = socket.create_connection((host, port), timeout=_left(until, self.address))
         except OSError as error:
-            raise NetworkError(f"cannot reach {self.address}: {error}") from error
+            raise NoConnectionError(f"cannot reach {self.address}: {error}") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -18,13 +19,22 @@ from duramen.client.protocol.metadata import (
     error_code,
 )
 from duramen.client.protocol.routes import CONTROLLER, Anywhere, CoordinatorKey, Route
-from duramen.errors import ConfigError, DuramenError, ErrorCode, KafkaError, NetworkError
+from duramen.errors import (
+    ConfigError,
+    DuramenError,
+    ErrorCode,
+    KafkaError,
+    NetworkError,
+    NoConnectionError,
+    NothingThereError,
+)
 from duramen.model import TopicPartition
 from duramen.wire.messages import API
 
 FIND_COORDINATOR = 10
 CONNECT_S = 5.0
 """Most seconds for one attempt to connect while there are other nodes to ask."""
+_LAST_ATTEMPT_S = 1.0
 _ADDRESS = re.compile(r"(?:PLAINTEXT://)?(\[[^\]]+\]|[^\[\]:/]+):([0-9]{1,5})")
 
 Address = tuple[str, int]
@@ -45,7 +55,14 @@ def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Address]:
 class ConnectionPool:
     """The open connections of one client, by address, and its view of the cluster."""
 
-    def __init__(self, bootstrap: str | Sequence[str], client_id: str, max_frame_bytes: int) -> None:
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        client_id: str,
+        max_frame_bytes: int,
+        first_contact_s: float | None = None,
+    ) -> None:
+        """first_contact_s: for how long a first connection is tried for, where that has a limit of its own."""
         self._bootstrap = parse_bootstrap(bootstrap)
         self._client_id = client_id
         self._max_frame_bytes = max_frame_bytes
@@ -54,6 +71,8 @@ class ConnectionPool:
         self._controller = NO_LEADER
         self._topics: dict[str, TopicMetadata] = {}
         self._coordinators: dict[CoordinatorKey, ClusterNode] = {}
+        self._first_contact_s = first_contact_s
+        self._first_tried: float | None = None
         self.closed = False
 
     def close(self) -> None:
@@ -96,6 +115,7 @@ class ConnectionPool:
                 return connection
             connection.close()
         connection = self._open[address] = BlockingConnection(*address, self._client_id, until, self._max_frame_bytes)
+        self._first_contact_s = None
         return connection
 
     def _any(self, until: float) -> BlockingConnection:
@@ -104,14 +124,33 @@ class ConnectionPool:
             if connection.is_usable():
                 return connection
         addresses = dict.fromkeys([*((node.host, node.port) for node in self._nodes.values()), *self._bootstrap])
+        if self._first_tried is None:
+            self._first_tried = time.monotonic()
         failed: NetworkError | None = None
+        there = False
         for number, address in enumerate(addresses):
             others = number + 1 < len(addresses)
             try:
-                return self._reach(address, min(until, time.monotonic() + CONNECT_S) if others else until)
+                return self._reach(address, min(until, self._patience(others=others)))
             except NetworkError as error:
                 failed = error
-        raise failed if failed is not None else NetworkError("no address is known")
+                there |= not isinstance(error, NoConnectionError)
+        if failed is None:
+            raise NetworkError("no address is known")
+        if there or self._first_contact_s is None or time.monotonic() - self._first_tried < self._first_contact_s:
+            raise failed
+        servers = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self._bootstrap)
+        raise NothingThereError(
+            f"no node answers at bootstrap.servers={servers}: {failed}. Is a node running, and is that its address?"
+        ) from failed
+
+    def _patience(self, *, others: bool) -> float:
+        """The moment by which one attempt to connect ends."""
+        now = time.monotonic()
+        if self._first_contact_s is not None and self._first_tried is not None:
+            left_s = self._first_tried + self._first_contact_s - now
+            return now + min(CONNECT_S, max(left_s, _LAST_ATTEMPT_S))
+        return now + CONNECT_S if others else math.inf
 
     # ---- what is known ---------------------------------------------------------------------------------------
 
@@ -207,6 +246,6 @@ class ConnectionPool:
 def may_help(error: DuramenError) -> bool:
     """Whether the same request may succeed later, perhaps elsewhere."""
     if isinstance(error, NetworkError):
-        return True
+        return not isinstance(error, NothingThereError)
     # Bytes that were damaged on the disk stay so: Kafka calls this retriable for those damaged on the way.
     return error.retriable and error.code != ErrorCode.CORRUPT_MESSAGE

@@ -9,10 +9,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, Off
 from confluent_kafka.cimpl import NewTopic
 
 from duramen.client import Cluster
-from duramen.errors import DuramenError, ErrorCode
+from duramen.errors import DuramenError, ErrorCode, NothingThereError
 from duramen.errors import KafkaError as ClientError
 from duramen.model import NO_TOPIC_ID, topic_id_text
 from duramen.pipelines.model.offsets import Cause, Offsets
+from duramen.spark.options.first_contact import FIRST_CONTACT_S
 from duramen.spark.sink.sink_calls import COMMITTED, DESCRIBE, SinkCalls
 
 SECONDS_MAX = 15.0
@@ -39,7 +40,7 @@ class PipelineNode:
 
     def topic_id(self, topic: str) -> str:
         """The topic's id as text; nothing where the cluster has none. Errors are those of `client.Cluster`."""
-        with Cluster(self.bootstrap, timeout_s=SECONDS_MAX) as cluster:
+        with self._cluster() as cluster:
             found = cluster.metadata([topic]).topics[topic].topic_id
         return "" if found == NO_TOPIC_ID else topic_id_text(found)
 
@@ -49,7 +50,7 @@ class PipelineNode:
 
     def _offsets(self, topic: str, spec: OffsetSpec) -> Offsets:
         try:
-            admin = AdminClient(self._settings)
+            admin = self._admin()
             found = admin.list_topics(timeout=SECONDS_MAX).topics
             if topic not in found:
                 return Offsets()
@@ -71,7 +72,7 @@ class PipelineNode:
     def written(self, sink: str) -> int | None:
         """The last batch of a sink; None where it has none, also where the cluster knows no sinks, which the sink tells
         of. Errors are those of `client.Cluster`."""
-        with Cluster(self.bootstrap, timeout_s=SECONDS_MAX) as cluster:
+        with self._cluster() as cluster:
             if not cluster.api_versions().serves(DESCRIBE):
                 return None
         told = self._described(sink)
@@ -79,7 +80,7 @@ class PipelineNode:
 
     def _described(self, sink: str) -> Any | None:
         """The DescribeSink response; None where there is no such sink."""
-        with Cluster(self.bootstrap, timeout_s=SECONDS_MAX) as cluster:
+        with self._cluster() as cluster:
             try:
                 return SinkCalls(cluster, sink, timeout_s=SECONDS_MAX, wait_s=SECONDS_MAX).describe()
             except ClientError as error:
@@ -94,7 +95,7 @@ class PipelineNode:
         settings: with those that were given to the model itself, too.
         """
         try:
-            admin = AdminClient(self._settings)
+            admin = self._admin()
             found = admin.list_topics(timeout=SECONDS_MAX).topics
             if topic in found or model not in found:
                 return
@@ -132,6 +133,18 @@ class PipelineNode:
             raise self._unreachable(error) from None
         finally:
             consumer.close()
+
+    def _cluster(self) -> Cluster:
+        return Cluster(self.bootstrap, timeout_s=SECONDS_MAX, first_contact_s=FIRST_CONTACT_S)
+
+    def _admin(self) -> AdminClient:
+        """Of librdkafka, which tries on for its whole time limit where nothing listens: so that is asked first."""
+        try:
+            with self._cluster() as cluster:
+                cluster.api_versions()
+        except NothingThereError as error:
+            raise UnreachableError(str(error)) from None
+        return AdminClient(self._settings)
 
     def _unreachable(self, error: KafkaException) -> UnreachableError:
         return UnreachableError(f"the node at {self.bootstrap} does not answer: {error.args[0].str()}")

@@ -124,7 +124,7 @@ class DuramenConnector:
         """Starts and ends of the partitions that the options of a source choose now, as its query asks for them."""
         options = parse({"kafka.bootstrap.servers": self.bootstrap, **topic.options}, STREAM)
         asked = settings(options)
-        with asked.connect() as cluster:
+        with asked.connect_first() as cluster:
             ranges = OffsetRanges(cluster, options, asked.isolation)
             tps = only_of_key(ranges.partitions(), cluster, options, asked)
             return _offsets(ranges.earliest(tps)), _offsets(ranges.latest(tps))

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from duramen.client import Cluster
 from duramen.errors import ConfigError, DuramenError, check
 from duramen.model import topic_id_text
+from duramen.spark.options.first_contact import first_contact_s, reached
 from duramen.spark.options.sink_options import EXACTLY_ONCE, SinkOptions, parse, why_inert
 from duramen.spark.sink.sink_calls import CLAIM, Claim, SinkCalls, SupersededError
 from duramen.spark.sink.sink_delivery import AppendDelivery, Staging
@@ -62,7 +63,7 @@ class _Sink:
         ConfigError where the cluster cannot do what was asked, SupersededError where another run owns the sink by now,
         KafkaError UNKNOWN_TOPIC_OR_PARTITION.
         """
-        with self._cluster() as cluster:
+        with self._cluster(first_contact_s(self.options.bootstrap)) as cluster:
             if self.options.delivery == EXACTLY_ONCE:
                 if not cluster.api_versions().serves(CLAIM):
                     raise ConfigError(
@@ -73,6 +74,7 @@ class _Sink:
                 self._points.reach(CLAIMED)
             if self.options.topic is not None:
                 cluster.partitions(self.options.topic)  # refuses an unknown one before any task runs
+        reached(self.options.bootstrap)
 
     def _claimed(self, cluster: Cluster) -> Claim:
         calls = self._calls(cluster, self._sink_id())
@@ -202,13 +204,14 @@ class _Sink:
         except DuramenError as error:
             _log.warning("sink %s of this one job stays until it expires: %s", claim.sink_id, error)
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self, first_s: float | None = None) -> Cluster:
         options = self.options
         return Cluster(
             options.bootstrap,
             client_id=options.client_id,
             timeout_s=options.delivery_timeout_s,
             request_timeout_s=options.request_timeout_s,
+            first_contact_s=first_s,
         )
 
     def _calls(self, cluster: Cluster, sink_id: str) -> SinkCalls:

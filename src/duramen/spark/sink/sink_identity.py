@@ -15,11 +15,10 @@ from pyarrow.fs import FileSystem
 from pyspark import TaskContext
 
 from duramen.errors import ConfigError
+from duramen.spark.options.first_contact import DRIVER_FOLDERS
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-_DRIVER_FOLDERS: Final = "SPARK_LOCAL_DIRS"
-"""Spark tells its Python processes the folders of the block manager, which have a random name in each driver's life."""
 
 _ENDS_LINE: Final = 2
 """Of Spark's note of a batch: behind its version and its settings come the ends in all sources, a line each."""
@@ -71,9 +70,9 @@ def driver_run_id(scope: str, environment: Mapping[str, str] = os.environ) -> st
 
     scope tells queries of one driver apart. ConfigError where Spark did not start this process.
     """
-    folders = environment.get(_DRIVER_FOLDERS)
+    folders = environment.get(DRIVER_FOLDERS)
     if not folders:
-        raise ConfigError(f"{_DRIVER_FOLDERS} is not set: the sink is planned by Spark's driver, not outside of it")
+        raise ConfigError(f"{DRIVER_FOLDERS} is not set: the sink is planned by Spark's driver, not outside of it")
     return hashlib.sha256(f"{folders}\n{scope}".encode()).hexdigest()[:32]
 
 

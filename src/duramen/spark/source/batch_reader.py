@@ -13,6 +13,7 @@ from duramen.client import EARLIEST, LATEST, Cluster
 from duramen.errors import ConfigError
 from duramen.model import TopicPartition
 from duramen.spark.codec.schema import arrow_schema
+from duramen.spark.options.first_contact import reached
 from duramen.spark.options.options import BATCH, parse
 from duramen.spark.options.positions import Positions
 from duramen.spark.source.data_loss import lost
@@ -34,8 +35,10 @@ class DuramenReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The splits. Raises DataLossError for offsets asked for that the log does not hold any more."""
-        with self._settings.connect() as cluster:
-            return list(self._plan(cluster))
+        with self._settings.connect_first() as cluster:
+            planned: list[InputPartition] = list(self._plan(cluster))
+        reached(self._settings.bootstrap)
+        return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of what was planned for one task; Spark calls it with something else when there is none."""

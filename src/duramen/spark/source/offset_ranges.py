@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from duramen.client import EARLIEST, LATEST, Cluster
-from duramen.errors import ConfigError, DeadlineError, ErrorCode, KafkaError, NetworkError
+from duramen.errors import ConfigError, DeadlineError, ErrorCode, KafkaError, NetworkError, NothingThereError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.spark.options.option_types import TopicOffsets
 from duramen.spark.options.positions import Positions
@@ -222,6 +222,8 @@ class OffsetRanges:
         for _ in range(self._options["fetchOffset.numRetries"]):
             try:
                 return call()
+            except NothingThereError:
+                raise
             except (DeadlineError, NetworkError):
                 time.sleep(self._options["fetchOffset.retryIntervalMs"] / 1000)
         return call()

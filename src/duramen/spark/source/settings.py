@@ -8,6 +8,7 @@ from typing import Any
 
 from duramen.client import READ_COMMITTED, READ_UNCOMMITTED, Cluster
 from duramen.errors import ConfigError
+from duramen.spark.options.first_contact import first_contact_s
 from duramen.spark.options.option_types import INT_MAX
 from duramen.spark.source.admission import Limits
 from duramen.spark.source.plan import Cutting
@@ -35,11 +36,19 @@ class SourceSettings:
 
     def connect(self) -> Cluster:
         """A client with these settings; nothing is sent yet."""
+        return self._client(None)
+
+    def connect_first(self) -> Cluster:
+        """The same for the driver's plan, which waits less long for a cluster that it has never reached."""
+        return self._client(first_contact_s(self.bootstrap))
+
+    def _client(self, first_s: float | None) -> Cluster:
         return Cluster(
             self.bootstrap,
             client_id=self.client_id,
             timeout_s=self.call_timeout_s,
             request_timeout_s=self.request_timeout_s,
+            first_contact_s=first_s,
         )
 
 

@@ -186,7 +186,7 @@ class DuramenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ranges(self) -> OffsetRanges:
         if self._cluster is None:
-            self._cluster = self._settings.connect()
+            self._cluster = self._settings.connect_first()
         return OffsetRanges(self._cluster, self._options, self._settings.isolation)
 
     def _partitions(self, ranges: OffsetRanges) -> list[TopicPartition]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from duramen import pipelines
-from duramen.errors import ErrorCode
+from duramen.errors import ErrorCode, NothingThereError
 from duramen.errors import KafkaError as ClientError
 from duramen.pipelines.model.offsets import Cause, Offsets
 from duramen.pipelines.model.swap_chain import readings
@@ -86,10 +87,21 @@ def test_a_topic_like_another_has_as_many_copies(monkeypatch: pytest.MonkeyPatch
     admin = MagicMock()
     model = SimpleNamespace(partitions={n: SimpleNamespace(replicas=[1, 2, 3]) for n in range(4)})
     admin.list_topics.return_value = SimpleNamespace(topics={"late": model})
-    monkeypatch.setattr(cluster, "AdminClient", lambda _settings: admin)
+    monkeypatch.setattr(PipelineNode, "_admin", lambda _node: admin)
     PipelineNode("127.0.0.1:1").create_like("late.v2", "late")
     ((created,),) = admin.create_topics.call_args.args
     assert (created.topic, created.num_partitions, created.replication_factor) == ("late.v2", 4, 3)
+
+
+def test_where_nothing_listens_it_is_said_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "FIRST_CONTACT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        node = PipelineNode(f"127.0.0.1:{listener.getsockname()[1]}")
+    for ask in (lambda: node.ends("t"), lambda: node.create_like("t", "u")):
+        with pytest.raises(UnreachableError, match="no node answers"):
+            ask()
+    with pytest.raises(NothingThereError):
+        node.written("sink")
 
 
 def test_a_step_goes_on_behind_a_cut_in_the_topic_that_was_cut_to(monkeypatch: pytest.MonkeyPatch) -> None:
