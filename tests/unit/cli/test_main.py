@@ -141,7 +141,7 @@ def test_neither_help_nor_serve_loads_a_client_or_rich(arguments: tuple[str, ...
         (["group", "reset-offsets", "g", "--to-earliest"], 2, "which topics"),
         (["config", "alter", "--topic", "t"], 2, "nothing to change"),
         (["completion", "tcsh"], 2, "tcsh"),
-        (["topic", "list", "more"], 2, "extra argument (more). See"),
+        (["group", "list", "more"], 2, "extra argument (more). See"),
         (["topic", "create", "t", "--partitions", "9999999999999"], 2, "not in the range"),
         (["topic", "alter", "t", "--partitions", "9999999999999"], 2, "not in the range"),
         (["topic", "create", "t", "--replication-factor", "9999999999999"], 2, "not in the range"),

@@ -28,6 +28,7 @@ from duramen.cli.shared.connection import (
 from duramen.cli.shared.output import human_bytes, note, pairs, plural, print_json, print_table
 from duramen.cli.shared.settings import alter_settings, described, topic_resource
 from duramen.cli.shared.sizes import sizes_of
+from duramen.cli.shared.topic_patterns import matching
 
 EPILOG = """\b
 Examples:
@@ -103,11 +104,16 @@ class TopicRow(NamedTuple):
     epilog="""\b
 Examples:
   duramen topic list
+  duramen topic list 'orders.*'                 those of such a name
   duramen topic list --sort bytes               what fills the disk, first
   duramen topic list --internal --json
 """,
-    help="List topics with their partitions, records and bytes on disk.",
+    help="""List topics with their partitions, records and bytes on disk.
+
+    Each one, or those that are named or match a pattern in quotes, in which * and ? stand for any letters.
+    """,
 )
+@click.argument("patterns", metavar="[TOPIC]...", nargs=-1, type=NAME)
 @click.option("--internal", is_flag=True, help="Include internal topics, such as __consumer_offsets.")
 @click.option(
     "--sort",
@@ -119,14 +125,15 @@ Examples:
 )
 @json_option
 @cluster_options
-def list_(cluster: ClusterAccess, internal: bool, order: str, as_json: bool) -> None:
+def list_(cluster: ClusterAccess, patterns: tuple[str, ...], internal: bool, order: str, as_json: bool) -> None:
     admin = cluster.admin()
     metadata = call(cluster, "cannot list topics", lambda: admin.list_topics(timeout=cluster.timeout))
     found = metadata.topics
     sizes = sizes_of(cluster, metadata.brokers)
     if order == "bytes" and sizes.trouble is not None:
         raise click.ClickException(f"--sort bytes: {sentence(sizes.trouble)}")
-    names = sorted(found if internal else found.keys() - internal_topics(cluster, admin, found))
+    shown = sorted(found if internal else found.keys() - internal_topics(cluster, admin, found))
+    names = matching(shown, found, patterns) if patterns else shown
     every = [(name, partition) for name in names for partition in sorted(found[name].partitions)]
     online = ends_of(cluster, admin, every)
     rows = []
@@ -149,7 +156,7 @@ def list_(cluster: ClusterAccess, internal: bool, order: str, as_json: bool) -> 
             note(f"{plural(offline, 'partition')} offline, not counted; the node's log says why")
         if sizes.trouble is not None:
             note(sizes.trouble)
-    else:
+    elif not patterns:
         note("there are no topics; `duramen topic create NAME` makes one")
 
 

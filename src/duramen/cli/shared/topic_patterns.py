@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import click
 
 from duramen.cli.shared.connection import ClusterAccess, internal_topics, partitions_of
+from duramen.cli.shared.output import note
 
 
 def named_topics(cluster: ClusterAccess, topics: Sequence[str]) -> list[str]:
@@ -19,16 +20,23 @@ def named_topics(cluster: ClusterAccess, topics: Sequence[str]) -> list[str]:
     known = sorted(there.keys() - internal_topics(cluster, admin, there))
     names: list[str] = []
     for text in topics:
-        names += matching(known, text) if is_pattern(text) else [text]
+        found = fnmatch.filter(known, text) if is_pattern(text) else [text]
+        if not found:
+            raise click.ClickException(f"no topic matches {text!r}; `duramen topic list` shows those there are.")
+        names += found
     return list(dict.fromkeys(names))
 
 
-def matching(names: Iterable[str], pattern: str) -> list[str]:
-    """Those of the names that a pattern stands for; one that no name has ends the command."""
-    found = fnmatch.filter(names, pattern)
-    if not found:
-        raise click.ClickException(f"no topic matches {pattern!r}; `duramen topic list` shows those there are.")
-    return found
+def matching(shown: Sequence[str], known: Collection[str], patterns: Iterable[str]) -> list[str]:
+    """Those of the topics that are named, of all that are known, or match; what nothing matches is told."""
+    chosen: set[str] = set()
+    for text in patterns:
+        found = fnmatch.filter(shown, text) if is_pattern(text) else {text} & set(known)
+        if not found:
+            hidden = is_pattern(text) and any(fnmatch.filter(known, text))
+            note(f"no topic matches {text!r}" + ("; internal ones do, which --internal shows" if hidden else ""))
+        chosen |= set(found)
+    return sorted(chosen)
 
 
 def is_pattern(text: str) -> bool:
