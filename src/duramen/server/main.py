@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TextIO, cast
 
@@ -30,6 +31,9 @@ from duramen.version import VERSION
 GC_THRESHOLDS = (50_000, 5, 80)
 SETTLED_SECONDS = 0.25
 """After the start; first those who waited for it are answered."""
+LOCKED_SECONDS = 5.0
+"""How long a start waits for a directory that another process has: a node with many partitions takes long to stop."""
+LOOK_SECONDS = 0.1
 LAST_WORDS_SECONDS = 1.0
 """How long the end of the process waits for a reader of its log that does not read."""
 _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
@@ -124,7 +128,7 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
             # Loaded on demand: the exposition library doubles the time to start.
             exposition = import_module("duramen.server.metrics.exposition")
             metrics = exposition.MetricsServer(broker, loop, *config.metrics_listener)
-        broker.start(ready)
+        start_when_unlocked(broker, ready, log)
         sampler.start()
         loop.run()
         if broker.unclean:
@@ -143,6 +147,24 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
         executor.close()
         loop.close()
     return exit_code
+
+
+def start_when_unlocked(broker: Broker, ready: Callable[[], None], log: EventLog) -> None:
+    """Start it as soon as nobody else has its directories. DirectoryLockedError after a while; what a start raises."""
+    until = time.monotonic() + LOCKED_SECONDS
+    told = False
+    while True:
+        try:
+            broker.start(ready)
+        except DirectoryLockedError as error:
+            if broker.store.directories or time.monotonic() >= until:
+                raise
+            if not told:
+                log("info", "waits-for-lock", {"what": str(error), "seconds": LOCKED_SECONDS})
+                told = True
+            time.sleep(LOOK_SECONDS)
+        else:
+            return
 
 
 def settle_memory() -> None:
