@@ -301,14 +301,33 @@ def test_which_topic_fills_the_disk(run: Run, topic: str, lines: Callable[..., s
     assert re.search(r" 195\.\d KiB$", line)
 
 
-def test_status(run: Run, topic: str, lines: Callable[..., str]) -> None:
+def test_status(run: Run, topic: str, lines: Callable[..., str], bootstrap: str) -> None:
     run("topic", "create", topic)
     run("produce", topic, lines("a", "b"))
-    status = run("status", "--json")
-    assert {"topic": topic, "partitions": 1, "records": 2, "offline": 0} in status["topics"]
-    assert status["nodes"]
+    run("consume", topic, "--group", topic, "--count", "1")
+    status = run("status", "--json", "--interval", "0.2")
+    (told,) = [each for each in status["topics"] if each["topic"] == topic]
+    size = told["bytes"]
+    assert size > 0
+    assert told == {
+        "topic": topic,
+        "partitions": 1,
+        "records": 2,
+        "offline": 0,
+        "bytes": size,
+        "lag": 1,
+        "records_per_second": 0.0,
+        "offsets": [{"partition": 0, "leader": 1, "start_offset": 0, "end_offset": 2, "bytes": size}],
+    }
+    (group,) = [each for each in status["groups"] if each["group"] == topic]
+    assert group["offsets"] == [
+        {"topic": topic, "partition": 0, "committed": 1, "end": 2, "lag": 1, "member": None},
+    ]
+    assert (status["groups_trouble"], status["bytes_trouble"]) == (None, None)
+    (node,) = status["nodes"]
+    assert (node["id"], f"{node['host']}:{node['port']}") == (1, bootstrap)
     assert status["cluster_id"]
-    text = run("status", "--once")
+    text = run("status", "--once", "--interval", "0.2")
     assert topic in text
     assert "cluster " in text
 
@@ -325,7 +344,7 @@ def test_only_what_the_node_calls_internal_is_hidden(run: Run, topic: str, lines
 
     assert names <= listed() <= listed("--internal")
     assert "__consumer_offsets" in listed("--internal") - listed()
-    told = {found["topic"] for found in run("status", "--json")["topics"]}
+    told = {found["topic"] for found in run("status", "--json", "--interval", "0.2")["topics"]}
     assert names <= told
     assert "__consumer_offsets" not in told
 

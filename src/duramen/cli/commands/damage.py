@@ -78,12 +78,31 @@ def lines(nodes: list[NodeDamage]) -> list[str]:
     """For people: one line per directory, then what is wrong in it."""
     told = []
     for node in nodes:
-        if node.trouble is not None:
-            told.append(f"node {node.node}: cannot ask for damage: {node.trouble}")
+        told += _of_node(node)
         for directory in node.directories:
-            told.append(f"node {node.node}, {directory.log_dir}: {_scrubbed(directory)}; {_verdict(directory)}")
-            told += _details(directory)
+            told += _of_directory(node, directory)
     return told
+
+
+def wrong_and_sound(nodes: list[NodeDamage]) -> tuple[list[str], list[str]]:
+    """The lines about what is wrong, and those about directories where nothing is."""
+    wrong: list[str] = []
+    sound: list[str] = []
+    for node in nodes:
+        wrong += _of_node(node)
+        for directory in node.directories:
+            ill = directory.error_code or directory.error_message or directory.damage or directory.offline
+            (wrong if ill else sound).extend(_of_directory(node, directory))
+    return wrong, sound
+
+
+def _of_node(node: NodeDamage) -> list[str]:
+    return [] if node.trouble is None else [f"node {node.node}: cannot ask for damage: {node.trouble}"]
+
+
+def _of_directory(node: NodeDamage, directory: Any) -> list[str]:
+    first = f"node {node.node}, {directory.log_dir}: {_scrubbed(directory)}; {_verdict(directory)}"
+    return [first, *_details(directory)]
 
 
 def _scrubbed(directory: Any) -> str:

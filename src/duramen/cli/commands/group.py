@@ -74,6 +74,22 @@ def list_(cluster: ClusterAccess, as_json: bool) -> None:
 
 def group_rows(cluster: ClusterAccess, admin: AdminClient) -> list[tuple[str, str, int, int | None]]:
     """Each group's name, state, number of members and lag (None where nothing was committed)."""
+    rows = []
+    for told, positions in group_positions(cluster, admin):
+        rows.append((told.group_id, state_name(told), len(told.members), lag_of(positions)))
+    return rows
+
+
+def lag_of(positions: Iterable[GroupPosition]) -> int | None:
+    """Of several partitions together; None where nothing was committed."""
+    lags = [row.lag for row in positions if row.lag is not None]
+    return sum(lags) if lags else None
+
+
+def group_positions(
+    cluster: ClusterAccess, admin: AdminClient
+) -> list[tuple[ConsumerGroupDescription, list[GroupPosition]]]:
+    """Every group, and where it is in each of its partitions."""
     timeout = cluster.timeout
     future = call(cluster, "cannot list groups", lambda: admin.list_consumer_groups(request_timeout=timeout))
     listed = wait(cluster, "cannot list groups", future)
@@ -81,12 +97,8 @@ def group_rows(cluster: ClusterAccess, admin: AdminClient) -> list[tuple[str, st
         # Each node is asked for its own groups; one that does not answer would be missing silently.
         raise failure(KafkaException(listed.errors[0]), "cannot list groups")
     names = sorted(group.group_id for group in listed.valid)
-    rows = []
     described = _describe(cluster, admin, names)
-    for told, positions in zip(described, _positions(cluster, admin, described), strict=True):
-        lags = [row.lag for row in positions if row.lag is not None]
-        rows.append((told.group_id, state_name(told), len(told.members), sum(lags) if lags else None))
-    return rows
+    return list(zip(described, _positions(cluster, admin, described), strict=True))
 
 
 def _describe(cluster: ClusterAccess, admin: AdminClient, names: list[str]) -> list[ConsumerGroupDescription]:

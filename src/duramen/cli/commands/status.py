@@ -4,101 +4,43 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 from confluent_kafka.admin import AdminClient
 
 from duramen.cli.commands import damage
-from duramen.cli.commands.group import group_rows
-from duramen.cli.shared.connection import (
-    ClusterAccess,
-    Seconds,
-    call,
-    cluster_options,
-    ends_of,
-    internal_topics,
-    json_option,
-    wait,
+from duramen.cli.commands.status_look import Looks, Status, headline, look
+from duramen.cli.commands.status_screen import (
+    GROUP_HEADINGS,
+    ORDERS,
+    TOPIC_HEADINGS,
+    ScreenLine,
+    View,
+    group_rows,
+    screen,
+    topic_rows,
 )
-from duramen.cli.shared.output import cell, plural, print_json, print_table, rich_table
+from duramen.cli.shared.connection import ClusterAccess, Seconds, cluster_options, json_option
+from duramen.cli.shared.keys import listening
+from duramen.cli.shared.output import print_json, print_table
+from duramen.cli.shared.signals import ended_in_order
 
 EPILOG = """\b
 Examples:
-  duramen status                refreshes until Ctrl-C
+  duramen status                refreshes until Ctrl-C; keys page and sort
+  duramen status --sort rate    the busiest topics first
   duramen status --once
-  duramen status --json | jq .topics
+  duramen status --json | jq '.topics[] | {topic, bytes, records_per_second}'
+
+\b
+A live status goes on when the node is away, and says since when.
 """
 
-
-class TopicStatus(NamedTuple):
-    """One topic; rate is records a second since the last look, None at the first."""
-
-    topic: str
-    partitions: int
-    records: int
-    end_offsets: int
-    rate: float | None
-    offline: int
-
-
-class Status(NamedTuple):
-    """What one look at the cluster found. groups_trouble: why there are no groups in it, although there may be some."""
-
-    cluster_id: str
-    controller: int
-    nodes: list[str]
-    topics: list[TopicStatus]
-    groups: list[tuple[str, str, int, int | None]]
-    groups_trouble: str | None
-    damage: list[damage.NodeDamage]
-    taken: float
-
-
-def look(cluster: ClusterAccess, admin: AdminClient, before: Status | None) -> Status:
-    """The cluster's state now; rates are relative to `before`."""
-    metadata = call(cluster, "cannot read the metadata", lambda: admin.list_topics(timeout=cluster.timeout))
-    told = wait(cluster, "cannot describe the cluster", admin.describe_cluster(request_timeout=cluster.timeout))
-    names = sorted(metadata.topics.keys() - internal_topics(cluster, admin, metadata.topics))
-    led = [
-        (name, partition)
-        for name in names
-        for partition, state in sorted(metadata.topics[name].partitions.items())
-        if state.leader >= 0
-    ]
-    online = ends_of(cluster, admin, led)
-    taken = time.monotonic()
-    earlier = {} if before is None else {topic.topic: topic.end_offsets for topic in before.topics}
-    topics = []
-    for name in names:
-        partitions = [ends for tp, ends in online.items() if tp[0] == name]
-        ends = sum(last for _, last in partitions)
-        rate = None
-        if before is not None and name in earlier:
-            rate = max(0.0, (ends - earlier[name]) / max(taken - before.taken, 0.001))
-        total = len(metadata.topics[name].partitions)
-        records = ends - sum(first for first, _ in partitions)
-        topics.append(TopicStatus(name, total, records, ends, rate, total - len(partitions)))
-    nodes = sorted(told.nodes, key=lambda node: node.id)
-    groups, trouble = _groups(cluster, admin)
-    return Status(
-        told.cluster_id or "",
-        told.controller.id if told.controller else -1,
-        [f"{node.id} ({node.host}:{node.port})" for node in nodes],
-        topics,
-        groups,
-        trouble,
-        damage.ask_nodes(cluster, [(node.id, node.host, node.port) for node in nodes]),
-        taken,
-    )
-
-
-def _groups(cluster: ClusterAccess, admin: AdminClient) -> tuple[list[tuple[str, str, int, int | None]], str | None]:
-    """The groups, or why they cannot be told: whoever looks for what is wrong has to see the rest all the same."""
-    try:
-        return group_rows(cluster, admin), None
-    except click.ClickException as error:
-        return [], error.message
+_RATE_SECONDS_MAX = 1.0
+"""Between the two looks that a rate needs, where there is only one answer."""
+_DRAW_SECONDS = 0.5
+_ALL_LINES = 1 << 20
 
 
 @click.command(
@@ -106,92 +48,114 @@ def _groups(cluster: ClusterAccess, admin: AdminClient) -> tuple[list[tuple[str,
     help="Show the nodes, topics and groups, live, with what the nodes know to be damaged.",
 )
 @click.option("--once", is_flag=True, help="Print once and stop; so it is without a terminal.")
-@click.option("--interval", type=Seconds(0.2, 86_400), default=2.0, show_default=True, help="Seconds between looks.")
+@click.option(
+    "--interval",
+    type=Seconds(0.2, 86_400),
+    default=2.0,
+    show_default=True,
+    help="Seconds between looks; --once and --json look twice, at most a second apart, for rates.",
+)
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(list(ORDERS)),
+    default="bytes",
+    show_default=True,
+    help="Topics by name, or the most first.",
+)
 @json_option
 @cluster_options
-def command(cluster: ClusterAccess, once: bool, interval: float, as_json: bool) -> None:
+def command(cluster: ClusterAccess, once: bool, interval: float, order: str, as_json: bool) -> None:
     admin = cluster.admin()
     status = look(cluster, admin, None)
+    if not as_json and not once and sys.stdout.isatty():
+        with ended_in_order():
+            _watch(cluster, admin, status, interval, View(order))
+        return
+    if status.topics:
+        time.sleep(min(interval, _RATE_SECONDS_MAX))
+        status = look(cluster, admin, status)
     if as_json:
         print_json(_as_json(status))
-    elif once or not sys.stdout.isatty():
-        _print(status)
     else:
-        _watch(cluster, admin, status, interval)
+        _print(status, order)
 
 
-def _headline(status: Status) -> str:
-    nodes = ", ".join(status.nodes)
-    records = plural(sum(topic.records for topic in status.topics), "record")
-    groups = plural(len(status.groups), "group") if status.groups_trouble is None else status.groups_trouble
-    return (
-        f"cluster {status.cluster_id or '?'}, controller {status.controller}, nodes {nodes}\n"
-        f"{plural(len(status.topics), 'topic')}, {records}, {groups}"
-    )
-
-
-_TOPIC_HEADINGS = ("topic", "partitions", "records", "records/s", "offline")
-_GROUP_HEADINGS = ("group", "state", "members", "lag")
-
-
-def _topic_rows(status: Status) -> list[tuple[object, ...]]:
-    return [
-        (t.topic, t.partitions, t.records, None if t.rate is None else round(t.rate), t.offline) for t in status.topics
-    ]
-
-
-def _print(status: Status) -> None:
-    click.echo(_headline(status))
+def _print(status: Status, order: str) -> None:
+    click.echo(headline(status))
     for line in damage.lines(status.damage):
         click.echo(line)
     if status.topics:
         click.echo()
-        print_table(_TOPIC_HEADINGS, _topic_rows(status), right=_TOPIC_HEADINGS[1:])
+        print_table(TOPIC_HEADINGS, topic_rows(status.topics, order), right=TOPIC_HEADINGS[1:])
     if status.groups:
         click.echo()
-        print_table(_GROUP_HEADINGS, status.groups, right=_GROUP_HEADINGS[2:])
+        print_table(GROUP_HEADINGS, group_rows(status), right=GROUP_HEADINGS[1:3])
 
 
 def _as_json(status: Status) -> dict[str, Any]:
     return {
         "cluster_id": status.cluster_id,
         "controller": status.controller,
-        "nodes": status.nodes,
+        "time_ms": round(status.told * 1000),
+        "nodes": [node._asdict() for node in status.nodes],
         "topics": [
-            {"topic": t.topic, "partitions": t.partitions, "records": t.records, "offline": t.offline}
-            for t in status.topics
+            {
+                "topic": topic.topic,
+                "partitions": len(topic.partitions),
+                "records": topic.records,
+                "offline": topic.offline,
+                "bytes": topic.bytes,
+                "lag": topic.lag,
+                "records_per_second": None if topic.rate is None else round(topic.rate, 3),
+                "offsets": [part._asdict() for part in topic.partitions],
+            }
+            for topic in status.topics
         ],
-        "groups": [dict(zip(_GROUP_HEADINGS, group, strict=True)) for group in status.groups],
+        "bytes_trouble": status.bytes_trouble,
+        "groups": [
+            {
+                "group": group.group,
+                "state": group.state,
+                "members": group.members,
+                "lag": group.lag,
+                "offsets": [position._asdict() for position in group.positions],
+            }
+            for group in status.groups
+        ],
         "groups_trouble": status.groups_trouble,
         "damage": [damage.as_json(node) for node in status.damage],
     }
 
 
-def _watch(cluster: ClusterAccess, admin: AdminClient, status: Status, interval: float) -> None:
+def _watch(cluster: ClusterAccess, admin: AdminClient, status: Status, interval: float, view: View) -> None:
     """Redraw until interrupted."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
 
-    def drawn(now: Status) -> Group:
-        topics = [[cell(value) for value in row] for row in _topic_rows(now)]
-        groups = [[cell(value) for value in row] for row in now.groups]
-        parts: list[Any] = [Text("\n".join([_headline(now), *damage.lines(now.damage)]))]
-        if topics:
-            parts.append(rich_table(_TOPIC_HEADINGS, topics, set(_TOPIC_HEADINGS[1:])))
-        if groups:
-            parts.append(rich_table(_GROUP_HEADINGS, groups, set(_GROUP_HEADINGS[2:])))
-        return Group(*parts, Text("Ctrl-C ends", style="dim"))
+    def drawn(lines: list[ScreenLine]) -> Group:
+        return Group(*(Text(line.text, style=line.style, no_wrap=True, overflow="crop") for line in lines))
 
     console = Console(highlight=False)
+    looks = Looks(cluster, admin, status, interval)
+    looks.start()
     if console.is_dumb_terminal:
         # It cannot go back to draw over what it shows: one look below the other.
+        shown: object = None
         while True:
-            console.print(drawn(status))
-            time.sleep(interval)
-            status = look(cluster, admin, status)
-    with Live(drawn(status), console=console, auto_refresh=False) as live:
+            if shown != (looks.status.told, looks.trouble):
+                shown = looks.status.told, looks.trouble
+                away = looks.away(time.time())
+                console.print(drawn(screen(looks.status, view, console.width, _ALL_LINES, away, keys=False)[0]))
+            time.sleep(min(interval, _DRAW_SECONDS))
+    with listening() as keys, Live(console=console, auto_refresh=False) as live:
         while True:
-            time.sleep(interval)
-            status = look(cluster, admin, status)
-            live.update(drawn(status), refresh=True)
+            width, height = console.size
+            away = looks.away(time.time())
+            lines, view = screen(looks.status, view, width, height - 1, away, keys=keys.can_be_pressed)
+            live.update(drawn(lines), refresh=True)
+            key = keys.pressed(min(interval, _DRAW_SECONDS))
+            if key == "q":
+                return
+            view = view.after(key)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -176,13 +177,14 @@ def plural(count: int, noun: str) -> str:
 
 
 class ProgressLine:
-    """A single line on stderr that starts to move after one second; silent where stderr is no terminal."""
+    """A single line on stderr that starts to move after one second; silent where stderr is no terminal, and in threads
+    beside the one that draws."""
 
     def __init__(self, doing: str) -> None:
         self._doing = doing
         self._next = time.monotonic() + PROGRESS_AFTER_SECONDS
         self._shown = 0
-        self._visible = sys.stderr.isatty()
+        self._visible = sys.stderr.isatty() and threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> Self:
         return self

@@ -40,6 +40,9 @@ def test_who_waits_for_the_group_is_told_so_once(
         def at_end(self) -> bool:
             return now > 9
 
+        def commit(self, _done: object) -> None:
+            pass
+
         def consume(self, _count: int, _timeout: float) -> list[Any]:
             nonlocal now
             now += 0.3

@@ -1,0 +1,257 @@
+"""One look at a cluster: nodes, topics, groups, damage. Looks that go on beside who shows them, whatever happens."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+import click
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from duramen.cli.commands import damage
+from duramen.cli.commands.group import GroupPosition, group_positions, lag_of, state_name
+from duramen.cli.shared.connection import ClusterAccess, call, ends_of, internal_topics, wait
+from duramen.cli.shared.output import human_bytes, plural
+from duramen.cli.shared.sizes import sizes_of
+from duramen.errors import DuramenError
+
+PATIENCE_SECONDS = 5.0
+"""For a look, at first, while the node can be reached; then it is made anew, and twice as long."""
+
+_ERRORS = (KafkaException, DuramenError, OSError, RuntimeError, ValueError)
+"""What comes out of the client libraries where a node goes away under them."""
+
+
+class NodeStatus(NamedTuple):
+    """A node, and where clients find it."""
+
+    id: int
+    host: str
+    port: int
+
+
+class PartitionStatus(NamedTuple):
+    """One partition; without a leader and offsets where it is offline. bytes: of all copies, None where not known."""
+
+    partition: int
+    leader: int | None
+    start_offset: int | None
+    end_offset: int | None
+    bytes: int | None
+
+
+class TopicStatus(NamedTuple):
+    """One topic; rate is records a second since the last look, None at the first. lag: of the group that has most."""
+
+    topic: str
+    partitions: tuple[PartitionStatus, ...]
+    rate: float | None
+    lag: int | None
+
+    @property
+    def records(self) -> int:
+        """In the partitions that are online."""
+        return sum((part.end_offset or 0) - (part.start_offset or 0) for part in self.partitions)
+
+    @property
+    def end_offsets(self) -> int:
+        """All of them together: how many records were ever written."""
+        return sum(part.end_offset or 0 for part in self.partitions)
+
+    @property
+    def offline(self) -> int:
+        """Partitions that are."""
+        return sum(part.end_offset is None for part in self.partitions)
+
+    @property
+    def bytes(self) -> int | None:
+        """Of all partitions; None where they are not known."""
+        known = [part.bytes for part in self.partitions if part.bytes is not None]
+        return sum(known) if known else None
+
+
+class GroupStatus(NamedTuple):
+    """One group, and where it is in each partition."""
+
+    group: str
+    state: str
+    members: int
+    lag: int | None
+    positions: tuple[GroupPosition, ...]
+
+
+class Status(NamedTuple):
+    """What one look at the cluster found. taken: on the clock that only runs forward, told: on that of the wall.
+
+    groups_trouble, bytes_trouble: why there are none in it, although there may be some.
+    """
+
+    cluster_id: str
+    controller: int
+    nodes: list[NodeStatus]
+    topics: list[TopicStatus]
+    groups: list[GroupStatus]
+    groups_trouble: str | None
+    bytes_trouble: str | None
+    damage: list[damage.NodeDamage]
+    taken: float
+    told: float
+
+
+def headline(status: Status) -> str:
+    """Two lines about the whole of it."""
+    nodes = ", ".join(f"{node.id} ({node.host}:{node.port})" for node in status.nodes)
+    records = plural(sum(topic.records for topic in status.topics), "record")
+    groups = plural(len(status.groups), "group") if status.groups_trouble is None else status.groups_trouble
+    sizes = [topic.bytes for topic in status.topics if topic.bytes is not None]
+    size = f", {human_bytes(sum(sizes))}" if sizes else ""
+    return (
+        f"cluster {status.cluster_id or '?'}, controller {status.controller}, nodes {nodes}\n"
+        f"{plural(len(status.topics), 'topic')}, {records}{size}, {groups}"
+    )
+
+
+def look(cluster: ClusterAccess, admin: AdminClient, before: Status | None) -> Status:
+    """The cluster's state now; rates are relative to `before`."""
+    metadata = call(cluster, "cannot read the metadata", lambda: admin.list_topics(timeout=cluster.timeout))
+    told = wait(cluster, "cannot describe the cluster", admin.describe_cluster(request_timeout=cluster.timeout))
+    names = sorted(metadata.topics.keys() - internal_topics(cluster, admin, metadata.topics))
+    led = [
+        (name, partition)
+        for name in names
+        for partition, state in sorted(metadata.topics[name].partitions.items())
+        if state.leader >= 0
+    ]
+    online = ends_of(cluster, admin, led)
+    taken = time.monotonic()
+    nodes = [NodeStatus(node.id, node.host, node.port) for node in sorted(told.nodes, key=lambda node: node.id)]
+    sizes = sizes_of(cluster, [node.id for node in nodes])
+    groups, trouble = _groups(cluster, admin)
+    lags = _lags(groups)
+    earlier = {} if before is None else {topic.topic: topic.end_offsets for topic in before.topics}
+    topics = []
+    for name in names:
+        partitions = []
+        for number, state in sorted(metadata.topics[name].partitions.items()):
+            start, end = online.get((name, number), (None, None))
+            leader = state.leader if state.leader >= 0 else None
+            partitions.append(PartitionStatus(number, leader, start, end, sizes.of(name, number)))
+        topic = TopicStatus(name, tuple(partitions), None, lags.get(name))
+        if before is not None and name in earlier:
+            written = topic.end_offsets - earlier[name]
+            topic = topic._replace(rate=max(0.0, written / max(taken - before.taken, 0.001)))
+        topics.append(topic)
+    return Status(
+        told.cluster_id or "",
+        told.controller.id if told.controller else -1,
+        nodes,
+        topics,
+        groups,
+        trouble,
+        sizes.trouble,
+        damage.ask_nodes(cluster, nodes),
+        taken,
+        time.time(),
+    )
+
+
+def _groups(cluster: ClusterAccess, admin: AdminClient) -> tuple[list[GroupStatus], str | None]:
+    """The groups, or why they cannot be told: whoever looks for what is wrong has to see the rest all the same."""
+    try:
+        return [
+            GroupStatus(told.group_id, state_name(told), len(told.members), lag_of(positions), tuple(positions))
+            for told, positions in group_positions(cluster, admin)
+        ], None
+    except click.ClickException as error:
+        return [], error.message
+
+
+def _lags(groups: Iterable[GroupStatus]) -> dict[str, int]:
+    """The largest lag of a group in each topic."""
+    found: dict[str, int] = {}
+    for group in groups:
+        for topic in {position.topic for position in group.positions}:
+            lag = lag_of(position for position in group.positions if position.topic == topic)
+            if lag is not None:
+                found[topic] = max(lag, found.get(topic, 0))
+    return found
+
+
+class Looks:
+    """Looks at the cluster again and again, on a thread of its own, also while nobody answers.
+
+    The client library keeps what it knew of a node that was killed: after a look that failed it is made anew.
+    """
+
+    def __init__(self, cluster: ClusterAccess, admin: AdminClient, status: Status, interval: float) -> None:
+        self._cluster = cluster
+        self._admin: AdminClient | None = admin
+        self._interval = interval
+        self._patience = PATIENCE_SECONDS
+        self.status = status
+        self.trouble: str | None = None
+        """Why the last look found nothing."""
+
+    def start(self, *, forever: Callable[[], bool] = lambda: True) -> None:
+        """Begin, and go on for as long as this is so, and the process lives."""
+        threading.Thread(target=self._run, args=[forever], name="looks", daemon=True).start()
+
+    def away(self, now: float) -> str | None:
+        """Since when nothing is known, and why, where that is longer than looks take. now: on the wall's clock."""
+        seconds = now - self.status.told
+        if self.trouble is None and seconds < self._interval + self._patience:
+            return None
+        since = time.strftime("%H:%M:%S", time.localtime(self.status.told))
+        why, _, _ = (self.trouble or "the node does not answer").partition(". ")
+        return f"no answer since {since} ({seconds:.0f} s): {why.rstrip('.')}"
+
+    def _run(self, forever: Callable[[], bool]) -> None:
+        while forever():
+            time.sleep(self._interval)
+            self.again()
+
+    def again(self) -> None:
+        """One more look, whatever comes of it."""
+        try:
+            self._admin, self.status = self._look()
+        except click.ClickException as error:
+            self._admin, self.trouble = None, error.message
+        except _ERRORS as error:
+            self._admin, self.trouble = None, str(error) or type(error).__name__
+        else:
+            self.trouble = None
+            self._patience = PATIENCE_SECONDS
+            if self.status.groups_trouble is not None:  # it may look for them where they were
+                self._admin = None
+
+    def _look(self) -> tuple[AdminClient, Status]:
+        """A look that is given up as soon as the node is gone: the library would wait for its time-outs."""
+        results: SimpleQueue[tuple[AdminClient, Status] | Exception] = SimpleQueue()
+        before, known = self.status, self._admin
+
+        def work() -> None:
+            try:
+                admin = known or self._cluster.admin()
+                results.put((admin, look(self._cluster, admin, before)))
+            except (click.ClickException, *_ERRORS) as error:
+                results.put(error)
+
+        self._cluster.probe()
+        threading.Thread(target=work, name="look", daemon=True).start()
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                found = results.get(timeout=min(1.0, self._patience))
+            except Empty:
+                self._cluster.probe()
+                if time.monotonic() > until:
+                    self._patience = min(2 * self._patience, max(self._cluster.patience, PATIENCE_SECONDS))
+                    raise click.ClickException("the node takes connections and does not answer in time") from None
+                continue
+            if isinstance(found, Exception):
+                raise found
+            return found

@@ -1,0 +1,127 @@
+"""What a live status shows first, and how the rest is reached, in terminals of every size."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from duramen.cli.commands.damage import NodeDamage
+from duramen.cli.commands.status_look import GroupStatus, NodeStatus, PartitionStatus, Status, TopicStatus
+from duramen.cli.commands.status_screen import KEYS, View, screen
+
+TOPICS = 52
+
+
+def topic(number: int, *, offline: bool = False) -> TopicStatus:
+    """The fullest is 30, the busiest 40, the one with most lag 51."""
+    size = 3_000_000_000 if number == 30 else 1_000_000 + number
+    rate = 98_765.0 if number == 40 else 0.0
+    part = PartitionStatus(0, 1, 0, 1_234_567, size)
+    parts = (part, PartitionStatus(1, None, None, None, None)) if offline else (part,)
+    return TopicStatus(f"customer-orders.europe.{number:02}", parts, rate, 7_654_321 if number == 51 else 0)
+
+
+def directory(path: str, **more: Any) -> Any:
+    sound: dict[str, Any] = {
+        "log_dir": path,
+        "error_code": 0,
+        "error_message": None,
+        "damage": [],
+        "offline": [],
+        "scrub_bytes_per_second": 0,
+    }
+    return SimpleNamespace(**{**sound, **more})
+
+
+FULL = directory("/second", error_message="no space left on device")
+STATUS = Status(
+    "c",
+    1,
+    [NodeStatus(1, "127.0.0.1", 9092)],
+    [topic(number, offline=number == 7) for number in range(TOPICS)],
+    [GroupStatus(f"g-{number:02}", "Stable", 1, 10_000 * number, ()) for number in range(20)],
+    None,
+    None,
+    [NodeDamage(1, [directory("/first"), FULL])],
+    0.0,
+    0.0,
+)
+
+
+def shown(status: Status, view: View, width: int, height: int, away: str | None = None) -> str:
+    lines, _ = screen(status, view, width, height, away)
+    assert len(lines) <= height
+    assert max(len(line.text) for line in lines) <= width
+    return "\n".join(line.text for line in lines)
+
+
+def test_what_needs_attention_comes_first() -> None:
+    text = shown(STATUS, View("bytes"), 80, 24)
+    full, offline, lagging, fullest = (
+        text.index(each)
+        for each in ("FULL (no space left", "europe.07: 1 of 2 partitions offline", "g-19", "europe.30")
+    )
+    assert full < offline < lagging < fullest
+    assert "g-18" in text
+    assert "/first" not in text
+
+
+@pytest.mark.parametrize("size", [(40, 12), (40, 24), (80, 24), (80, 50), (200, 100)])
+def test_the_pages_show_everything_once(size: tuple[int, int]) -> None:
+    text, page = "", 0
+    while True:
+        lines, view = screen(STATUS, View("bytes", page), *size)
+        if view.page < page:
+            break
+        text += "\n".join(line.text for line in lines)
+        page += 1
+    names = [re.findall(rf"{number:02} ", text) for number in range(TOPICS)]
+    assert all(names)
+    rows = re.findall(r"^customer-.* ([\d.]+ [KMG]iB)\b", text, re.M)
+    assert len(rows) == TOPICS
+    assert [text.count(f"g-{number:02}") for number in range(20)] == [1] * 20
+    for each in ("FULL", "offline\n", "/first"):
+        assert each in text
+
+
+@pytest.mark.parametrize(("key", "first", "value"), [("b", 30, "2.8 GiB"), ("r", 40, "98,765"), ("l", 51, "7,654,321")])
+@pytest.mark.parametrize("width", [40, 41, 55, 80, 120])
+def test_keys_sort_and_no_number_is_broken(width: int, key: str, first: int, value: str) -> None:
+    view = View("name", 3).after(key)
+    assert view == View(KEYS[key], 0)
+    lines = shown(STATUS, view, width, 24).splitlines()
+    heading = next(index for index, line in enumerate(lines) if line.startswith("TOPIC"))
+    row = lines[heading + 1]
+    assert f"{first:02} " in row
+    assert row.split()[1:][: len(value.split())] == value.split() or value in row
+    assert all(re.search(r"(\s(-|[\d,]+|[\d.]+ [KMG]?i?B))+$", line) for line in lines[heading + 1 : -1])
+
+
+def test_the_last_line_says_the_keys() -> None:
+    wide, narrow = (shown(STATUS, View("lag", 1), width, 24).splitlines()[-1] for width in (80, 40))
+    assert wide == "page 2/6: n next, p back; sorted by lag: b bytes, r rate, l lag, a name; q ends"
+    assert narrow == "2/6 n p | lag: b r l a | q ends"
+    lines, _ = screen(STATUS, View("lag"), 80, 24, keys=False)
+    assert lines[-1].text == "Ctrl-C ends"
+
+
+def test_paging_ends_at_both_ends() -> None:
+    assert View("name").after("p").page == 0
+    assert View("name", 2).after("p").after("p").page == 0
+    assert screen(STATUS, View("name", 99), 80, 24)[1].page == 5
+    assert View("name", 1).after("x") == View("name", 1)
+
+
+def test_a_node_that_is_away_is_the_first_thing_said() -> None:
+    text = shown(STATUS, View("bytes"), 40, 24, "no answer since 12:00:03 (5 s): Connection refused")
+    assert text.startswith("no answer since 12:00:03 (5 s):\n  Connection refused\ncluster c")
+
+
+def test_a_small_cluster_is_one_page() -> None:
+    small = STATUS._replace(topics=STATUS.topics[:3], groups=[], damage=[NodeDamage(1, [directory("/first")])])
+    text = shown(small, View("name"), 80, 24)
+    assert "page" not in text
+    assert text.index("europe.02") < text.index("/first")
