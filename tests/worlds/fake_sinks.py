@@ -200,7 +200,7 @@ class Connected:
     def api_versions(self) -> ApiVersions:
         return ApiVersions({0: (0, 13)} if self.broker.foreign else {0: (0, 13), 10000: (0, 0)})
 
-    def partitions(self, topic: str) -> list[int]:
+    def partitions(self, topic: str, *, create: bool = False) -> list[int]:
         if topic not in self.broker.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic)
         return list(range(self.broker.topics[topic]))

@@ -78,11 +78,16 @@ class Cluster:
         names = None if topics is None else list(topics)
         return self._retries.retry("Metadata", ANY, lambda until: self._pool.refresh(names, until))
 
-    def partitions(self, topic: str) -> list[int]:
-        """Numbers of a topic's partitions, ascending, asked now; KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
+    def partitions(self, topic: str, *, create: bool = False) -> list[int]:
+        """Numbers of a topic's partitions, ascending, asked now; KafkaError UNKNOWN_TOPIC_OR_PARTITION.
+
+        create: a topic that is not there is made first, where the cluster makes those that clients ask for.
+        """
 
         def ask(until: float) -> list[int]:
             self._pool.forget([topic])
+            if create:
+                self._pool.refresh([topic], until, create=True)
             return sorted(self._pool.topic(topic, until).partitions)
 
         return self._retries.retry(f"Metadata of {topic}", ANY, ask)

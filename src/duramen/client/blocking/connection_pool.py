@@ -154,10 +154,11 @@ class ConnectionPool:
 
     # ---- what is known ---------------------------------------------------------------------------------------
 
-    def refresh(self, topics: Iterable[str] | None, until: float) -> ClusterMetadata:
-        """Ask any node about these topics (None: all) and remember the answer."""
+    def refresh(self, topics: Iterable[str] | None, until: float, *, create: bool = False) -> ClusterMetadata:
+        """Ask any node about these topics (None: all) and remember the answer. create: as `metadata.request`."""
         names = None if topics is None else list(topics)
-        response = self._any(until).call(METADATA, metadata.request(API[METADATA].request, names), until)
+        request = metadata.request(API[METADATA].request, names, create=create)
+        response = self._any(until).call(METADATA, request, until)
         if response.error_code:
             raise KafkaError(error_code(response.error_code), "the cluster does not tell its metadata")
         found = metadata.parsed(response)

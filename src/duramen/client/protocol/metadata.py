@@ -56,10 +56,10 @@ class ClusterMetadata(NamedTuple):
     topics: dict[str, TopicMetadata]
 
 
-def request(message: Any, topics: list[str] | None) -> Any:
-    """A Metadata request for these topics, None for all; it never creates one."""
+def request(message: Any, topics: list[str] | None, *, create: bool = False) -> Any:
+    """A Metadata request for these topics, None for all; create: the node may make those that are not there."""
     wanted = None if topics is None else [message.MetadataRequestTopic(name=name) for name in topics]
-    return message.new(topics=wanted, allow_auto_topic_creation=False)
+    return message.new(topics=wanted, allow_auto_topic_creation=create)
 
 
 def parsed(response: Any) -> ClusterMetadata:

@@ -29,7 +29,7 @@ from duramen.spark.sink.sink_identity import TaskIdentity, batch_plan, checkpoin
 from duramen.spark.sink.sink_points import AFTER_COMMIT, BEFORE_ABORT, BEFORE_COMMIT, CLAIMED, TASK_DONE, Points
 from duramen.spark.sink.sink_rows import check_schema
 from duramen.spark.sink.sink_task import TaskPlan, TaskWriter
-from duramen.spark.sink.sink_topics import topic_limits
+from duramen.spark.sink.sink_topics import partitions_to_write, topic_limits
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class _Sink:
                 self._claim = self._claimed(cluster)
                 self._points.reach(CLAIMED)
             if self.options.topic is not None:
-                cluster.partitions(self.options.topic)  # refuses an unknown one before any task runs
+                partitions_to_write(cluster, self.options.topic)  # refuses an unknown one before any task runs
         reached(self.options.bootstrap)
 
     def _claimed(self, cluster: Cluster) -> Claim:

@@ -313,6 +313,42 @@ def test_a_share_whose_topic_was_deleted_behind_the_tasks_is_warned_of(
     assert ": 3 records for short-lived-0 are dropped, because the topic was deleted meanwhile" in caplog.text
 
 
+@pytest.mark.parametrize("makes", [True, False])
+def test_a_topic_that_is_not_there_is_made_as_for_any_producer_or_the_line_to_type_is_said(
+    lab: Lab, tmp_path: Path, makes: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of the option and of the column `topic`, for jobs, streams and either delivery."""
+    settings = {"auto_create_topics_enable": str(makes).lower(), "num_partitions": "3"}
+    to_type = r"topic {} does not exist.*: duramen topic create {} --partitions 3$"
+    with log_node(tmp_path, **settings) as node, Cluster(node.bootstrap) as cluster:
+        lab.monkeypatch.setattr(sink, "Cluster", Cluster)
+        given = {"kafka.bootstrap.servers": node.bootstrap}
+        for name, delivery, made_by in (
+            ("of-job", "exactly-once", lambda more: batch_writer(more, SCHEMA, False)),
+            ("of-job-twice", "at-least-once", lambda more: batch_writer(more, SCHEMA, False)),
+            ("of-stream", "exactly-once", lambda more: stream_writer({**more, "sinkId": "s"}, SCHEMA)),
+        ):
+            options = {**given, "topic": name, "delivery": delivery}
+            if not makes:
+                with pytest.raises(KafkaError, match=to_type.format(name, name)):
+                    made_by(options)
+                continue
+            made_by(options)
+            assert cluster.partitions(name) == [0, 1, 2]
+            assert f"topic {name} did not exist" in caplog.text
+        planned = batch_writer(given, StructType().add("topic", "string").add("value", "binary"), False)
+        identity = TaskIdentity(0, 0, None, None)
+        lab.monkeypatch.setattr(sink, "current_task", lambda: identity)
+        rows = pa.RecordBatch.from_pydict({"topic": ["by-column"], "value": [b"v"]})
+        rows = rows.set_column(1, "value", rows["value"].cast(pa.binary()))
+        if makes:
+            planned.commit([planned.write(iter([rows]))])
+            assert cluster.partitions("by-column") == [0, 1, 2]
+        else:
+            with pytest.raises(KafkaError, match=to_type.format("by-column", "by-column")):
+                planned.write(iter([rows]))
+
+
 def test_two_queries_of_one_driver_under_one_sink_id_are_told_apart_at_the_commit(lab: Lab) -> None:
     """Neither had committed anything when the other began, and Spark's own options told the sink no checkpoint."""
     options = {"kafka.bootstrap.servers": "x:1", "topic": "t", "sinkid": "mine"}
