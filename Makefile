@@ -83,8 +83,12 @@ define install
 	@test -n "$(PYTHON)" || { echo "Duramen needs Python 3.11 or newer: none found on PATH. make <target> PYTHON=..."; exit 1; }
 	@echo "setting up $(VENV) $(1) ($$($(PYTHON) --version)) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@# A dot every two seconds: it takes a minute, and pip says nothing while it unpacks.
-	@while sleep 2; do printf .; done & dots=$$!; $(PIP) install --editable '$(2)'; code=$$?; kill $$dots; echo; exit $$code
+	@# What pip is at, and dots while that takes: it is a minute or more, and what it downloads half a gigabyte.
+	@$(BIN)/python -m pip --disable-pip-version-check install --progress-bar off --editable '$(2)' >$(VENV)/pip.log 2>&1 & pip=$$!; \
+	told=; while kill -0 $$pip 2>/dev/null; do sleep 1; \
+		at=$$(sed -nE '/(started|finished)/d; s/^ *((Collecting|Downloading|Installing) .*)/\1/p' $(VENV)/pip.log | tail -n 1 | cut -c 1-76); \
+		if [ "$$at" = "$$told" ]; then printf .; else printf '\n  %s ' "$$at"; told=$$at; fi; done; echo; \
+	wait $$pip || { code=$$?; tail -n 20 $(VENV)/pip.log; exit $$code; }
 	@# Where PYTHONDONTWRITEBYTECODE is set, every start would compile the package anew.
 	@$(BIN)/python -m compileall -q src/duramen
 endef

@@ -28,6 +28,7 @@ class Display:
         self._tasks: dict[str, TaskID] = {}
         self._totals: dict[str, int] = {}
         self._printed: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
         self._finished: set[str] = set()
         self._began = time.monotonic()
 
@@ -49,10 +50,11 @@ class Display:
         """Add a bar."""
         self._totals[name] = total
         self._printed[name] = time.monotonic()
+        self._counts[name] = 0
         self._tasks[name] = self._progress.add_task(name, total=total)
 
     def update(self, name: str, done: int) -> None:
-        """Set a bar; without a terminal a line every few seconds, and one at the end."""
+        """Set a bar; without a terminal a line every few seconds while it moves, and one at the end."""
         total = self._totals[name]
         if self.live:
             self._progress.update(self._tasks[name], completed=min(done, total))
@@ -62,7 +64,7 @@ class Display:
         now = time.monotonic()
         if done >= total:
             self._finished.add(name)
-        elif now - self._printed[name] < PLAIN_SECONDS:
+        elif now - self._printed[name] < PLAIN_SECONDS or done == self._counts[name]:
             return
-        self._printed[name] = now
+        self._printed[name], self._counts[name] = now, done
         self.say(f"{name}: {done:,} of {total:,}")

@@ -55,9 +55,9 @@ def delays(story: Path, airlines: dict[str, str]) -> list[Delay]:
     return sorted(rows, key=lambda row: -row.mean)
 
 
-def show_findings(console: Console, findings: list[Finding]) -> None:
+def show_findings(console: Console, title: str, findings: list[Finding]) -> None:
     """The proof, one line a claim."""
-    console.print("\n[bold]Proof, from what the groups read back[/bold]")
+    console.print(f"\n[bold]{title}[/bold]")
     for found in findings:
         mark = "[green]✓[/green]" if found.holds else "[red]✗[/red]"
         console.print(f"  {mark} {found.claim}", highlight=False, soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,8 @@ DRIVER_KILLED_AFTER = 2  # batches of each table
 NODE_KILLED_AFTER = 4
 WAIT_SECONDS_MAX = 240
 AWAY_SECONDS = 1.0
+PHASE = re.compile(r"(loading|starting|planning|first batch|waiting for|comparing)\b.* \.\.\.")
+"""What `duramen spark` says on stderr while a person waits for it."""
 
 Day = tuple[str, int, int]
 
@@ -60,6 +63,8 @@ class Tables:
         self.batches: list[dict[str, Any]] = []
         self.killed: dict[str, float] = {}
         self._began = time.monotonic()
+        self._heard = 0
+        """Bytes of the log whose lines were looked at."""
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, rows: int) -> Told:
@@ -166,6 +171,7 @@ class Tables:
             assert self._process is not None
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"waited in vain for {what} of the pipeline; see {self.log}")
+            self._tell_phases()
             self.display.update("rows into tables", min(self._rows(), 2 * rows))
             time.sleep(0.1)
 
@@ -175,6 +181,7 @@ class Tables:
             process = subprocess.Popen(self._words(name, *words), stdout=subprocess.PIPE, stderr=log, text=True)
         try:
             while process.poll() is None:
+                self._tell_phases()
                 meanwhile()
                 time.sleep(0.1)
         finally:
@@ -183,6 +190,18 @@ class Tables:
         if process.returncode != 0:
             raise SystemExit(f"duramen spark {name} failed; see {self.log}")
         return said
+
+    def _tell_phases(self) -> None:
+        """What Spark is at, as its command says it: starting Java takes longer than all else of a small machine."""
+        with self.log.open("rb") as log:
+            log.seek(self._heard)
+            for line in log:
+                if not line.endswith(b"\n"):
+                    break
+                self._heard += len(line)
+                text = line.decode("utf-8", "replace").strip().replace(str(self.file), self.file.name)
+                if PHASE.fullmatch(text):
+                    self.display.say(f"[dim]Spark:[/dim] {text}")
 
     def _replayed(self, rows: int) -> None:
         """Show how far the replay is, by the batches that it has told of."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from demo import proof
+from demo import display, proof
 from demo.__main__ import main
-from demo.tables import Expected
+from demo.tables import Expected, Tables
 from demo.tables import prove as prove_tables
 from demo.trace import ENTRY, Seen, count, entries
+from rich.console import Console
 
 KEYS = [None, b"A", b"B", b"A", None, b"A"]  # of rows 1 to 5
 ROWS = len(KEYS) - 1
@@ -176,6 +178,30 @@ def test_flawed_tables_are_found_out(flawed: tuple[Any, Any, Any], claim: str) -
 def test_a_half_swapped_table_and_a_slow_swap_are_found_out() -> None:
     assert any("the swap took" in name for name in failed_tables(AIRCRAFT, OLD, NEW, seen={5, 4, 3}))
     assert any("the swap took" in name for name in failed_tables(AIRCRAFT, OLD, NEW, swap_seconds=1.2))
+
+
+def test_what_spark_is_at_is_told_once_and_as_whole_lines(tmp_path: Path) -> None:
+    """A minute went by with `rows into tables: 0`."""
+    told: list[str] = []
+    tables = Tables(SimpleNamespace(say=told.append), SimpleNamespace(), tmp_path)  # type: ignore[arg-type]
+    tables.log.write_text(f"loading {tables.file} ...\nstarting Java ...\nWARN TaskSetManager: lost ...\nplanning del")
+    tables._tell_phases()
+    tables._tell_phases()
+    assert [line.partition("[/dim] ")[2] for line in told] == ["loading pipeline.py ...", "starting Java ..."]
+    with tables.log.open("a") as log:
+        log.write("ays ...\nfirst batch ...\n")
+    tables._tell_phases()
+    assert [line.partition("[/dim] ")[2] for line in told[2:]] == ["planning delays ...", "first batch ..."]
+
+
+def test_a_count_that_stands_still_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(display, "PLAIN_SECONDS", 0)
+    said = io.StringIO()
+    with display.Display(Console(file=said)) as shown:
+        shown.bar("rows", 9)
+        for done in (0, 0, 4, 4, 4, 6, 9, 9):
+            shown.update("rows", done)
+    assert [line.partition("rows: ")[2] for line in said.getvalue().splitlines()] == ["4 of 9", "6 of 9", "9 of 9"]
 
 
 @pytest.mark.parametrize("rows", ["0", "336777"])
