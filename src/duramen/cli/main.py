@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duramen.cli.shared.foreign_words import our_command, our_option
+from duramen.cli.shared.foreign_words import our_argument, our_command, our_option
 from duramen.cli.shared.output import printable, reason
 from duramen.errors import ConfigError, DuramenError
 from duramen.version import VERSION
@@ -206,6 +206,9 @@ def _in_our_words(mistake: click.UsageError, ctx: click.Context) -> str | None:
     if isinstance(mistake, click.NoSuchOption):
         meant = our_option(path, mistake.option_name)
         return None if meant is None else f"There is no {mistake.option_name} here: {meant}."
+    if mistake.message.startswith("Got unexpected extra argument"):
+        meant = our_argument(path)
+        return None if meant is None else f"{mistake.message}: {meant}."
     word = getattr(mistake, "command_name", None)  # Click tells it from 8.4 on
     meant = None if word is None else our_command(path, word)
     return None if meant is None else f"There is no command {word!r}; {meant}."

@@ -32,7 +32,7 @@ from duramen.cli.shared.connection import (
 )
 from duramen.cli.shared.outlet import Line, Outlet, Place
 from duramen.cli.shared.output import PROGRESS_AFTER_SECONDS, note
-from duramen.cli.shared.position import StartPosition, nearest, position_option
+from duramen.cli.shared.position import StartPosition, found_or_end, nearest, position_option
 from duramen.cli.shared.read_range import Newest, Until
 from duramen.cli.shared.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
 from duramen.cli.shared.retry import Patience
@@ -587,7 +587,7 @@ def _start(
         last = offsets_at(cluster, admin, chosen, LATEST)
         offsets = _offsets(cluster, admin, chosen, start, first, last)
         if start.kind == "time":
-            offsets = {tp: offset if offset >= 0 else last[tp] for tp, offset in offsets.items()}
+            offsets = found_or_end(offsets, last)
         elif start.kind == "offset":
             _refuse_out_of_range(offsets, first, last)
     return [TopicPartition(name, partition, offsets[(name, partition)]) for name, partition in chosen]

@@ -29,7 +29,7 @@ from duramen.cli.shared.connection import (
     wait_for_each,
 )
 from duramen.cli.shared.output import note, plural, print_json, print_table, printable
-from duramen.cli.shared.position import nearest, time_option
+from duramen.cli.shared.position import found_or_end, nearest, time_option
 from duramen.client import Cluster as Client
 from duramen.swaps import CutOver, SwapLog
 from duramen.swaps.cut_overs import Committed, Where, topics_of
@@ -299,6 +299,8 @@ def reset_offsets(
     if execute:
         _alter(cluster, admin, group, reset_commits(chains, told, wanted))
     _print_reset(group, wanted, current, execute=execute, as_json=as_json)
+    if execute and state_name(described) == "Dead" and not current:
+        note(f"there was no group {group} before")
     for topic in dict.fromkeys(topic for topic, _ in wanted):
         chain = chain_with(chains, topic)
         if chain is not None and topics_of(*chain)[-1] != topic:
@@ -386,7 +388,7 @@ class ResetTarget(NamedTuple):
             return last
         if self.to_time is not None:
             found = offsets_at(cluster, admin, chosen, at_time(self.to_time))
-            wanted = {tp: found[tp] if found[tp] >= 0 else last[tp] for tp in chosen}
+            wanted = found_or_end(found, last)
         elif self.to_offset is not None:
             wanted = dict.fromkeys(chosen, self.to_offset)
         else:

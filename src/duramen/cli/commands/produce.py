@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -225,12 +226,25 @@ def _bounded(content: bytes, place: str) -> bytes:
     return content
 
 
+class InputFile(click.File):
+    """A file to read; where there is none of a name that is no path, it may have been meant as the record."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            if isinstance(value, str) and os.sep not in value and not os.path.exists(value):
+                text = f"{error.message}; text comes from stdin: echo TEXT | duramen produce TOPIC"
+                raise click.BadParameter(text, ctx, param) from None
+            raise
+
+
 @click.command(
     epilog=EPILOG,
     help="Write records to a topic, from files or from stdin.",
 )
 @click.argument("topic", type=NAME)
-@click.argument("files", nargs=-1, type=click.File("rb"), metavar="[FILE]...")
+@click.argument("files", nargs=-1, type=InputFile("rb"), metavar="[FILE]...")
 @click.option(
     "-f", "--format", "kind", type=click.Choice(["lines", "json", "file"]), default="lines", show_default=True
 )

@@ -12,7 +12,7 @@ import click
 
 from duramen.cli.log.repair import DEFAULT_DIRECTORY, ends_with_2, ranges
 from duramen.cli.log.repair import command as repair
-from duramen.cli.shared.output import ProgressLine, human_bytes, plural, print_json, print_table
+from duramen.cli.shared.output import ProgressLine, human_bytes, note, plural, print_json, print_table
 from duramen.cli.shared.position import iso
 from duramen.cli.shared.records import Incoming, to_full, to_json
 from duramen.errors import DuramenError
@@ -243,6 +243,8 @@ def dump(path: str, open_records: bool, first: int, count: int | None, as_json: 
                 return int(damage > 0)
             click.echo(line)
             shown += 1
+    if not shown:
+        note("nothing is stored there" + (f" from offset {first} on" if first else ""))
     return int(damage > 0)
 
 

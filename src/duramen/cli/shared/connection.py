@@ -73,6 +73,7 @@ _SET_ELSEWHERE = {
     "bootstrap.servers": "--bootstrap says it",
     "metadata.broker.list": "--bootstrap says it",
     "auto.offset.reset": "--from says it",
+    "group.id": "--group says it",
     "enable.partition.eof": "the command sets it itself",
     "enable.auto.commit": "the command sets it itself",
     "enable.auto.offset.store": "the command sets it itself",
@@ -102,10 +103,7 @@ class ClusterAccess(NamedTuple):
         }
         for key in self.properties.keys() & _SET_ELSEWHERE.keys():
             raise click.UsageError(f"-X {key}: {_SET_ELSEWHERE[key]}.")
-        made = {**base, **more, **self.properties}
-        if made.get("group.id") == "":  # which ends the client library, and Python with it
-            raise click.UsageError("-X group.id: a group has a name.")
-        return made
+        return {**base, **more, **self.properties}
 
     @property
     def patience(self) -> float:

@@ -144,6 +144,17 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
         "--offset-json-file": "--before says it",
         "--offset": "--before says it",
     },
+    "status": {
+        "--watch": "at a terminal it stays and is drawn anew anyway",
+        "--follow": "at a terminal it stays and is drawn anew anyway",
+        "-f": "at a terminal it stays and is drawn anew anyway",
+        "-w": "at a terminal it stays and is drawn anew anyway",
+    },
+    "log dump": {
+        "--files": "the file, or the partition's directory, stands without an option",
+        "--print-data-log": "--records says it",
+        "--deep-iteration": "--records says it",
+    },
     "serve": {
         "--override": "--set KEY=VALUE says it",
         "--port": "--set listeners=PLAINTEXT://127.0.0.1:PORT says it",
@@ -152,6 +163,18 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
     },
 }
 """Options of each command."""
+
+_ARGUMENTS: Final = {
+    "serve": "a file of settings is named by --config FILE",
+    "config describe": "a topic is named by --topic NAME, a setting by --key KEY",
+    "config alter": "a topic is named by --topic NAME, what is changed by --set KEY=VALUE",
+    "truncate": "the offset or the time is named by --before POSITION",
+    "topic alter": "what is changed is named by --partitions N or --set KEY=VALUE",
+    "group reset-offsets": "a topic is named by --topic NAME",
+    "group list": "`duramen group describe NAME` shows one",
+    "status": "`duramen topic describe NAME` shows a topic, `duramen group describe NAME` a group",
+}
+"""What stands without an option elsewhere, and not here."""
 
 _COMMANDS: Final[dict[str, dict[str, str]]] = {
     "": {
@@ -214,6 +237,11 @@ def our_option(command: str, option: str) -> str | None:
     """What an option of others is here; None where nobody would mean anything by it. command: as `topic create`."""
     offline = command.split(" ")[0] in _OFFLINE
     return _OPTIONS.get(command, {}).get(option) or (None if offline else _EVERYWHERE.get(option))
+
+
+def our_argument(command: str) -> str | None:
+    """What somebody meant who gave a command more arguments than it has."""
+    return _ARGUMENTS.get(command)
 
 
 def our_command(group: str, command: str) -> str | None:

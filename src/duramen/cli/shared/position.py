@@ -86,6 +86,15 @@ def time_option(ctx: click.Context, param: click.Parameter, value: str | None) -
         raise click.BadParameter(f"{error}.", ctx, param) from None
 
 
+def found_or_end(
+    found: Mapping[tuple[str, int], int], last: Mapping[tuple[str, int], int]
+) -> dict[tuple[str, int], int]:
+    """Each offset that was found for a time; the end where none was, which is told when there is none anywhere."""
+    if found and not any(offset >= 0 for offset in found.values()):
+        note("no record is of that time or later; the end is taken")
+    return {place: offset if offset >= 0 else last[place] for place, offset in found.items()}
+
+
 def nearest(
     wanted: Mapping[tuple[str, int], int], first: Mapping[tuple[str, int], int], last: Mapping[tuple[str, int], int]
 ) -> dict[tuple[str, int], int]:

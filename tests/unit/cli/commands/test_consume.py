@@ -88,3 +88,15 @@ def test_consume_reads_several_topics_and_patterns(run: Run, topic: str, lines: 
     assert "there is no such topic" in run("consume", f"{topic}.a", f"{topic}.x", code=1)
     run("consume", f"{topic}.a", "--group", topic)  # there is __consumer_offsets
     assert "no topic matches" in run("consume", "__consumer_*", code=1)
+
+
+def test_a_time_of_which_there_is_no_record_is_told(
+    run: Run, topic: str, lines: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It read nothing, in silence. Where one partition has a record of that time it is only quiet in the others."""
+    run("topic", "create", topic, "--partitions", "2")
+    run("produce", topic, lines("a"), "--partition", "0")
+    assert main(["consume", topic, "--from", "@9000000000000"]) == 0
+    assert capsys.readouterr() == ("", "no record is of that time or later; the end is taken\n")
+    assert main(["consume", topic, "--from", "1h"]) == 0
+    assert capsys.readouterr() == ("a\n", "")

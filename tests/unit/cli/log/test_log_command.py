@@ -321,6 +321,11 @@ def test_dump_records(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert dump(capsys, partition, "--records", "-n", "1") == ["0:0  1970-01-01T00:00:01.000Z  [h=x]  k0\tvalue 0"]
 
 
+def test_dump_of_nothing_says_so(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["log", "dump", str(data / "flights-0"), "--from", "99"]) == 0
+    assert capsys.readouterr() == ("", "nothing is stored there from offset 99 on\n")
+
+
 def test_dump_goes_on_behind_damage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["log", "dump", str(data / "flights-0")]) == 0
     sound = capsys.readouterr().out.splitlines()

@@ -38,6 +38,12 @@ def test_an_option_of_others_leads_to_one_of_ours(path: str, word: str, hint: st
     check_commands(hint)
 
 
+@pytest.mark.parametrize(("path", "hint"), foreign_words._ARGUMENTS.items())
+def test_what_stands_without_an_option_elsewhere_leads_to_one_of_ours(path: str, hint: str) -> None:
+    assert set(re.findall(r"--[a-z-]+", re.sub(r"`[^`]*`", "", hint))) <= options_of(path)
+    check_commands(hint)
+
+
 def check_commands(hint: str) -> None:
     for line in re.findall(r"`duramen ([^`]*)`", hint):
         words = [word for word in line.split() if re.fullmatch(r"[a-z-]+", word) and not word.startswith("-")]
@@ -77,6 +83,13 @@ def test_what_every_command_takes_elsewhere_is_answered_by_all_that_ask_a_node()
         ("lag", "There is no command 'lag'; `duramen group list` shows the lag of every group"),
         ("consume t --fromm 3", "No such option"),
         ("topic lst", "No such command 'lst'"),
+        ("serve server.properties", "Got unexpected extra argument (server.properties): a file of settings is named"),
+        ("config describe t", "Got unexpected extra argument (t): a topic is named by --topic NAME"),
+        ("truncate t 5", "Missing option '--before'"),
+        ("truncate t 5 --before 5", "Got unexpected extra argument (5): the offset or the time is named by --before"),
+        ("produce t hello", "Invalid value for '[FILE]...': 'hello': No such file or directory; text comes from stdin"),
+        ("log dump --files x", "There is no --files here: the file, or the partition's directory, stands without"),
+        ("status --watch", "There is no --watch here: at a terminal it stays"),
     ],
 )
 def test_the_hint_is_the_one_line(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
