@@ -187,9 +187,12 @@ def _in_a_pipeline(error: Exception) -> str | None:
 
 
 def _in_brief(error: Exception) -> str:
-    """What it says; of an error of Spark's the first line, for plans and the frames of a JVM come behind that."""
-    text = str(error).strip()
-    return text.partition("\n")[0] if type(error).__module__.startswith(("pyspark.", "py4j.")) else text
+    """What it says; of an error of Spark's the reason alone, for plans and the frames of a JVM come beside that."""
+    if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+        return str(error)
+    from duramen.pipelines.run import queries
+
+    return queries.reason(error)
 
 
 def _refuse(mistake: click.ClickException) -> int:

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from duramen.client import Cluster
 from duramen.errors import DuramenError
 from duramen.pipelines.jvm import java
+from duramen.pipelines.jvm.phases import Phases
 from duramen.pipelines.jvm.requirements import Check, java_check, node, packages, storage
 from duramen.pipelines.jvm.session import NoMasterError, await_executors, borrowed, check_master, chosen_master
 from duramen.version import INSTALL_SPARK
@@ -165,5 +166,6 @@ def examine(
     yield Check("master", True, where)
     if found is None:
         return
-    with borrowed("duramen-doctor", master, config) as spark:
+    with borrowed("duramen-doctor", master, config) as spark, Phases() as phases:
+        phases.begin("asking the executors")
         yield from workers(spark, folder, bootstrap)

@@ -39,14 +39,19 @@ def test_an_error_is_its_reason_and_all_of_it_is_shown_to_who_asks(error: Except
     assert done.stderr == (f"{WRAPPED}\n" if words else "")
 
 
-def test_an_error_of_sparks_in_the_file_itself_is_its_first_line(
-    tmp_path: object, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (r"no session\n== plan ==", "no session"),
+        (r"calling o39.sql.\n: org.apache.spark.SparkException: x\n\tat a.b(C.scala:1)\nCaused by: x.Y: gone", "gone"),
+    ],
+)
+def test_an_error_of_sparks_in_the_file_itself_is_its_reason(
+    said: str, told: str, tmp_path: object, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = f"{tmp_path}/broken.py"
     monkeypatch.setattr("sys.path", sys.path.copy())
     with open(file, "w") as written:
-        written.write(
-            "from pyspark.errors import PySparkException\nraise PySparkException('no session\\n== plan ==')\n"
-        )
+        written.write("from pyspark.errors import PySparkException\nraise PySparkException('{said}')\n")
     assert main(["spark", "status", file]) == 2
-    assert capsys.readouterr().err == f"duramen: {file}, line 2: PySparkException: no session\n"
+    assert capsys.readouterr().err == f"duramen: {file}, line 2: PySparkException: {told}\n"
