@@ -52,6 +52,6 @@ def test_an_error_of_sparks_in_the_file_itself_is_its_reason(
     file = f"{tmp_path}/broken.py"
     monkeypatch.setattr("sys.path", sys.path.copy())
     with open(file, "w") as written:
-        written.write("from pyspark.errors import PySparkException\nraise PySparkException('{said}')\n")
+        written.write(f"from pyspark.errors import PySparkException\nraise PySparkException('{said}')\n")
     assert main(["spark", "status", file]) == 2
     assert capsys.readouterr().err == f"duramen: {file}, line 2: PySparkException: {told}\n"
