@@ -95,6 +95,8 @@ class Newest:
         self._pending = {place for place, start in starts.items() if start < ends[place][1]}
         self._held: list[Message] = []
         """That partitions were read to their end, which is said behind their records."""
+        self._rewound: set[Place] = set()
+        """Partitions of which more was given at once than led to their rewinding: it comes again."""
         self._given = False
 
     def read(self, count: int, timeout: float) -> list[Message]:
@@ -104,6 +106,7 @@ class Newest:
         others = []
         while self._pending:
             given = self._read(count, timeout)
+            self._rewound.clear()
             others += [message for message in given if not self._keeps(message)]
             if not given or others:
                 break
@@ -116,6 +119,8 @@ class Newest:
         place = place_of(message)
         if place not in self._found:
             return False
+        if place in self._rewound:
+            return True
         if _is_end(message):
             self._held.append(message)
             self._read_to_end(place)
@@ -136,6 +141,7 @@ class Newest:
         self._starts[place] = max(first, last - 4 * (last - start))
         self._found[place].clear()
         self._held = [message for message in self._held if place_of(message) != place]
+        self._rewound.add(place)
         self._rewind(place, self._starts[place])
 
 

@@ -50,3 +50,29 @@ def test_a_late_loss_of_a_topic_that_was_made_anew_skips_none_of_its_records(mon
         meant.read(10, 0.0)
     assert line.went == [[(0, 0), (1, 0)], [(1, 0)], [(0, 1)]]
     assert said == ["topic late was deleted and made anew; it is read from its first record"]
+
+
+def test_of_several_topics_only_the_one_that_was_made_anew_is_read_from_its_first_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With all of its partitions, of which there may be more by now; the others go on where they are."""
+    node, said = Node(), list[str]()
+    for name, number in (("late", 1), ("other", 3)):
+        node.make(name, 2)
+        node.ids[name] = bytes([number] * 16)
+        node.put(name, 3, 3)
+    methods = {"node": node, "partitions": lambda _, topic: list(range(len(node.ends[topic])))}
+    monkeypatch.setattr(consume, "Client", lambda *_, **__: type("Client", (FakeCluster,), methods)(""))
+    monkeypatch.setattr(consume, "note", said.append)
+    line, ends, patience = Line(), Ends(), SimpleNamespace(ask=lambda work: work())
+    ends.assign([TopicPartition(topic, partition) for topic in ("late", "other") for partition in (0, 1)])
+    at: Any = SimpleNamespace(bootstrap="", timeout=1.0)
+    meant = Meant(at, line, ["late", "other"], (), ends, patience)  # type: ignore[arg-type]
+    node.make("late", 3)
+    node.ids["late"] = bytes([2] * 16)
+    line.answers = [[Taken(("late", 0, 0)), Taken(("other", 1, 2))]]
+    given = meant.read(10, 0.0)
+    assert [message.topic() for message in given] == ["other"]
+    assert line.went == [[(0, 0), (1, 0), (2, 0)]]
+    assert ends.assigned == {("other", 0), ("other", 1), *(("late", partition) for partition in range(3))}
+    assert said == ["topic late was deleted and made anew; it is read from its first record"]

@@ -46,7 +46,15 @@ class Log:
         self.told = [False for _ in partitions]
         self.paused: set[Place] = set()
 
-    def read(self, count: int, _timeout: float) -> list[Any]:
+    def read(self, count: int, timeout: float) -> list[Any]:
+        """Of one partition, and behind its last record that this was the last, as librdkafka gives them."""
+        given = self._of_one(count)
+        if given and len(given) < count and not given[-1].end:
+            given += [Given(given[-1].place, self.at[given[-1].place], end=True)]
+            self.told[given[-1].place] = True
+        return given
+
+    def _of_one(self, count: int) -> list[Any]:
         for partition, records in enumerate(self.records):
             if ("t", partition) in self.paused:
                 continue
@@ -141,6 +149,16 @@ def test_fewer_records_than_offsets_are_looked_for_further_back() -> None:
     log = Log([(5, 5), (20, 20), (21, 21), (60, 60)])
     assert everything(newest(log, 3, {0: (0, 70)})) == [(0, 20), (0, 21), (0, 60)]
     assert everything(newest(log, 9, {0: (0, 70)})) == [(0, 5), (0, 20), (0, 21), (0, 60)]
+    assert everything(newest(log, 9, {0: (0, 70)}), 500) == [(0, 5), (0, 20), (0, 21), (0, 60)]
+    given: list[Any] = newest(log, 20, {0: (0, 61)}).read(500, 0.0)
+    # The end was told once before, behind what was read first: taken for that of the second reading, it ended all.
+    assert [(message.at, message.end) for message in given] == [
+        (5, False),
+        (20, False),
+        (21, False),
+        (60, False),
+        (61, True),
+    ]
 
 
 def test_the_end_of_a_partition_is_told_behind_its_records() -> None:
