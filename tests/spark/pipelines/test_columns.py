@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from files import RECORDS
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from duramen import pipelines
 from duramen.errors import ConfigError
-from duramen.pipelines.run.columns import decode, encode, traced
+from duramen.pipelines.run.columns import carried, decode, encode, traced
+from duramen.spark.sink.sink_rows import COLUMNS, check_schema
 
 pytestmark = pytest.mark.timeout(600)
 SCHEMA = "tail string, delay int"
@@ -46,6 +50,95 @@ def test_the_key_and_deletions_come_along_to_a_table(spark: SparkSession) -> Non
         {"tail": "N0", "delay": 5, **place, "_offset": 0, "_deleted": False},
         {"tail": "N1", "delay": None, **place, "_offset": 1, "_deleted": True},
     ]
+
+
+def keyed(spark: SparkSession, keys: list[str | None], value: str | None = "{}") -> DataFrame:
+    given = records(spark, *[value] * len(keys))
+    named = F.array(*(F.lit(key) for key in keys))[F.col("offset").cast("int")]
+    return given.withColumn("key", named.cast("binary"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("bigint", "-5", -5),
+        ("int", "7", 7),
+        ("double", "1.5", 1.5),
+        ("boolean", "true", True),
+        ("decimal(5,2)", "1.50", Decimal("1.50")),
+        ("date", "2026-01-02", date(2026, 1, 2)),
+        ("timestamp_ntz", "2026-01-02 03:04:05.6", datetime(2026, 1, 2, 3, 4, 5, 600_000)),
+        ("string", "5", "5"),
+        ("binary", "5", b"5"),
+        ("struct<a:int>", '{"a":1}', '{"a":1}'),
+    ],
+)
+def test_the_key_has_the_type_that_the_schema_gives_its_column(
+    spark: SparkSession, kind: str, text: str, value: Any
+) -> None:
+    topic = pipelines.Topic("numbers", schema=f"id {kind}, v double", key="id")
+    (found, deletion) = rows(
+        decode(keyed(spark, [text, text]).where("offset = 0"), topic).union(decode(keyed(spark, [text], None), topic))
+    )
+    assert (found["id"], found["v"], deletion["id"], deletion["_cause"]["deleted"]) == (value, None, value, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("bigint", "abc"),
+        ("bigint", "1.5"),
+        ("int", "3000000000"),
+        ("decimal(5,2)", "1.239"),
+        ("date", "2026-01-02 03:04"),
+    ],
+)
+def test_a_key_that_does_not_fit_fails_and_is_named_or_is_kept(spark: SparkSession, kind: str, text: str) -> None:
+    given = keyed(spark, [text])
+    with pytest.raises(PySparkException, match=rf"flights-3@0: the key does not fit {re.escape(kind)}: {text}"):
+        rows(decode(given, pipelines.Topic("flights", schema=f"id {kind}", key="id")))
+    (kept,) = rows(decode(given, pipelines.Topic("flights", schema=f"id {kind}", key="id", corrupt="keep")))
+    assert (kept["id"], kept["_corrupt"]) == (None, text)
+
+
+def test_without_a_key_the_field_of_the_value_is_taken(spark: SparkSession) -> None:
+    topic = pipelines.Topic("flights", schema="id bigint", key="id")
+    assert [row["id"] for row in rows(decode(keyed(spark, [None, "6"], '{"id":5}'), topic))] == [5, 6]
+
+
+HEADERS = "array(named_struct('key', 'trace', 'value', X'6162'))"
+
+
+@pytest.mark.parametrize("schema", [None, "n int"])
+def test_headers_and_time_come_in_and_go_out(spark: SparkSession, schema: str | None) -> None:
+    topic = pipelines.Topic("flights", schema=schema, options={"includeHeaders": "TRUE"})
+    given = records(spark, '{"n":1}', None).withColumn("headers", F.expr(HEADERS))
+    found = decode(given, topic)
+    expected = {"headers": [Row(key="trace", value=bytearray(b"ab"))], "timestamp": datetime.fromtimestamp(1)}
+    read = rows(found)[1]
+    assert {name: read[name] for name in expected} == expected
+    given = encode(found, "copy", None, carried(topic))
+    check_schema(given.schema, "out")
+    assert set(given.columns) <= set(COLUMNS)
+    written = rows(given)
+    assert {name: written[1][name] for name in expected} == expected
+    assert [row["value"] for row in written] == [bytearray(b'{"n":1}'), None]
+    dropped = rows(encode(found.drop("headers", "timestamp"), "copy", None, carried(topic)))[1]
+    assert dropped["timestamp"] == datetime.fromtimestamp(1), "the time of the record it comes from"
+
+
+def test_fields_of_these_names_are_the_values(spark: SparkSession) -> None:
+    topic = pipelines.Topic("flights", schema="timestamp string, headers int", options={"includeHeaders": "true"})
+    assert carried(topic) == ()
+    found = decode(records(spark, '{"timestamp":"x","headers":1}').withColumn("headers", F.expr(HEADERS)), topic)
+    (written,) = rows(encode(found, "copy", None, carried(topic)))
+    assert written == {"value": b'{"timestamp":"x","headers":1}', "timestamp": datetime.fromtimestamp(0)}
+
+
+def test_a_record_without_a_time_is_written_with_the_present_one(spark: SparkSession) -> None:
+    given = records(spark, "{}").withColumn("timestamp", F.expr("timestamp_millis(-1)"))
+    for schema in (None, "n int"):
+        assert rows(encode(decode(given, pipelines.Topic("t", schema=schema)), "copy", None))[0]["timestamp"] is None
 
 
 def test_a_dot_in_a_name_is_part_of_it(spark: SparkSession) -> None:
@@ -141,7 +234,7 @@ def test_a_column_that_is_called_value_is_one_of_the_others(spark: SparkSession)
     told = {"tail": "N0", "value": "5", "unit": "min"}
     assert (bytes(found["key"]), json.loads(bytes(found["value"]))) == (b"N0", told)
     (plain,) = rows(encode(decode(records(spark, "any"), pipelines.Topic("flights")), "copy", None))
-    assert {name: bytes(value) for name, value in plain.items()} == {"key": b"N0", "value": b"any"}
+    assert (bytes(plain["key"]), bytes(plain["value"]), set(plain)) == (b"N0", b"any", {"key", "value", "timestamp"})
 
 
 def test_a_deletion_of_rows_that_are_records_already_has_no_value(spark: SparkSession) -> None:
@@ -209,7 +302,8 @@ def test_other_keys_are_other_texts(spark: SparkSession) -> None:
             # The same where records have no key, and a topic is read by one that is in their values.
             keyless = records(spark, *(f'{{"at":{value}}}' for value in values)).withColumn("key", F.lit(None))
             named = decode(keyless, pipelines.Topic("t", schema=schema, key="at"))
-            assert [row["at"] for row in rows(named)] == found[-1]
+            again = [row["key"] and bytes(row["key"]).decode() for row in rows(encode(named, "late", "at"))]
+            assert again == found[-1]
         assert found == [
             ["2024-11-03T05:30:00.000000Z", "2024-11-03T06:30:00.000000Z", None],
             ['{"a":"x, y","b":"z"}', '{"a":"x","b":"y, z"}'],

@@ -43,10 +43,11 @@ class Topic:
     """A topic as a source.
 
     schema: columns of the JSON values, as DDL text; without it the function gets `key` and `value` as bytes.
-    key: the column that the record's key becomes, as text. It is also there when the value is null: a deletion.
+    key: the column that the record's key becomes, of the schema's type for a field of that name, else as text. It is
+        also there when the value is null: a deletion.
     corrupt: what a value does that is no such JSON: "fail" the batch naming the record, or "keep" the row with the
         text in `_corrupt`.
-    options: further options of the data source.
+    options: further options of the data source; `includeHeaders` brings the columns `headers` and `timestamp`.
     stream: the step of the pipeline that writes the topic; its reprocessed output is then followed.
     """
 

@@ -6,6 +6,7 @@ A function gets, beside its own columns, `_cause`: the record a row comes from. 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import cast
 
@@ -13,14 +14,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     ByteType,
+    CharType,
     DataType,
+    DateType,
+    DecimalType,
     MapType,
     ShortType,
     StringType,
     StructField,
     StructType,
     TimestampType,
+    VarcharType,
 )
 
 from duramen.errors import ConfigError
@@ -29,6 +35,7 @@ from duramen.spark.sink.sink_rows import COLUMNS
 
 CAUSE = "_cause"
 CORRUPT = "_corrupt"
+_NESTED = StructType | ArrayType | MapType
 _JSON = {
     "ignoreNullFields": "false",
     # In other zones moments before there was a standard time would be moved: those were off by seconds, and the offset
@@ -53,21 +60,54 @@ def decode(records: DataFrame, topic: Topic) -> DataFrame:
         F.col("offset").cast("bigint").alias("offset"),
         F.col("value").isNull().alias("deleted"),
     ).alias(CAUSE)
+    beside = [name for name in carried(topic) if name in records.columns]
     if topic.schema is None:
-        return records.select("key", "value", cause)
-    record = F.struct(_parsed(topic.schema).alias("v"), F.col("key").cast("string").alias("k"), cause, "value")
-    found = F.array(record) if topic.corrupt == "keep" else F.filter(F.array(record), _fits)
+        return records.select("key", "value", *beside, cause)
+    kinds = {field.name: field.dataType for field in _fields(topic.schema)}
+    kind = kinds.get(topic.key or "")
+    text = F.col("key").cast("string")
+    keys = text.alias("k"), _key(text, kind).alias("t")
+    record = F.struct(_parsed(topic.schema).alias("v"), *keys, cause, "value", *beside)
+    found = F.array(record) if topic.corrupt == "keep" else F.filter(F.array(record), lambda each: _fits(each, kind))
     # Nothing passes a generator. Filters of the function, which see no value that does not fit, would be put before the
     # check of a plain column, and parse every value once more.
     plain = records.select(F.explode(found).alias("r")).select("r.*")
-    columns = [F.col("v")[field.name].alias(field.name) for field in _fields(topic.schema) if field.name != topic.key]
+    columns = [F.col("v")[name].alias(name) for name in kinds if name != topic.key]
     if topic.key:
-        kinds = {field.name: field.dataType for field in _fields(topic.schema)}
-        inside = [_text(F.col("v")[topic.key], kinds[topic.key])] if topic.key in kinds else []
-        columns.insert(0, F.coalesce(F.col("k"), *inside).alias(topic.key))
+        field = F.col("v")[topic.key] if kind is not None else None
+        inside = [] if field is None else [_text(field, kind) if isinstance(kind, _NESTED) else field]
+        columns.insert(0, F.coalesce(F.col("t"), *inside).alias(topic.key))
     if topic.corrupt == "keep":
-        columns.append(_corrupt(F.col("v"), F.col("value")).alias(CORRUPT))
-    return plain.select(*columns, CAUSE)
+        of_key = F.when(_is_no_key(F.col("k"), F.col("t")), F.make_valid_utf8("k"))
+        columns.append(F.coalesce(_corrupt(F.col("v"), F.col("value")), of_key).alias(CORRUPT))
+    return plain.select(*columns, *beside, CAUSE)
+
+
+def carried(topic: Topic) -> tuple[str, ...]:
+    """What comes in beside the columns of such a topic, and goes out with a stream's records instead of within their
+    values: with `includeHeaders` the headers and the time, unless the schema has fields of these names."""
+    options = {name.lower(): str(value).lower() for name, value in topic.options.items()}
+    if options.get("includeheaders") != "true":
+        return ()
+    declared = {topic.key, *(field.name for field in _fields(topic.schema or ""))}
+    return tuple(name for name in ("headers", "timestamp") if name not in declared)
+
+
+def _key(text: Column, kind: DataType | None) -> Column:
+    """A record's key as the type that the schema gives its column, null where it is none; text where it gives none, and
+    for what is no single value."""
+    if kind is None or isinstance(kind, StringType | CharType | VarcharType | _NESTED):
+        return text
+    if isinstance(kind, BinaryType):
+        return text.cast("binary")
+    found = text.try_cast(kind)
+    if isinstance(kind, DecimalType):  # not rounded: two keys would become one
+        return F.when(found == text.try_cast(DecimalType(38, max(kind.scale, 18))), found)
+    return F.when(found.cast("string") == text, found) if isinstance(kind, DateType) else found
+
+
+def _is_no_key(text: Column, typed: Column) -> Column:
+    return text.isNotNull() & typed.isNull()
 
 
 def _corrupt(parsed: Column, value: Column) -> Column:
@@ -76,12 +116,20 @@ def _corrupt(parsed: Column, value: Column) -> Column:
     return F.when(parsed.isNull(), F.make_valid_utf8(value.cast("string"))).otherwise(parsed[CORRUPT])
 
 
-def _fits(record: Column) -> Column:
-    """True, or the query's end by an error that names the record."""
+def _fits(record: Column, key: DataType | None) -> Column:
+    """True, or the query's end by an error that names the record. key: the type of its key."""
     corrupt, cause = _corrupt(record["v"], record["value"]), record[CAUSE]
     where = F.concat_ws("", cause["topic"], F.lit("-"), cause["partition"], F.lit("@"), cause["offset"])
     told = F.concat(where, F.lit(": the value does not fit the topic's schema: "), F.substring(corrupt, 1, 200))
-    return F.when(corrupt.isNull(), F.lit(True)).otherwise(F.raise_error(told).cast("boolean"))
+    kind = "" if key is None else key.simpleString()
+    of_key = F.concat(
+        where, F.lit(f": the key does not fit {kind}: "), F.substring(F.make_valid_utf8(record["k"]), 1, 200)
+    )
+    return (
+        F.when(corrupt.isNotNull(), F.raise_error(told).cast("boolean"))
+        .when(_is_no_key(record["k"], record["t"]), F.raise_error(of_key).cast("boolean"))
+        .otherwise(F.lit(True))
+    )
 
 
 def _parsed(schema: str) -> Column:
@@ -150,8 +198,11 @@ def traced(rows: DataFrame, step: str) -> DataFrame:
     )
 
 
-def encode(rows: DataFrame, step: str, key: str | None) -> DataFrame:
-    """A function's rows as records: `key` and `value`. A deletion has a null value.
+def encode(rows: DataFrame, step: str, key: str | None, beside: Sequence[str] = ()) -> DataFrame:
+    """A function's rows as records: `key`, `value` and `timestamp`. A deletion has a null value.
+
+    beside: columns that are no part of the value, see `carried`. The time is that of the record a row comes from,
+    unless the rows have one of their own.
 
     Rows that are records already, with a `value` and nothing that a sink would leave out, are written as they are, but
     for deletions where they hand on `_cause`.
@@ -160,16 +211,24 @@ def encode(rows: DataFrame, step: str, key: str | None) -> DataFrame:
     if "value" in fields and set(fields) <= set(COLUMNS) and key in (None, "key"):
         if CAUSE not in rows.columns:
             return rows.select(fields)
-        return rows.select(*(_unless_deleted(F.col(name)).alias(name) if name == "value" else name for name in fields))
+        kept = [_unless_deleted(F.col(name)).alias(name) if name == "value" else F.col(name) for name in fields]
+        return rows.select(*kept, *([] if "timestamp" in fields else [_time()]))
     if key is not None and key not in rows.columns:
         raise ConfigError(f"{step} gives no column {key} for the record's key")
     if CAUSE not in rows.columns:
         raise ConfigError(_LOST.format(step=step))
-    value = _unless_deleted(F.to_json(F.struct(*map(_column, fields)), _JSON))
-    columns = [value.cast("binary").alias("value")]
+    own = [name for name in fields if name in beside]
+    value = _unless_deleted(F.to_json(F.struct(*(_column(name) for name in fields if name not in own)), _JSON))
+    columns = [value.cast("binary").alias("value"), *map(F.col, own), *([] if "timestamp" in own else [_time()])]
     if key is not None:
         columns.insert(0, _text(_column(key), rows.schema[key].dataType).cast("binary").alias("key"))
     return rows.select(*columns)
+
+
+def _time() -> Column:
+    """The time of the record that a row comes from; null, for now, where it has none."""
+    told = F.col("_cause.timestamp")
+    return F.when(told >= F.timestamp_seconds(F.lit(0)), told).alias("timestamp")
 
 
 def _unless_deleted(value: Column) -> Column:

@@ -42,7 +42,7 @@ from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import BatchProgress, Written, progress_of
 from duramen.pipelines.model.swap_chain import Reading, readings
 from duramen.pipelines.run.cluster import UnreachableError
-from duramen.pipelines.run.columns import decode, encode, traced
+from duramen.pipelines.run.columns import carried, decode, encode, traced
 from duramen.pipelines.run.connector import Connector, cuts_of
 from duramen.pipelines.run.stores import STORES
 from duramen.pipelines.tables.changelog import TRACE, cause_of, refuse_held_back
@@ -185,7 +185,10 @@ class Queries:
             given = step.function(rows)
             if not isinstance(given, DataFrame):
                 raise ConfigError(f"{name} gives {type(given).__name__}, not a DataFrame")
-            rows = traced(given, name) if isinstance(step, TableStep) else encode(given, name, step.key)  # type: ignore[attr-defined]
+            if isinstance(step, StreamStep):
+                rows = encode(given, name, step.key, carried(step.source))
+            else:
+                rows = traced(given, name)
         if isinstance(step, TableStep):
             STORES[step.store].check(step.shape, self._own_schema(rows))
         return StepPlan(step, place, reading, rows)
