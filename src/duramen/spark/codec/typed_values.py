@@ -32,9 +32,12 @@ _NOTHING: Final = literal(b"")
 _NO_FIELDS: Final = pa.schema([])
 _REASON_MAX: Final = 200
 _NAMED_ROW: Final = re.compile(r" in row (\d+)$")
+_TRIED_MAX: Final = 4
+_TEXT_MAX: Final = 64
+_UNPARSED: Final = re.compile(r"couldn't parse:(.+)$", re.DOTALL)
 _OF_PARSER: Final = "JSON parse error: "
-_SEVERAL: Final = 48
-"""Broken rows, found one by one, that cost about what it takes to find the shape of every row."""
+_SEVERAL: Final = 4
+"""Broken rows, found one by one, that cost about what it takes to find the outline of every row."""
 _STRING: Final = re.compile(rb'("[^"\x00-\x1f]*"\s*:)|"[^"\x00-\x1f]*"')
 _NUMBER: Final = re.compile(rb'("[^"]*"\s*:\x02)|(?<![0-9.eE+-])-?(?:0|[1-9][0-9]*)(?![0-9.eE])')
 """Names of fields are kept, what else is text or a number is not."""
@@ -128,7 +131,7 @@ class _Parsing:
         self._pieces: list[tuple[Any, pa.StructArray]] = []
         self._known: dict[bytes, str] = {}
         """Reasons of broken texts, and of their shapes."""
-        self._shapes: list[bytes] = []
+        self._outlines: Any = None
         """Of every row, once that is worth its time."""
         self._seen = 0
         """Of the reasons, when rows were last told by their shapes."""
@@ -170,18 +173,32 @@ class _Parsing:
         whole = []
         while len(rows := self._unlike_broken(rows)) and (error := self._failure(rows)) is not None:
             named = _NAMED_ROW.search(error)
-            at = int(named[1]) if named else len(rows)
-            if at >= len(rows):
-                self._halves(rows)
+            places = self._unparsed(error, rows) if named is None else [int(named[1])]
+            tried, is_broken = [], False
+            for at in places:
+                if at < len(rows) and not is_broken:
+                    tried.append(at)
+                    is_broken = self._alone(int(rows[at]))
+            if not is_broken:  # one before it may hold more objects than one, and move the numbers
+                self._halves(np.delete(rows, tried))
                 break
-            before, row, rows = rows[:at], int(rows[at]), rows[at + 1 :]
-            if self._alone(row):
-                whole.append(before)
-            else:  # one before it holds more objects than one, and moves the numbers
-                self._halves(np.concatenate([before, rows]))
-                break
+            if named is None:
+                rows = np.delete(rows, tried)
+            else:
+                whole.append(rows[: tried[0]])
+                rows = rows[tried[0] + 1 :]
         if whole:
             self._halves(np.concatenate(whole))
+
+    def _unparsed(self, error: str, rows: Any) -> list[int]:
+        """The first rows with the text that could not be converted, which is told without its row."""
+        told = _UNPARSED.search(error)
+        if told is None or len(told[1]) > _TEXT_MAX:
+            return []
+        pattern = f'[:, \\[{{"]{re.escape(told[1])}[ ,}}\\]"]'
+        holds = pc.match_substring_regex(_of(self._given, rows), pattern).to_numpy(zero_copy_only=False)
+        found: list[int] = np.flatnonzero(holds)[:_TRIED_MAX].tolist()
+        return found
 
     def _halves(self, rows: Any) -> None:
         """Parse these rows, by halves where one of them is broken."""
@@ -197,19 +214,22 @@ class _Parsing:
         alone, for who sends one sends more."""
         if len(self.reasons) - self._seen < _SEVERAL or len(rows) <= 1:
             return rows
-        if not self._shapes:
-            self._shapes = [_shape(value) for value in self._given.to_pylist()]
+        if self._outlines is None:
+            self._outlines = _outlines(self._given)
         self._seen = len(self.reasons)
-        broken = {self._shapes[row] for row in self.reasons}
-        alike = np.fromiter((self._shapes[row] in broken for row in rows.tolist()), np.bool_, len(rows))
-        for row in rows[alike].tolist():
-            self._alone(row)
+        alike = np.isin(self._outlines[rows], self._outlines[list(self.reasons)])
+        broken = 0
+        for tried, row in enumerate(rows[alike].tolist(), 1):
+            broken += self._alone(row)
+            if tried >= _SEVERAL and 2 * broken < tried:  # what breaks them is not seen in their outline
+                self._seen = len(self._given)
+                return rows[~alike | (rows > row)]
         return rows[~alike]
 
     def _alone(self, row: int) -> bool:
         """Parse one row; whether it is broken. What is like one that was broken before is not parsed again."""
         value = self._given[row].as_py()
-        shape = self._shapes[row] if self._shapes else _shape(value)
+        shape = _shape(value)
         itself = _UNSHAPED_MARK + value
         reason = self._known.get(shape) or self._known.get(itself)
         if reason is None:
@@ -278,6 +298,17 @@ def _shape(value: bytes) -> bytes:
     if _NO_VALUE.match(value):
         return b"\x01"
     return _NUMBER.sub(b"\\1\x03", _STRING.sub(b"\\1\x02", value))
+
+
+def _outlines(values: pa.BinaryArray) -> Any:
+    """A number for each text: the same where only what texts and numbers in it say differs, or little more."""
+    for pattern, kept in (
+        (r'("[^"]*"\s*:)|"[^"]*"', "\\1\x02"),
+        (r"[0-9]{19,}", "\x04"),
+        (r'("[^"]*"\s*:\x02)|[0-9]+', "\\1\x03"),
+    ):
+        values = pc.replace_substring_regex(values, pattern, kept)
+    return np.asarray(values.dictionary_encode().indices)
 
 
 def _text_of(rows: pa.BinaryArray) -> pa.Buffer:

@@ -111,15 +111,34 @@ def test_broken_rows_cost_no_call_of_arrow_each(broken: str, each: int, monkeypa
     assert len(calls) < 20
 
 
-def test_rows_of_a_wrong_type_are_told_by_their_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrow names one after the other: where there are hundreds, what is made like them is set aside."""
+@pytest.mark.parametrize(
+    ("broken", "most"), [('{"a":"%d"}', 20), ('{"a":%d.5}', 500), ('{"a":%d99999999999999999999}', 500)]
+)
+def test_rows_of_a_wrong_type_are_told_by_their_outline(
+    broken: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow names one after the other, or none: what is made like the first few is set aside, and parsed alone."""
     calls = []
     read = typed_values._read
     monkeypatch.setattr(typed_values, "_read", lambda *args, **more: (calls.append(1), read(*args, **more))[1])
-    rows = [f'{{"a":"{row}"}}' if row % 10 == 7 else f'{{"a":{row}}}' for row in range(4500)]
+    rows = [broken % row if row % 10 == 7 else f'{{"a":{row}}}' for row in range(4500)]
     _, reasons = json_values(pa.array([row.encode() for row in rows], pa.binary()), KIND)
     assert reasons.null_count == 4500 - 450
-    assert len(calls) < 80
+    assert len(calls) < most
+
+
+def test_sound_rows_that_are_made_like_broken_ones_are_not_parsed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    read = typed_values._read
+    monkeypatch.setattr(typed_values, "_read", lambda *args, **more: (calls.append(1), read(*args, **more))[1])
+    kind = pa.struct([("a", pa.int8())])
+    rows = [b'{"a":300}' if row % 500 == 7 else b'{"a":%d}' % (row % 100) for row in range(4500)]
+    values, reasons = json_values(pa.array(rows, pa.binary()), kind)
+    assert [value["a"] if value else None for value in values.to_pylist()] == [
+        None if row % 500 == 7 else row % 100 for row in range(4500)
+    ]
+    assert reasons.null_count == 4500 - 9
+    assert len(calls) < 500
 
 
 def test_arrays_with_something_behind_them_are_no_broken_rows() -> None:
