@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,10 @@ from duramen.config.listeners import (
     advertised_listeners,
     client_listeners,
     parse_host_port,
+    parse_listener,
     parse_protocol_map,
 )
+from duramen.config.mistakes import NotReadableError, mistakes_of, raise_all
 from duramen.config.properties import parse_properties
 from duramen.config.registry import SETTINGS, TOPIC, broker_setting, passed_over
 from duramen.config.setting import Setting, Value
@@ -49,7 +52,10 @@ class BrokerConfig:
         static: Mapping[str, str],
         dynamic: Mapping[str, str] | None = None,
         dynamic_default: Mapping[str, str] | None = None,
+        unreadable: Collection[str] = (),
     ) -> None:
+        """unreadable: settings that stand somewhere with a text that is none of their type; nobody gets a value."""
+        self._unreadable = unreadable
         self.texts: dict[str, Mapping[str, str]] = {
             "dynamic-broker": dict(dynamic or {}),
             "dynamic-default": dict(dynamic_default or {}),
@@ -67,13 +73,15 @@ class BrokerConfig:
         """log.dirs from log.dir, where only that was given; broker.id is what node.id is, also where neither is set."""
         if "log.dirs" not in self._values and "log.dir" in self._values:
             self._values["log.dirs"] = self._values["log.dir"]
-        if self._values.get("broker.id", -1) == -1:
+        if self._values.get("broker.id", -1) == -1 and "node.id" not in self._unreadable:
             self._values["broker.id"] = self.integer("node.id")
 
     def get(self, name: str) -> Value:
         """The typed value; the default where nothing else was said. ConfigError for an unknown name."""
         if name in self._values:
             return self._values[name]
+        if name in self._unreadable:
+            raise NotReadableError(f"{name} cannot be read")
         return broker_setting(name).default_value
 
     def integer(self, name: str) -> int:
@@ -190,84 +198,99 @@ class BrokerConfig:
 
     def _check_topic_defaults(self) -> None:
         """A broker setting that topics take over must be legal for a topic."""
-        if self.topic_default("retention.ms") == 0:
+        raise_all(mistakes_of(partial(self._check_topic_default, setting) for setting in TOPIC.values()))
+
+    def _check_topic_default(self, setting: Setting) -> None:
+        value = self.topic_default(setting.name)
+        if setting.name == "retention.ms" and value == 0:
             raise ConfigError("log.retention.ms, .minutes or .hours must be -1 or at least 1")
-        for setting in TOPIC.values():
-            value = self.topic_default(setting.name)
-            if isinstance(value, int) and setting.low is not None and value < setting.low and not setting.also:
-                names = " or ".join(name for name, _ in setting.fallbacks)
-                raise ConfigError(f"{names}: {value} is out of bounds; it must be {setting.bounds}")
+        if isinstance(value, int) and setting.low is not None and value < setting.low and not setting.also:
+            names = " or ".join(name for name, _ in setting.fallbacks)
+            raise ConfigError(f"{names}: {value} is out of bounds; it must be {setting.bounds}")
 
     def check(self) -> None:
         """The rules that concern several settings at once; ConfigError says which are broken, a line each."""
         rules: tuple[Callable[[], Any], ...] = (
-            self._check_role,
+            self._check_roles,
+            self._check_ids,
+            self._check_voters,
+            self._check_access_control,
             self._check_directories,
             self._check_topic_defaults,
-            self._check_bounds_of_pairs,
+            self._check_group_sessions,
+            self._check_queued_bytes,
+            self._check_journal_parts,
+            self._check_compaction_lags,
+            lambda: self.listeners,
+            self._check_advertised_texts,
             lambda: self.advertised_listeners,
             lambda: self.metrics_listener,
         )
-        _raise_all(_errors_of(rules))
+        raise_all(mistakes_of(rules))
 
-    def _check_role(self) -> None:
+    def _check_advertised_texts(self) -> None:
+        """Each by itself: what is wrong with `listeners` need not be mended first."""
+        texts = self.strings("advertised.listeners")
+        raise_all(mistakes_of(partial(parse_listener, "advertised.listeners", text) for text in texts))
+
+    def _check_roles(self) -> None:
         if set(self.strings("process.roles")) != {"broker", "controller"}:
             raise ConfigError("process.roles must be broker,controller: this release runs one node that is both")
+
+    def _check_ids(self) -> None:
         node, broker = self.integer("node.id"), self.integer("broker.id")
         if broker not in (-1, node):
             raise ConfigError(f"broker.id={broker} and node.id={node} differ; keep node.id")
+
+    def _check_voters(self) -> None:
+        node = self.integer("node.id")
         voters = self.strings("controller.quorum.voters")
         if voters and [voter.partition("@")[0] for voter in voters] != [str(node)]:
             raise ConfigError(
                 f"controller.quorum.voters={','.join(voters)} names other nodes; this release runs one node, {node}"
             )
+
+    def _check_access_control(self) -> None:
         if self.string("authorizer.class.name"):
             raise ConfigError("authorizer.class.name: access control is not served yet; remove it to let everyone in")
 
     def _check_directories(self) -> None:
-        if not all(self.strings("log.dirs")) or not self.strings("log.dirs"):
-            raise ConfigError("log.dirs names no directory")
-        directories = [posixpath.normpath(path) for path in self.strings("log.dirs")]
-        for path in directories:
-            if directories.count(path) > 1:
-                raise ConfigError(f"log.dirs names {path} twice")
-            if path.startswith(("~", "$")) or _VARIABLE.search(path):
-                raise ConfigError(f"log.dirs names {path}, which only a shell expands; write the whole path")
-            if path.startswith(("'", '"')):
-                raise ConfigError(f"log.dirs names {path}: quotes would belong to the name; write it without")
-            if _COMMENT.search(path):
-                raise ConfigError(f"log.dirs names {path}: a comment needs a line of its own")
-            if path.startswith("file:"):
-                raise ConfigError(f"log.dirs names {path}, which is a URL; write the path alone")
+        key = "log.dir" if self.source("log.dirs") == "default" and self.source("log.dir") != "default" else "log.dirs"
+        directories = self.strings("log.dirs")
+        if not all(directories) or not directories:
+            raise ConfigError(f"{key} names no directory")
+        same = Counter(map(posixpath.normpath, directories))
+        twice = [ConfigError(f"{key} names {path} twice") for path, count in same.items() if count > 1]
+        raise_all([*twice, *mistakes_of(partial(_check_directory, key, path) for path in dict.fromkeys(directories))])
 
-    def _check_bounds_of_pairs(self) -> None:
+    def _check_group_sessions(self) -> None:
         if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):
             raise ConfigError("group.min.session.timeout.ms is above group.max.session.timeout.ms")
+
+    def _check_queued_bytes(self) -> None:
         queued, largest = self.integer("queued.max.request.bytes"), self.integer("socket.request.max.bytes")
         if 0 < queued < largest:
             raise ConfigError(f"queued.max.request.bytes must be -1 or at least socket.request.max.bytes ({largest})")
+
+    def _check_journal_parts(self) -> None:
         if self.integer("duramen.journal.part.bytes") * 2 > self.integer("duramen.journal.max.bytes"):
             raise ConfigError("duramen.journal.part.bytes: the journal must hold at least two parts")
+
+    def _check_compaction_lags(self) -> None:
         if self.integer("log.cleaner.min.compaction.lag.ms") > self.integer("log.cleaner.max.compaction.lag.ms"):
             raise ConfigError("log.cleaner.min.compaction.lag.ms is above log.cleaner.max.compaction.lag.ms")
 
 
-def _errors_of(rules: Iterable[Callable[[], Any]]) -> list[ConfigError]:
-    errors = []
-    for rule in rules:
-        try:
-            rule()
-        except ConfigError as error:
-            errors.append(error)
-    return errors
-
-
-def _raise_all(errors: list[ConfigError]) -> None:
-    """All of them at once, for whoever mends a file would otherwise meet one a start."""
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise ConfigError("\n".join(str(error) for error in errors))
+def _check_directory(key: str, path: str) -> None:
+    """A path as it stands in the file; one that begins with ./ or / is what it says, whatever follows."""
+    if path.startswith(("~", "$")) or _VARIABLE.search(path):
+        raise ConfigError(f"{key} names {path}, which only a shell expands; write the whole path")
+    if path.startswith(("'", '"')):
+        raise ConfigError(f"{key} names {path}: quotes would belong to the name; write it without")
+    if _COMMENT.search(path):
+        raise ConfigError(f"{key} names {path}: a comment needs a line of its own")
+    if path.startswith("file:"):
+        raise ConfigError(f"{key} names {path}, which is a URL; write the path alone")
 
 
 def _is_dynamic(name: str) -> bool:
@@ -286,19 +309,25 @@ def validate_broker_config(name: str, value: str | None) -> None:
         BrokerConfig({}, {name: value}).check()
 
 
-def _check_value(name: str, text: str) -> None:
-    broker_setting(name).parse(text)
-
-
 def load_broker_config(file_text: str | None, overrides: Mapping[str, str] | None = None) -> BrokerConfig:
     """The configuration from a .properties file's text and `--set` overrides; overrides win.
 
-    Raises ConfigError for unknown keys (naming the nearest), ill-typed values and contradictions, a line each.
+    Raises ConfigError for unknown keys (naming the nearest), ill-typed values and contradictions, a line each,
+    all at once; what only follows from a value that cannot be read is left out.
     Keys of other releases and vendors are passed over (`inert`) where the node is as safe without them.
     """
     static = parse_properties(file_text) if file_text is not None else {}
     static.update(overrides or {})
-    _raise_all(_errors_of(partial(_check_value, name, text) for name, text in static.items() if not passed_over(name)))
-    config = BrokerConfig(static)
-    config.check()
+    errors: list[ConfigError] = []
+    unreadable = set()
+    for name, text in static.items():
+        try:
+            if not passed_over(name):
+                broker_setting(name).parse(text)
+        except ConfigError as error:
+            errors.append(error)
+            unreadable.add(name)
+    readable = {name: text for name, text in static.items() if name not in unreadable}
+    config = BrokerConfig(readable, unreadable=unreadable)
+    raise_all([*errors, *mistakes_of([config.check])])
     return config

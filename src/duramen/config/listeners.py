@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
+from duramen.config.mistakes import mistakes_of, raise_all
 from duramen.errors import ConfigError
 
-_LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(\[[0-9A-Fa-f:.%]*\]|[^\[\]:/]*):([0-9]{1,5})", re.ASCII)
-_HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.%]*\]|[^\[\]:/]*):([0-9]{1,5})", re.ASCII)
+_LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(\[[0-9A-Fa-f:.%]*\]|[^\[\]:/]*):([0-9]+)", re.ASCII)
+_HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.%]*\]|[^\[\]:/]*):([0-9]+)", re.ASCII)
+MAX_PORT: Final = 65535
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -28,27 +31,36 @@ class ListenerAddress(NamedTuple):
 def parse_listener(key: str, text: str) -> ListenerAddress:
     """`NAME://host:port`; ConfigError otherwise. IPv6 hosts stand in brackets."""
     match = _LISTENER.fullmatch(text)
-    if match is None or int(match[3]) > 65535:
+    if match is None:
         raise ConfigError(f"{key}: {text!r} is not NAME://host:port")
+    _check_port(key, text, match[3])
     return ListenerAddress(match[1].upper(), match[2].strip("[]"), int(match[3]))
 
 
 def parse_host_port(key: str, text: str) -> tuple[str, int]:
     """`host:port`; ConfigError otherwise."""
     match = _HOST_PORT.fullmatch(text)
-    if match is None or int(match[2]) > 65535:
+    if match is None:
         raise ConfigError(f"{key}: {text!r} is not host:port")
+    _check_port(key, text, match[2])
     return match[1].strip("[]"), int(match[2])
+
+
+def _check_port(key: str, text: str, port: str) -> None:
+    if len(port.lstrip("0")) > 5 or int(port) > MAX_PORT:
+        raise ConfigError(f"{key}: {text!r} has a port above {MAX_PORT}")
 
 
 def parse_protocol_map(key: str, text: str) -> dict[str, str]:
     """Security protocol by listener name, from `NAME:PROTOCOL,…`; ConfigError otherwise."""
     protocols: dict[str, str] = {}
+    wrong = []
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, colon, protocol = pair.partition(":")
         if not colon or not name.strip() or protocol.strip().upper() not in _PROTOCOLS:
-            raise ConfigError(f"{key}: {pair!r} is not NAME:PROTOCOL with one of {', '.join(_PROTOCOLS)}")
+            wrong.append(ConfigError(f"{key}: {pair!r} is not NAME:PROTOCOL with one of {', '.join(_PROTOCOLS)}"))
         protocols[name.strip().upper()] = protocol.strip().upper()
+    raise_all(wrong)
     return protocols
 
 
@@ -57,6 +69,7 @@ def client_listeners(
 ) -> tuple[ListenerAddress, ...]:
     """The listeners to open: all but the controller's, checked for names, ports and protocols; ConfigError."""
     key = "listeners"
+    raise_all(mistakes_of(partial(parse_listener, key, text) for text in listeners))
     parsed = [parse_listener(key, text) for text in listeners]
     names = [listener.name for listener in parsed]
     ports = [listener.port for listener in parsed if listener.port]
@@ -68,13 +81,16 @@ def client_listeners(
     opened = tuple(listener for listener in parsed if listener.name not in quorum)
     if not opened:
         raise ConfigError(f"{key}: no listener is left for clients, for example PLAINTEXT://127.0.0.1:9092")
-    for listener in opened:
-        protocol = protocols.get(listener.name)
-        if protocol is None:
-            raise ConfigError(f"listener.security.protocol.map says nothing about listener {listener.name}")
-        if protocol != "PLAINTEXT":
-            raise ConfigError(f"{key}: {listener} would be {protocol}; this release serves PLAINTEXT listeners only")
+    raise_all(mistakes_of(partial(_check_protocol, key, listener, protocols) for listener in opened))
     return opened
+
+
+def _check_protocol(key: str, listener: ListenerAddress, protocols: dict[str, str]) -> None:
+    protocol = protocols.get(listener.name)
+    if protocol is None:
+        raise ConfigError(f"listener.security.protocol.map says nothing about listener {listener.name}")
+    if protocol != "PLAINTEXT":
+        raise ConfigError(f"{key}: {listener} would be {protocol}; this release serves PLAINTEXT listeners only")
 
 
 def _is_any_address(host: str) -> bool:

@@ -77,7 +77,7 @@ def topic_setting(name: str) -> Setting:
 @cache
 def _names(scope: str) -> Nearest:
     """Made when somebody first misspells one: it takes as long as a tenth of a start."""
-    return Nearest(TOPIC if scope == "topic" else SETTINGS)
+    return Nearest(TOPIC) if scope == "topic" else Nearest([*SETTINGS, *FOREIGN, *REMOVED, *UNSAFE_TO_PASS_OVER])
 
 
 def _unknown(name: str, scope: str, elsewhere: str) -> ConfigError:
@@ -91,7 +91,15 @@ def _unknown(name: str, scope: str, elsewhere: str) -> ConfigError:
         related = _related(name, elsewhere)
         return ConfigError(f"{message}: it is a setting of a {elsewhere}" + (f"; use {related}" if related else ""))
     nearest = _names(scope).to(name)
-    return ConfigError(message if nearest is None else f"{message}; the nearest is {nearest}")
+    if nearest is None:
+        return ConfigError(message)
+    aside = "" if nearest in SETTINGS or scope == "topic" else _said_of_foreign(nearest)
+    return ConfigError(f"{message}; the nearest is {nearest}{aside}")
+
+
+def _said_of_foreign(name: str) -> str:
+    reason = passed_over(name)
+    return f", without effect here ({reason})" if reason else f" ({UNSAFE_TO_PASS_OVER[name]})"
 
 
 def _related(name: str, scope: str) -> str:

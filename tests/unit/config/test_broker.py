@@ -80,10 +80,15 @@ def test_older_names_count_where_the_newer_is_missing() -> None:
         ({"num.partition": "3"}, "nearest is num.partitions"),
         ({"NUM.PARTITIONS": "3"}, "unknown broker setting NUM.PARTITIONS; the nearest is num.partitions"),
         ({"KAFKA_ADVERTISED_LISTENERS": "x"}, "the nearest is advertised.listeners"),
+        ({"zookeper.connect": "x"}, r"nearest is zookeeper.connect, without effect here \(Kafka 4.0 removed ZooKeeper"),
+        ({"super.user": "x"}, "nearest is super.users, without effect here"),
+        ({"advertised.host.nam": "x"}, r"nearest is advertised.host.name \(Kafka 3.0 removed it; use"),
         ({"retention.ms": "3"}, "use log.retention.ms"),
         ({"host.name": "127.0.0.1"}, "use listeners=PLAINTEXT://HOST:PORT"),
         ({"confluent.authorizer.access.rule.providers": "ZK_ACL"}, "access control is not served yet"),
         ({"log.dirs": "/a,~/b"}, "only a shell expands"),
+        ({"log.dir": "~/b"}, "^log.dir names ~/b, which only a shell expands"),
+        ({"log.dirs": "./$HOME/b"}, "^log.dirs names ./.HOME/b, which only a shell expands"),
         ({"log.dirs": "$HOME/b"}, "only a shell expands"),
         ({"log.dirs": "/a/${NAME}-b"}, "only a shell expands"),
         ({"log.dirs": "/a/$NAME/b"}, "only a shell expands"),
@@ -165,6 +170,44 @@ def test_all_mistakes_of_a_file_are_told_at_once() -> None:
     assert len(str(caught.value).splitlines()) == 3
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "authorizer.class.name=x\nprocess.roles=broker\ncontroller.quorum.voters=1@a:1,2@b:2",
+            ["process.roles", "controller.quorum.voters", "authorizer.class.name"],
+        ),
+        (
+            "num.partitons=1\nlisteners=SSL://h:1,A://h\nlog.dirs=~/a,'b'\nmetrics.listener=nonsense",
+            ["unknown", "log.dirs", "log.dirs", "listeners", "metrics.listener"],
+        ),
+        ("listeners=SSL://h:1,X://h:2", ["listeners", "listener.security.protocol.map"]),
+        ("listeners=SSL://h:1\nadvertised.listeners=h:1,i:2", ["listeners", "advertised.listeners", "advertised"]),
+        ("listener.security.protocol.map=A:B,C:D", ["listener.security.protocol.map"] * 2),
+        ("log.retention.ms=0\nlog.roll.ms=0", ["log.retention.ms", "log.roll.ms"]),
+        (
+            "group.min.session.timeout.ms=9\ngroup.max.session.timeout.ms=8\nduramen.journal.max.bytes=1048576",
+            ["group.min.session.timeout.ms", "duramen.journal.part.bytes"],
+        ),
+        # What only follows from a value that cannot be read is no mistake of its own.
+        ("node.id=x\nbroker.id=5\ncontroller.quorum.voters=5@a:1", ["node.id"]),
+        ("duramen.journal.part.bytes=many\nduramen.journal.max.bytes=1048576", ["duramen.journal.part.bytes"]),
+    ],
+)
+def test_a_mistake_hides_no_other_one(text: str, told: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_broker_config(text)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == len(told), lines
+    unmatched = list(told)
+    for line in lines:
+        unmatched.remove(next(begin for begin in unmatched if line.startswith(begin)))
+
+
+def test_a_path_that_begins_with_a_dot_is_what_it_says() -> None:
+    assert load_broker_config("log.dirs=./~x,/a/~b").strings("log.dirs") == ["./~x", "/a/~b"]
+
+
 def test_dynamic_layers() -> None:
     static = load_broker_config("message.max.bytes=2000", {})
     default = static.with_dynamic({"message.max.bytes": "3000"}, cluster_default=True)
@@ -220,7 +263,12 @@ def test_listener_syntax() -> None:
     assert parse_listener("k", "plaintext://[::1]:9092") == ("PLAINTEXT", "::1", 9092)
     assert str(parse_listener("k", "A://[::1]:9092")) == "A://[::1]:9092"
     assert parse_host_port("k", "127.0.0.1:0") == ("127.0.0.1", 0)
-    for text in ("A://::1:9092", "A://h:65536", "A://h:", "://h:1", "A://h:1/x"):
+    for text in ("A://h:65536", "A://h:99999", "A://h:1234567"):
+        with pytest.raises(ConfigError, match=f"'{text}' has a port above 65535$"):
+            parse_listener("k", text)
+    with pytest.raises(ConfigError, match=r"'h:70000' has a port above 65535$"):
+        parse_host_port("k", "h:70000")
+    for text in ("A://::1:9092", "A://h:", "://h:1", "A://h:1/x"):
         with pytest.raises(ConfigError, match="NAME://host:port"):
             parse_listener("k", text)
 
