@@ -6,6 +6,7 @@ register (which raises the leader epoch of everything led here, durably) → ser
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -133,7 +134,38 @@ class Broker:
     # ---- start -----------------------------------------------------------------------------------------------
 
     def start(self, on_ready: Callable[[], None]) -> None:
-        """Recover and serve; `on_ready` once clients are served. Raises DuramenError or OSError when it cannot."""
+        """Recover and serve; `on_ready` once clients are served. Raises DuramenError or OSError when it cannot.
+
+        What refuses a start before anything is served leaves the directories as clean as they were found.
+        """
+        try:
+            self._open_directories()
+            self.acceptor.bind(max(self.store.directories[0].hot.files.limit, 0))
+        except (OSError, DuramenError):
+            with contextlib.suppress(OSError, DuramenError):  # the first is what is to be told
+                self.store.close(clean=True)
+            raise
+        self.controller.start()
+        self.metadata = self.controller.host
+        context = CoordinatorContext(
+            clock=self.clock,
+            entropy=self.world.entropy,
+            settings=self.settings,
+            store=self.store,
+            controller=self.controller,
+            publisher=self.publisher,
+            load_turns=LoadTurns(self.clock),
+            report=self.report,
+            relocation_rules=self.relocation_rules,
+        )
+        self.groups = GroupCoordinators(context)
+        self.sinks = SinkCoordinators(context)
+        self.producer_ids = ProducerIdSource(self.metadata, self.node_id)
+        registration = self._registration()
+        self.services = self._build_services()
+        self.metadata.submit(registration, lambda answer: self._registered(answer, on_ready))
+
+    def _open_directories(self) -> None:
         paths = self.config.strings("log.dirs")
         self.cluster_id = known_cluster(self.world.disk, paths) or ""  # taken over by new ones, also in front of it
         for path in paths:
@@ -155,26 +187,6 @@ class Broker:
             for damage in recovery.damage:
                 self.report("damage", directory=path, what=str(damage))
         check_apart(self.store.directories)
-        self.acceptor.bind(max(self.store.directories[0].hot.files.limit, 0))
-        self.controller.start()
-        self.metadata = self.controller.host
-        context = CoordinatorContext(
-            clock=self.clock,
-            entropy=self.world.entropy,
-            settings=self.settings,
-            store=self.store,
-            controller=self.controller,
-            publisher=self.publisher,
-            load_turns=LoadTurns(self.clock),
-            report=self.report,
-            relocation_rules=self.relocation_rules,
-        )
-        self.groups = GroupCoordinators(context)
-        self.sinks = SinkCoordinators(context)
-        self.producer_ids = ProducerIdSource(self.metadata, self.node_id)
-        registration = self._registration()
-        self.services = self._build_services()
-        self.metadata.submit(registration, lambda answer: self._registered(answer, on_ready))
 
     def _build_services(self) -> Services:
         node = NodeIdentity(
