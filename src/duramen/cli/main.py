@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the operation failed, 2 it was asked for wrongly, 130 inte
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import itertools
@@ -125,14 +126,22 @@ def program() -> None:
     pass
 
 
+class _ClosedOutput(io.FileIO):
+    """A stdout that was closed at the start. A command that prints there fails: its records would count as read."""
+
+    def write(self, _data: object, /) -> int:
+        raise OSError(errno.EBADF, "stdout is closed, so there is nowhere to print to")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (closed with `<&-`: there is nothing to read)
-    if sys.stdout is None or sys.stderr is None:
-        # Started with a stream closed (`>&-`, some supervisors): what is said there goes nowhere.
-        nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
-        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    if sys.stdout is None:  # started with `>&-`, or by some supervisors
+        nowhere: Any = _ClosedOutput(os.devnull, "w")  # not buffered: nothing is left to be said again at exit
+        sys.stdout = io.TextIOWrapper(nowhere, encoding="utf-8", write_through=True)
+    if sys.stderr is None:  # what is said there goes nowhere
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # A locale that has not every character ends nothing.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -100,3 +100,14 @@ def test_a_time_of_which_there_is_no_record_is_told(
     assert capsys.readouterr() == ("", "no record is of that time or later; the end is taken\n")
     assert main(["consume", topic, "--from", "1h"]) == 0
     assert capsys.readouterr() == ("a\n", "")
+
+
+def test_a_closed_stdout_takes_no_records_of_a_group(
+    run: Run, bootstrap: str, topic: str, lines: Callable[..., str]
+) -> None:
+    run("produce", topic, lines("a", "b"))
+    consume = f'"{sys.executable}" -m duramen consume {topic} -b {bootstrap} --group {topic}-closed >&-'
+    done = subprocess.run(["/bin/sh", "-c", consume], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "stdout is closed" in done.stderr) == (1, True), done.stderr
+    (described,) = run("group", "describe", f"{topic}-closed", "--json")
+    assert [partition["lag"] for partition in described["partitions"]] == [2]
