@@ -349,6 +349,24 @@ def test_only_what_the_node_calls_internal_is_hidden(run: Run, topic: str, lines
     assert "__consumer_offsets" not in told
 
 
+@pytest.mark.skipif("DURAMEN_TEST_BOOTSTRAP" in os.environ, reason="a topic of Duramen's own")
+def test_a_topic_that_no_client_reads_hides_no_other(run: Run, topic: str) -> None:
+    """One refused look-up ended `topic list --internal` on every node that has ever had a sink."""
+    staging = "__duramen_staging"
+    run("topic", "create", topic)
+    run("topic", "create", staging, "--if-not-exists")
+    listed = {found["topic"]: found for found in run("topic", "list", "--internal", "--json")}
+    assert (listed[topic]["records"], listed[staging]["records"]) == (0, None)
+    assert (listed[staging]["offline"], listed[staging]["bytes"] is not None) == (0, True)
+    assert staging in run("topic", "list", "--internal")
+    (described,) = run("topic", "describe", staging, "--json")
+    assert {(part["offline"], part["end_offset"]) for part in described["partitions"]} == {(False, None)}
+    assert "-" in run("topic", "describe", staging).splitlines()[-1].split()
+    for command in ("consume", "truncate"):
+        more = ("--before", "1", "--yes") if command == "truncate" else ()
+        assert "no client reads it" in run(command, staging, *more, code=1)
+
+
 @pytest.mark.parametrize(
     ("content", "options", "expected"),
     [

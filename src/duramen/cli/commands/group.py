@@ -155,7 +155,9 @@ def _positions(
     existing = partitions_of(cluster, admin, None)
     named = set().union(*committed, *owners)
     wanted = {tp for tp in named if tp[1] in existing.get(tp[0], ())}
-    ends = ends_of(cluster, admin, sorted(wanted))
+    deleted: set[Where] = set()  # since the topics were listed
+    ends = ends_of(cluster, admin, sorted(wanted), deleted)
+    wanted -= deleted
     return [
         [_position(tp, offsets.get(tp), ends.get(tp), members.get(tp)) for tp in sorted({*offsets, *members} & wanted)]
         for offsets, members in zip(committed, owners, strict=True)

@@ -126,7 +126,9 @@ def look(cluster: ClusterAccess, admin: AdminClient, before: Status | None) -> S
         for partition, state in sorted(metadata.topics[name].partitions.items())
         if state.leader >= 0
     ]
-    online = ends_of(cluster, admin, led)
+    deleted: set[tuple[str, int]] = set()  # since the names were read
+    online = ends_of(cluster, admin, led, deleted)
+    names = [name for name in names if (name, 0) not in deleted]
     taken = time.monotonic()
     nodes = [NodeStatus(node.id, node.host, node.port) for node in sorted(told.nodes, key=lambda node: node.id)]
     sizes = sizes_of(cluster, [node.id for node in nodes])

@@ -89,12 +89,15 @@ def create(
 
 
 class TopicRow(NamedTuple):
-    """One topic of the list; bytes: of all copies, None where the nodes do not say."""
+    """One topic of the list.
+
+    records: None where the nodes show them to no client. bytes: of all copies, None where the nodes do not say.
+    """
 
     topic: str
     partitions: int
     replicas: int
-    records: int
+    records: int | None
     bytes: int | None
     offline: int
 
@@ -135,15 +138,17 @@ def list_(cluster: ClusterAccess, patterns: tuple[str, ...], internal: bool, ord
     shown = sorted(found if internal else found.keys() - internal_topics(cluster, admin, found))
     names = matching(shown, found, patterns) if patterns else shown
     every = [(name, partition) for name in names for partition in sorted(found[name].partitions)]
-    online = ends_of(cluster, admin, every)
+    unknown: set[tuple[str, int]] = set()
+    online = ends_of(cluster, admin, every, unknown)
     rows = []
     for name in names:
         partitions = found[name].partitions
         copies = max((len(partition.replicas) for partition in partitions.values()), default=0)
         known = [online[(name, p)] for p in partitions if (name, p) in online]
-        records = sum(last - first for first, last in known)
+        hidden = sum((name, p) in unknown for p in partitions)
+        records = None if hidden else sum(last - first for first, last in known)
         size = sizes.of_topic(name, partitions)
-        rows.append(TopicRow(name, len(partitions), copies, records, size, len(partitions) - len(known)))
+        rows.append(TopicRow(name, len(partitions), copies, records, size, len(partitions) - len(known) - hidden))
     if order != "name":
         rows.sort(key=lambda row: -(getattr(row, order) or 0))
     if as_json:
@@ -178,7 +183,8 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
     names = tuple(dict.fromkeys(names))
     numbers = partitions_of(cluster, admin, names)
     every = [(name, partition) for name in names for partition in numbers[name]]
-    online: dict[tuple[str, int], tuple[int | None, int | None]] = {**ends_of(cluster, admin, every)}
+    hidden: set[tuple[str, int]] = set()
+    online: dict[tuple[str, int], tuple[int | None, int | None]] = {**ends_of(cluster, admin, every, hidden)}
     nodes = call(cluster, "cannot describe", lambda: admin.list_topics(timeout=cluster.timeout)).brokers
     sizes = sizes_of(cluster, nodes)
     futures = call(cluster, "cannot describe", lambda: admin.describe_topics(TopicCollection(list(names))))
@@ -191,7 +197,7 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
                 "leader": None if part.leader is None else part.leader.id,
                 "replicas": [node.id for node in part.replicas],
                 "isr": [node.id for node in part.isr],
-                "offline": (name, part.id) not in online,
+                "offline": (name, part.id) not in online and (name, part.id) not in hidden,
                 "start_offset": online.get((name, part.id), (None, None))[0],
                 "end_offset": online.get((name, part.id), (None, None))[1],
                 "bytes": sizes.of(name, part.id),

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 from duramen.cli.shared.handshake import LOOK_SECONDS
 from duramen.cli.shared.output import ProgressLine, pairs
 from duramen.cli.shared.preflight import find_node, with_ports
+from duramen.model import UNREADABLE_TOPICS
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 SILENT = logging.getLogger("duramen.cli.librdkafka")
@@ -237,6 +238,8 @@ def explain(error: BaseException, what: str = "") -> str:
     text = _REMEDIES.get(inner.name(), "") or inner.str().strip().rstrip(".")
     if text.startswith("Broker: "):  # the library's own words for the code
         text = _WHERE_NOTHING_IS_SAID.get(inner.name(), text)
+    if inner.name() == "UNKNOWN_TOPIC_OR_PART" and what.startswith(tuple(UNREADABLE_TOPICS)):
+        text = "the node keeps it to itself, no client reads it; `duramen log dump` shows what is in it, offline"
     return f"{what}: {text}" if what else text
 
 
@@ -382,9 +385,16 @@ def offsets_at(
 
 
 def ends_of(
-    cluster: ClusterAccess, admin: AdminClient, partitions: Iterable[tuple[str, int]]
+    cluster: ClusterAccess,
+    admin: AdminClient,
+    partitions: Iterable[tuple[str, int]],
+    unknown: set[tuple[str, int]] | None = None,
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """First and last offset of each partition; those that are offline are left out."""
+    """First and last offset of each partition; those that are offline are left out.
+
+    unknown: is given those of which the node says that there are none: deleted since, or not for clients. Without it
+    one of them ends the command.
+    """
     online = list(partitions)
     found: list[dict[tuple[str, int], int]] = []
     for spec in (EARLIEST, LATEST):
@@ -399,7 +409,9 @@ def ends_of(
         answers: dict[tuple[str, int], int] = {}
         for tp, future in told.items():
             error = failed(cluster, f"{tp.topic}-{tp.partition}", future)
-            if error is None or error_name(error) not in _OFFLINE:
+            if error is not None and unknown is not None and error_name(error) == "UNKNOWN_TOPIC_OR_PART":
+                unknown.add((tp.topic, tp.partition))
+            elif error is None or error_name(error) not in _OFFLINE:
                 answers[(tp.topic, tp.partition)] = wait(cluster, f"{tp.topic}-{tp.partition}", future).offset
         online = list(answers)
         found.append(answers)
