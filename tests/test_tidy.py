@@ -37,13 +37,14 @@ MODULE_LINES_MAX = 800
 BANNED_NAMES = {"core", "utils", "util", "common", "helpers", "helper", "misc", "manager", "managers", "impl"}
 
 # The three places where any exception may arrive and the show must go on: the connection loop (a request that fails
-# is answered), the supervisors of callbacks and worker threads (one per world: server, embedded, simulated), and the
-# command line's main. Cleaning up and raising on is not catching.
+# is answered), the supervisors of callbacks and worker threads (one per world: server, embedded, simulated; and of work
+# that threads share), and the command line's main. Cleaning up and raising on is not catching.
 BROAD_EXCEPT_ALLOWED = {
     "src/duramen/server/api/request_decoder.py",
     "src/duramen/server/api/request.py",
     "src/duramen/server/net/loop.py",
     "src/duramen/server/net/os_ports.py",
+    "src/duramen/storage/files/parallel.py",
     "src/duramen/embedded/threads.py",
     "src/duramen/embedded/world.py",
     "src/duramen/sim/world/executor.py",

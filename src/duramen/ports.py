@@ -177,15 +177,16 @@ class Executor(Protocol):
     def submit(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         """Run `work` off the loop, then `done(result, error)` on the loop.
 
-        Work of one lane runs one after the other, in order; lanes run side by side. Lanes in use: "journal" (group
-        commit), "checkpoint" (segment syncs, rolls), "cold" (reads that miss the cache), "housekeeping" (deletion,
-        retention), "scrub" (re-reading sealed segments), "lookups" (offsets by time), "rewriting" (batches that must be
-        decoded), "large" (decoding of large requests, encoding of large replies).
+        Work of one lane runs one after the other, in order; lanes run side by side. Lanes in use: "journal:DIR"
+        (group commit), "checkpoint" (segment syncs, rolls), "cold-0", "cold-1" (reads that miss the cache), "recent"
+        (what the machine took out of memory), "housekeeping" (deletion, retention), "scrub" (re-reading sealed
+        segments), "lookups" (offsets by time), "rewriting" (batches that must be decoded), "large" (decoding of large
+        requests, encoding of large replies), "staging-checks", "cleaner-N" (compaction).
         """
 
     def together(self, work: Sequence[Callable[[], Any]]) -> list[Any]:
         """Run all of it, side by side where that helps, and return the results in order: for a start, which has no
-        loop yet that it could hold up. The first error (OSError or DuramenError) is raised when nothing runs any more.
+        loop yet that it could hold up. The first error is raised when nothing runs any more.
         """
 
 

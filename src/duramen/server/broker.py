@@ -274,9 +274,9 @@ class Broker:
                 try:
                     self.store.close(clean=True)
                     break
-                except (OSError, StorageError) as error:
+                except (OSError, StorageError, MemoryError) as error:
                     # One directory; what it acknowledged is in its journal, from which the next start recovers it.
-                    self.report("stop-failed", error=error)
+                    self.report("stop-failed", error=str(error) or repr(error))
                     self.unclean.append(error)
             if not self.unclean:  # of a directory that failed before
                 self.unclean += [each.journal.failed for each in self.store.directories if each.journal.failed]

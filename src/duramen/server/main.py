@@ -10,6 +10,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -18,13 +19,14 @@ from typing import Any, TextIO, cast
 from duramen.config import BrokerConfig
 from duramen.config.listeners import is_loopback
 from duramen.errors import CorruptLogError, DirectoryLockedError, DuramenError
+from duramen.partition.store.settings import cleaner_settings
 from duramen.server.broker import Broker
 from duramen.server.metrics.process_sampler import ProcessSampler
 from duramen.server.net.bound_sockets import shown_address
 from duramen.server.net.event_log import EventLog
 from duramen.server.net.log_writer import LogWriter
 from duramen.server.net.memory_limit import memory_limit, memory_shares
-from duramen.server.net.os_ports import real_world
+from duramen.server.net.os_ports import STACK_BYTES, real_world
 from duramen.storage import DIRECTORY_IN_PLACE
 from duramen.version import VERSION
 
@@ -34,6 +36,8 @@ SETTLED_SECONDS = 0.25
 LOCKED_SECONDS = 5.0
 """How long a start waits for a directory that another process has: a node with many partitions takes long to stop."""
 LOOK_SECONDS = 0.1
+LANES = 10
+"""Of the executor, but for those of log directories and of compaction: `ports.Executor.submit` names them."""
 LAST_WORDS_SECONDS = 1.0
 """How long the end of the process waits for a reader of its log that does not read."""
 _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
@@ -42,8 +46,9 @@ _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EROFS, errno.E
 def run(config: BrokerConfig, log_json: bool = False, verbose: bool = False) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP; returns the exit code.
 
-    Problems at start and stop are one line on stderr and 1.
+    Problems at start and stop are one line on stderr and 1. DuramenError: there is no room for the node's threads.
     """
+    threading.stack_size(STACK_BYTES)
     stdout, stderr = sys.stdout, sys.stderr
     errors = LogWriter(stderr)
     log = EventLog(log_json, errors)
@@ -76,6 +81,12 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
     raise_descriptor_limit()
     shares = memory_shares(memory_limit(), config.integer("queued.max.request.bytes"))
     loop, world, executor = real_world(config.integer("socket.send.buffer.bytes"), shares.socket_bytes)
+    try:
+        executor.reserve(LANES + len(config.strings("log.dirs")) + cleaner_settings(config).threads)
+    except DuramenError:  # for the caller to tell: the log has no thread either
+        executor.close()
+        loop.close()
+        raise
     broker = Broker(world, config, log)
     errors.on_dropped = broker.metrics.log_dropped
     with contextlib.suppress(OSError):  # it was deleted: then only absolute paths can be opened
@@ -96,6 +107,9 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
             fail(error)
             return
         log("error", "unexpected", {"error": repr(error), "traceback": error})
+        if broker.stopping:  # what was to follow may never be called; what was acknowledged is found by the next start
+            log("error", "stop-failed", {"error": repr(error)})
+            fail(error)
 
     def ready() -> None:
         loop.call_later(SETTLED_SECONDS, settle_memory)
@@ -187,11 +201,13 @@ def reason(error: BaseException) -> str:
     """What happened, behind the file that it is about."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
-    return str(error)
+    return str(error) or repr(error)
 
 
 def explain(error: BaseException, config: BrokerConfig) -> str:
     """One line that says what is wrong and what to do about it."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory. Give the node more: `ulimit -v`, its container's bound"
     if isinstance(error, DirectoryLockedError):
         return f"{error} (--set log.dirs=DIR)"
     if isinstance(error, CorruptLogError):
@@ -208,6 +224,8 @@ def explain(error: BaseException, config: BrokerConfig) -> str:
                 f"{error.filename}: {error.strerror}. See what the system says of the disk (dmesg); if this is all "
                 "that cannot be read, `duramen log repair` goes on without it"
             )
+        if error.errno == errno.ENOMEM:
+            return explain(MemoryError(), config)
         if error.errno == errno.EISDIR:
             return f"{error.filename} {DIRECTORY_IN_PLACE}, if it is a partition's; else move it away"
         if error.errno == errno.ENOSPC:

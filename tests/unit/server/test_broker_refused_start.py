@@ -1,4 +1,4 @@
-"""A start that is refused before anything is served leaves the log directories as clean as it found them."""
+"""A start that is refused leaves the log directories as clean as it found them."""
 
 from __future__ import annotations
 

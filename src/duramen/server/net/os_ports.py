@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
+from duramen.errors import DuramenError
 from duramen.ports import Clock, Entropy, Executor, FileSpan, Listener, Network, Part, Timer, Transport, World
 from duramen.server.net.bound_sockets import bind_tcp, shown_address
 from duramen.server.net.loop import EventLoop
@@ -51,6 +52,9 @@ SWITCH_SECONDS = 0.0001
 """How long a thread may keep the interpreter to itself once the loop wants it back. CPython's own 5 ms, paid whenever a
 call into the kernel returns while another thread computes, would be most of a request's latency."""
 
+STACK_BYTES = 1024 * 1024
+"""Of each thread: `ulimit -v` counts the system's own 8 MiB in full, for a node's threads 100 MiB."""
+
 ACCEPTS_PER_TURN = 64
 WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 
@@ -74,6 +78,7 @@ class LoopClock:
 
 Done = Callable[[Any, BaseException | None], None]
 Job = tuple[Callable[[], Any], Done]
+_Lane = tuple["SimpleQueue[Job | None]", Thread]
 
 
 class ThreadExecutor:
@@ -81,17 +86,41 @@ class ThreadExecutor:
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
-        self._lanes: dict[str, tuple[SimpleQueue[Job | None], Thread]] = {}
+        self._lanes: dict[str, _Lane] = {}
+        self._spare: list[_Lane] = []
+
+    def reserve(self, lanes: int) -> None:
+        """Begin the threads of so many lanes: later there may be no room for them. DuramenError when there is none."""
+        try:
+            while len(self._spare) < lanes:
+                self._spare.append(self._begin())
+        except (RuntimeError, MemoryError) as error:
+            raise DuramenError(
+                f"a node needs at least {lanes} threads, and only {len(self._spare)} can begin ({error}). "
+                "Raise what bounds them: `ulimit -v` (at least 360000), `ulimit -u`, a container's limit of processes"
+            ) from error
 
     def submit(self, lane: str, work: Callable[[], Any], done: Done) -> None:
         (self._lanes.get(lane) or self._start(lane))[0].put((work, done))
 
-    def _start(self, lane: str) -> tuple[SimpleQueue[Job | None], Thread]:
+    def _start(self, lane: str) -> _Lane:
+        if self._spare:
+            begun = self._spare.pop()
+        else:
+            try:
+                begun = self._begin()
+            except (RuntimeError, MemoryError):
+                if not self._lanes:
+                    raise
+                begun = next(reversed(self._lanes.values()))  # shared: slower, in order all the same
+        self._lanes[lane] = begun
+        return begun
+
+    def _begin(self) -> _Lane:
         queue: SimpleQueue[Job | None] = SimpleQueue()
-        thread = Thread(target=self._serve, args=(queue,), name=lane, daemon=True)
-        self._lanes[lane] = queue, thread
+        thread = Thread(target=self._serve, args=(queue,), daemon=True)
         thread.start()
-        return self._lanes[lane]
+        return queue, thread
 
     def _serve(self, queue: SimpleQueue[Job | None]) -> None:
         while (job := queue.get()) is not None:
@@ -110,12 +139,13 @@ class ThreadExecutor:
 
     def close(self) -> None:
         """Let running work end, drop what has not started."""
-        for queue, _ in self._lanes.values():
+        lanes = [*self._lanes.values(), *self._spare]  # a shared one is told twice to end, which harms nobody
+        for queue, _ in lanes:
             with contextlib.suppress(Empty):
                 while True:
                     queue.get_nowait()
             queue.put(None)
-        for _, thread in self._lanes.values():
+        for _, thread in lanes:
             thread.join()
 
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from threading import Thread
 from typing import Any, Generic, TypeVar
 
-from duramen.errors import DuramenError
-
 T = TypeVar("T")
 Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
 """As `ports.Executor.together`."""
@@ -71,8 +69,8 @@ class _Pieces(Generic[T]):
             return False
         try:
             self.results[number] = piece()
-        except (OSError, DuramenError) as error:
-            self.errors[number] = error  # raised on the thread that asked
+        except Exception as error:  # noqa: BLE001 raised on the thread that asked; a thread that has no memory, too
+            self.errors[number] = error
         return True
 
     def run(self) -> None:

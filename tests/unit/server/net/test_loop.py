@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from duramen.errors import DuramenError
 from duramen.server.net.loop import MANY_CANCELLED, EventLoop, after_others
 from duramen.server.net.os_ports import LoopClock, ThreadExecutor
 
@@ -218,6 +219,33 @@ def test_a_lane_keeps_its_order_and_hands_results_and_errors_to_the_loop(loop: E
     assert seen[0] is None
     assert seen[1] != here
     assert seen[2:] == [SystemExit, 7]
+    executor.close()
+
+
+def test_lanes_that_were_reserved_begin_where_no_thread_can(loop: EventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ulimit -v`, `-u`: the first checkpoint found no thread, and the node neither answered nor stopped."""
+    executor = ThreadExecutor(loop)
+    executor.reserve(2)
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    seen: list[object] = []
+
+    def done(result: object, error: BaseException | None) -> None:
+        seen.append(result)
+        if len(seen) == 3:
+            loop.stop()
+
+    for lane in "abc":  # the third shares a thread
+        executor.submit(lane, threading.get_ident, done)
+    loop.call_later(LONG, loop.stop)
+    loop.run()
+    assert len(set(seen)) == 2
+    assert threading.get_ident() not in seen
+    with pytest.raises(DuramenError, match=r"^a node needs at least 2 threads, and only 0 can begin"):
+        executor.reserve(2)
     executor.close()
 
 

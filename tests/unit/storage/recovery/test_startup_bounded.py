@@ -335,6 +335,18 @@ def test_as_many_threads_as_the_work_waits(share: float, threads: int, monkeypat
     assert len(ran) == threads
 
 
+def test_any_error_on_another_thread_is_raised() -> None:
+    """A MemoryError there ended the thread, and the result that was missing was a KeyError."""
+
+    def piece() -> None:
+        time.sleep(0.005)
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        run_parallel([piece] * 40)
+
+
 def test_nothing_runs_any_more_behind_an_interrupt() -> None:
     began: list[int] = []
 
