@@ -16,6 +16,7 @@ from duramen.config.listeners import (
     parse_host_port,
     parse_listener,
     parse_protocol_map,
+    share_port,
 )
 from duramen.config.mistakes import NotReadableError, mistakes_of, raise_all
 from duramen.config.properties import parse_properties
@@ -224,9 +225,25 @@ class BrokerConfig:
             lambda: self.listeners,
             self._check_advertised_texts,
             lambda: self.advertised_listeners,
-            lambda: self.metrics_listener,
+            self._check_metrics_listener,
         )
         raise_all(mistakes_of(rules))
+
+    def _check_metrics_listener(self) -> None:
+        """Its syntax, and a port that no listener for clients has: the start would take that for a stranger's."""
+        endpoint = self.metrics_listener
+        if endpoint is None:
+            return
+        try:
+            listeners = self.listeners
+        except ConfigError:
+            return  # told by itself
+        for listener in listeners:
+            if share_port(endpoint, (listener.host, listener.port)):
+                text = self.string("metrics.listener")
+                raise ConfigError(
+                    f"metrics.listener={text} has the port of {listener} in listeners; choose another one"
+                )
 
     def _check_advertised_texts(self) -> None:
         """Each by itself: what is wrong with `listeners` need not be mended first."""

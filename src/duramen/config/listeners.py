@@ -109,6 +109,14 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def share_port(one: tuple[str, int], other: tuple[str, int]) -> bool:
+    """Whether two addresses to listen at cannot both be had; two names of one machine may escape this."""
+    if one[1] != other[1] or one[1] == 0:
+        return False
+    hosts = {"127.0.0.1" if host == "localhost" else host for host in (one[0], other[0])}
+    return len(hosts) == 1 or any(not host or _is_any_address(host) for host in hosts)
+
+
 def advertised_listeners(
     opened: tuple[ListenerAddress, ...], advertised: list[str] | None, controller_names: list[str]
 ) -> tuple[ListenerAddress, ...]:

@@ -74,6 +74,12 @@ def test_older_names_count_where_the_newer_is_missing() -> None:
     assert load_broker_config("log.dir=/a\nlog.dirs=/b,/c", {}).get("log.dirs") == ["/b", "/c"]
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "127.0.0.1:9093", "127.0.0.2:9092"])
+def test_a_metrics_listener_may_have_a_port_that_is_free_beside_the_clients(address: str) -> None:
+    config = load_broker_config("metrics.listener=" + address, {})
+    assert config.metrics_listener is not None
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -122,6 +128,10 @@ def test_older_names_count_where_the_newer_is_missing() -> None:
         ({"listeners": "PLAINTEXT://[::]:9092"}, "nonroutable"),
         ({"advertised.listeners": ""}, "address for listener PLAINTEXT is missing"),
         ({"metrics.listener": "nine"}, "is not host:port"),
+        ({"metrics.listener": "127.0.0.1:9092"}, "has the port of PLAINTEXT://127.0.0.1:9092 in listeners"),
+        ({"metrics.listener": "localhost:9092"}, "has the port of"),
+        ({"metrics.listener": ":9092"}, "has the port of"),
+        ({"listeners": "PLAINTEXT://:9100", "metrics.listener": "127.0.0.1:9100"}, "has the port of"),
         ({"log.dirs": ""}, "names no directory"),
         ({"log.retention.ms": "0"}, "at least 1"),
         ({"log.roll.ms": "0"}, "log.roll.ms or log.roll.hours: 0 is out of bounds"),
