@@ -21,11 +21,15 @@ from duramen.cli.shared.output import ProgressLine
 _CONNECT_SECONDS: Final = 5.0
 _FURTHER_SECONDS: Final = 3.0
 """For what is asked behind the first answer, and for an address that clients are told to use."""
+_TOLD_ANSWER_SECONDS: Final = 5.0
+"""For the first answer at an address that clients are told to use: the node has just answered elsewhere."""
 _MOST_TRIED: Final = 16
 """Addresses of nodes, at once."""
 _ADDRESS = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^\[\]:/]+):([0-9]{1,5})")
 _HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\[\]:/,\s]+")
 DEFAULT_PORT: Final = 9092
+_NO_KAFKA: Final = "nobody speaks Kafka's protocol in plain text"
+_SILENT: Final = "connections are taken and not answered"
 
 
 def with_ports(bootstrap: str) -> str:
@@ -92,7 +96,7 @@ def _wrong_with(
         else:
             told = conversation.brokers(further)
             if told and place not in told:
-                return _wrong_with_told(address, told[:_MOST_TRIED], further)
+                return _wrong_with_told(address, told[:_MOST_TRIED], further, min(seconds, _TOLD_ANSWER_SECONDS))
     return None
 
 
@@ -115,27 +119,34 @@ def _wrong_with_tls(
     return None
 
 
-def _wrong_with_told(address: str, told: list[Address], seconds: float) -> str | None:
-    """Why none of the addresses that a node tells clients can be reached; None where one can."""
+def _wrong_with_told(address: str, told: list[Address], seconds: float, answer_seconds: float) -> str | None:
+    """Why none of the addresses that a node tells clients leads to a node; None where one does.
+
+    seconds, answer_seconds: to wait for a connection, and then for an answer.
+    """
     results: SimpleQueue[tuple[Address, str | None]] = SimpleQueue()
 
     def connect(place: Address) -> None:
         try:
-            socket.create_connection(place, timeout=seconds).close()
+            with socket.create_connection(place, timeout=seconds) as connection:
+                try:
+                    kafka = Conversation(connection, address).speaks_kafka(answer_seconds)
+                except TimeoutError:
+                    results.put((place, _SILENT))
+                else:
+                    results.put((place, None if kafka else _NO_KAFKA))
         except TimeoutError:
             results.put((place, f"no answer in {seconds:g} s"))
         except UnicodeError:
             results.put((place, "no host can have this name"))
         except (OSError, OverflowError) as error:
             results.put((place, getattr(error, "strerror", None) or str(error)))
-        else:
-            results.put((place, None))
 
     for place in told:  # at once, and in threads: looking up a name knows no time-out
         threading.Thread(target=connect, args=[place], daemon=True).start()
     reasons = dict.fromkeys(told, f"no answer in {seconds:g} s")
     waiting = set(told)
-    deadline = time.monotonic() + seconds + LOOK_SECONDS
+    deadline = time.monotonic() + seconds + answer_seconds + 2 * LOOK_SECONDS
     with ProgressLine("trying the address that the node tells clients") as progress:
         while waiting and time.monotonic() < deadline:
             progress.show()
@@ -147,5 +158,10 @@ def _wrong_with_told(address: str, told: list[Address], seconds: float) -> str |
                 waiting.discard(place)
     (first, reason), *others = reasons.items()
     shown = f"[{first[0]}]:{first[1]}" if ":" in first[0] else f"{first[0]}:{first[1]}"
-    more = f" and {len(others)} more, none of which can be reached" if others else ", which cannot be reached"
-    return f"the node at {address} tells clients to use {shown}{more} ({reason}); see advertised.listeners of the node."
+    if reason in (_SILENT, _NO_KAFKA):
+        more = f" and {len(others)} more, none of which leads to a node: there" if others else ", where"
+        more += f" {reason}"
+    else:
+        more = f" and {len(others)} more, none of which can be reached" if others else ", which cannot be reached"
+        more += f" ({reason})"
+    return f"the node at {address} tells clients to use {shown}{more}; see advertised.listeners of the node."

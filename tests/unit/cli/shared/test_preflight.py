@@ -160,6 +160,30 @@ def test_an_address_told_to_clients_that_drops_them(
         find_node(node, 0.3)
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (http, "where nobody speaks Kafka's protocol in plain text"),
+        (socket.socket.close, "where nobody speaks Kafka's protocol in plain text"),
+        (nobody, "where connections are taken and not answered"),
+    ],
+)
+def test_an_address_told_to_clients_where_no_node_is(
+    answer: Answer, said: str, listening: Callable[[Answer], str]
+) -> None:
+    """A port that a container or a proxy forwards takes connections: each command said later that the node is busy."""
+    host, _, port = listening(answer).partition(":")
+    node = listening(node_that_tells((host, int(port))))
+    with pytest.raises(
+        click.ClickException, match=f"the node at {node} tells clients to use {host}:{port}, {said}; see"
+    ):
+        find_node(node, 0.5)
+    several = listening(node_that_tells((host, int(port)), ("127.0.0.1", 1)))
+    with pytest.raises(click.ClickException, match=r"and 1 more, none of which leads to a node"):
+        find_node(several, 0.5)
+    find_node(listening(node_that_tells((host, int(port)), (host, int(listening(a_node).partition(":")[2])))), 0.5)
+
+
 def test_of_several_addresses_one_is_enough(listening: Callable[[Answer], str]) -> None:
     """A node of a cluster may be away. Where none can be reached, the first is named."""
     there = ("127.0.0.1", int(listening(a_node).partition(":")[2]))
