@@ -5,6 +5,7 @@ It is that of conftest.py, or the cluster that DURAMEN_TEST_BOOTSTRAP names, wit
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -183,6 +184,8 @@ def test_oversized_record_is_refused(run: Run, topic: str, lines: Callable[..., 
     said = run("produce", topic, lines("x" * 5000), "--key", "key", code=1)
     assert f"{topic}: a record of 5,003 bytes is larger than the topic's max.message.bytes, 1000. " in said
     assert f"`duramen topic alter {topic} --set max.message.bytes=N` raises it" in said
+    said = run("produce", topic, lines("x" * 990), code=1)
+    assert "of 990 bytes, with its headers and that of the batch around it, is larger than the topic's" in said
 
 
 def test_of_each_record_it_is_told_what_became_of_it(run: Run, topic: str, lines: Callable[..., str]) -> None:
@@ -389,6 +392,18 @@ def test_a_byte_order_mark_is_in_no_record_of_a_text(
     run("produce", topic, str(path), str(path), *options)  # each file begins with its own
     found = [json.loads(line) for line in run("consume", topic, "--json").splitlines()]
     assert [(record["key"], record["value"]) for record in found] == expected * 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_a_text_that_is_not_in_utf_8_is_refused(run: Run, topic: str, tmp_path: Path, encoding: str) -> None:
+    """PowerShell's `>` writes UTF-16, which was cut at the byte of a line feed into broken records."""
+    path = tmp_path / "text"
+    path.write_text("\ufeffgrün\n\u0a0a\n", encoding=encoding)
+    said = run("produce", topic, str(path), code=1)
+    assert (f"{path}: it is in UTF-16 or UTF-32" in said, "0 records written" in said) == (True, True), said
+    run("produce", topic, str(path), "--format", "file")  # as it is
+    (found,) = run("consume", topic, "--json").splitlines()
+    assert base64.b64decode(json.loads(found)["value_base64"]) == path.read_bytes()
 
 
 def test_what_a_policy_forbids_is_said_in_the_words_of_the_node(

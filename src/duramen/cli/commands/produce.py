@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import click
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
@@ -116,6 +116,13 @@ class Interrupt:
             raise wanted
 
 
+_OTHER_MARKS: Final = (
+    codecs.BOM_UTF16_LE,
+    codecs.BOM_UTF16_BE,
+    codecs.BOM_UTF32_BE,
+)  # UTF-32's other begins as the first
+
+
 class DeliveryCount:
     """What became of the records that were handed to the client library."""
 
@@ -194,6 +201,11 @@ class RecordShape:
         while raw := file.readline(MAX_RECORD_BYTES + 1):
             number += 1
             if number == 1:
+                if raw.startswith(_OTHER_MARKS):
+                    raise click.ClickException(
+                        f"{name}: it is in UTF-16 or UTF-32, whose lines cannot be told by their bytes. "
+                        "`iconv -f UTF-16 -t UTF-8` changes it; PowerShell writes UTF-8 with `Out-File -Encoding utf8`."
+                    )
                 raw = raw.removeprefix(codecs.BOM_UTF8)
                 if not raw:
                     return
@@ -508,9 +520,10 @@ def _summarise(delivery: DeliveryCount, topic: str, limit: int | None, seconds: 
     if delivery.error is not None:
         text = sentence(explain(KafkaException(delivery.error), topic))
         if delivery.too_large and limit is not None:
+            around = "" if delivery.too_large > limit else ", with its headers and that of the batch around it,"
             text = (
-                f"{topic}: a record of {delivery.too_large:,} bytes is larger than the topic's max.message.bytes, "
-                f"{limit}. `duramen topic alter {topic} --set max.message.bytes=N` raises it."
+                f"{topic}: a record of {delivery.too_large:,} bytes{around} is larger than the topic's "
+                f"max.message.bytes, {limit}. `duramen topic alter {topic} --set max.message.bytes=N` raises it."
             )
         raise click.ClickException(f"{text} {sentence(delivery.told)}")
     if not as_json:
