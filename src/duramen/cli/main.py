@@ -1,7 +1,7 @@
 """The `duramen` command: finds the command asked for, loads only that, and turns every failure into one line.
 
 Exit codes: 0 done, 1 the operation failed, 2 it was asked for wrongly, 130 interrupted, 143 told to end (SIGTERM),
-129 left by its terminal (SIGHUP).
+129 left by its terminal (SIGHUP). A node that is ready stops cleanly by any of the three: 0.
 """
 
 from __future__ import annotations

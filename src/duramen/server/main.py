@@ -126,9 +126,8 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
             log("warning", "setting-overruled", {"key": key, "holds": value})
         log("info", "memory", shares._asdict())
         elapsed = int((time.monotonic() - started) * 1000)
-        sys.stdout.write(
-            f"duramen {VERSION} is ready: {addresses} (data in {', '.join(config.strings('log.dirs'))}, {elapsed} ms)\n"
-        )
+        data = data_directories(config, broker.segments.working_directory)
+        sys.stdout.write(f"duramen {VERSION} is ready: {addresses} (data in {data}, {elapsed} ms)\n")
 
     loop.on_error = on_error
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -179,6 +178,13 @@ def start_when_unlocked(broker: Broker, ready: Callable[[], None], log: EventLog
             time.sleep(LOOK_SECONDS)
         else:
             return
+
+
+def data_directories(config: BrokerConfig, working_directory: str) -> str:
+    """Where the data is, as everybody understands it who was not there when the node was started."""
+    return ", ".join(
+        os.path.normpath(os.path.join(working_directory, directory)) for directory in config.strings("log.dirs")
+    )
 
 
 def settle_memory() -> None:

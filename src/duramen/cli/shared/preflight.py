@@ -25,9 +25,10 @@ _TOLD_ANSWER_SECONDS: Final = 5.0
 """For the first answer at an address that clients are told to use: the node has just answered elsewhere."""
 _MOST_TRIED: Final = 16
 """Addresses of nodes, at once."""
-_ADDRESS = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^\[\]:/]+):([0-9]{1,5})")
+_ADDRESS = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^\[\]:/]+):([0-9]+)")
 _HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\[\]:/,\s]+")
 DEFAULT_PORT: Final = 9092
+_MAX_PORT: Final = 65535
 _NO_KAFKA: Final = "nobody speaks Kafka's protocol in plain text"
 _SILENT: Final = "connections are taken and not answered"
 
@@ -48,13 +49,17 @@ def find_node(bootstrap: str, timeout: float, protocol: str = "plaintext", mecha
     wrong = ""
     for address in addresses:
         match = _ADDRESS.fullmatch(address)
-        if match is None or int(match[2]) > 65535:
-            raise click.UsageError(f"--bootstrap {address}: expected host:port.")
+        if match is None:
+            raise click.UsageError(f"--bootstrap {address or repr(address)}: {_malformed(address)}.")
+        if len(match[2].lstrip("0")) > 5 or int(match[2]) > _MAX_PORT:
+            raise click.UsageError(f"--bootstrap {address}: a port is at most {_MAX_PORT}.")
         place = (match[1].strip("[]"), int(match[2]))
         try:
             with socket.create_connection(place, timeout=min(timeout, _CONNECT_SECONDS)) as connection:
                 if protocol in ("ssl", "sasl_ssl"):
-                    found = _wrong_with_tls(connection, place, address, min(timeout, _FURTHER_SECONDS), protocol)
+                    found = _wrong_with_tls(
+                        connection, place, address, min(timeout, _FURTHER_SECONDS), protocol, mechanism
+                    )
                 else:
                     found = _wrong_with(connection, place, address, seconds, protocol, mechanism)
         except UnicodeError:
@@ -69,6 +74,17 @@ def find_node(bootstrap: str, timeout: float, protocol: str = "plaintext", mecha
             return
         wrong = wrong or found
     raise click.ClickException(wrong)
+
+
+def _malformed(address: str) -> str:
+    """What is wrong with a text that is no address."""
+    if not address:
+        return f"it is empty; an address is HOST[:PORT], such as 127.0.0.1:{DEFAULT_PORT}"
+    if address.startswith(":") and address[1:].isdecimal():
+        return f"it names no host; here it would be 127.0.0.1{address}"
+    if address.count(":") > 1 and "://" not in address and "[" not in address:
+        return f"a host of IPv6 stands in brackets, [HOST]:PORT, such as [::1]:{DEFAULT_PORT}"
+    return f"it is not HOST[:PORT], such as 127.0.0.1:{DEFAULT_PORT}"
 
 
 def _wrong_with(
@@ -101,7 +117,7 @@ def _wrong_with(
 
 
 def _wrong_with_tls(
-    connection: socket.socket, place: Address, address: str, seconds: float, protocol: str
+    connection: socket.socket, place: Address, address: str, seconds: float, protocol: str, mechanism: str
 ) -> str | None:
     """Why TLS cannot be spoken with who listens there, where that is a node without TLS; None otherwise."""
     if speaks_tls(connection, place[0], seconds):
@@ -110,11 +126,17 @@ def _wrong_with_tls(
         contextlib.suppress(OSError),
         socket.create_connection(place, timeout=seconds) as again,
     ):
-        if Conversation(again, address).speaks_kafka(seconds):
-            spoken = "sasl_plaintext" if protocol == "sasl_ssl" else "plaintext"
+        conversation = Conversation(again, address)
+        if conversation.speaks_kafka(seconds):
+            spoken, lacks = "plaintext", "TLS"
+            if protocol == "sasl_ssl":
+                spoken = "sasl_plaintext"
+                with contextlib.suppress(TimeoutError):  # then it may have a login
+                    if conversation.login_error(mechanism, seconds) == ILLEGAL_SASL_STATE:
+                        spoken, lacks = "plaintext", "TLS, and has no login"
             return (
-                f"{address} speaks Kafka's protocol in plain text, not TLS. Use -X security.protocol={spoken}, "
-                "or name the port of a TLS listener with --bootstrap."
+                f"{address} speaks Kafka's protocol in plain text, not {lacks}. "
+                f"Use -X security.protocol={spoken}, or name the port of a TLS listener with --bootstrap."
             )
     return None
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
 from duramen.server.api.authorizer import CLUSTER_NAME
+from duramen.server.handlers.describe_log_dirs import absolute_path
 from duramen.storage import disk_advice, remedy_of
 from duramen.wire.messages.describe_damage import DescribeDamageResponse
 
@@ -25,7 +26,8 @@ def handle(request: Request) -> None:
         return
     services = request.services
     directories = [
-        _directory(directory, services.store.disk_full.lacking(directory)) for directory in services.store.directories
+        _directory(request, directory, services.store.disk_full.lacking(directory))
+        for directory in services.store.directories
     ]
     request.reply(DescribeDamageResponse.new(node_id=services.node.id, directories=directories))
 
@@ -37,7 +39,7 @@ def _message(failure: BaseException | None, full: OSError | None) -> str | None:
     return None if full is None else f"{full}; {disk_advice(full)}"
 
 
-def _directory(directory: LogDirectory, full: OSError | None) -> Any:
+def _directory(request: Request, directory: LogDirectory, full: OSError | None) -> Any:
     failure = directory.journal.failed
     scrubber = directory.scrubber
     ranges = []
@@ -47,7 +49,7 @@ def _directory(directory: LogDirectory, full: OSError | None) -> Any:
             DescribeDamageResponse.DamagedRange(
                 topic="" if tp is None else tp.topic,
                 partition_index=-1 if tp is None else tp.partition,
-                path=damage.path,
+                path=absolute_path(request, damage.path),
                 start=damage.start,
                 end=damage.end,
                 first_offset=damage.first_offset,
@@ -56,7 +58,7 @@ def _directory(directory: LogDirectory, full: OSError | None) -> Any:
             )
         )
     return DescribeDamageResponse.DamageDirectory(
-        log_dir=directory.path,
+        log_dir=absolute_path(request, directory.path),
         error_code=int(ErrorCode.NONE if failure is None else ErrorCode.KAFKA_STORAGE_ERROR),
         error_message=_message(failure, full),
         scrub_bytes_per_second=scrubber.bytes_per_second,

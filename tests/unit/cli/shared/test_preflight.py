@@ -217,6 +217,22 @@ def test_tls_where_plain_text_is_spoken(
     assert said in capsys.readouterr().err
 
 
+def node_of_kafka_without_login(connection: socket.socket) -> None:
+    asked = connection.recv(1000)
+    if asked[0] == 0:
+        connection.sendall(b"\0\0\0\x0a" + asked[8:12] + bytes(6))
+        node_without_login(connection)
+
+
+def test_tls_and_a_login_where_there_is_neither(
+    listening: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The advice was sasl_plaintext, which was refused in turn."""
+    node = listening(node_of_kafka_without_login)
+    assert main(["topic", "list", "-X", "security.protocol=sasl_ssl", "--bootstrap", node]) == 1
+    assert "not TLS, and has no login. Use -X security.protocol=plaintext, " in capsys.readouterr().err
+
+
 def test_a_login_where_there_is_none(listening: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]) -> None:
     node = listening(node_without_login)
     login = [word for key in ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN") for word in ("-X", key)]
@@ -352,6 +368,25 @@ def test_ctrl_c_does_not_wait_for_a_node_that_does_not_answer(command: list[str]
             process.wait()
             for connection in connections:
                 connection.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("", "--bootstrap '': it is empty; an address is HOST[:PORT], such as 127.0.0.1:9092."),
+        ("127.0.0.1:1,", "--bootstrap '': it is empty"),
+        (":21092", "--bootstrap :21092: it names no host; here it would be 127.0.0.1:21092."),
+        ("a:99999", "--bootstrap a:99999: a port is at most 65535."),
+        ("a:1234567", "--bootstrap a:1234567: a port is at most 65535."),
+        ("::1", "--bootstrap ::1: a host of IPv6 stands in brackets, [HOST]:PORT, such as [::1]:9092."),
+        ("nowhere:", "--bootstrap nowhere:: it is not HOST[:PORT]"),
+        ("http://a:1", "--bootstrap http://a:1: it is not HOST[:PORT]"),
+    ],
+)
+def test_what_is_no_address_is_told_as_what_it_is(given: str, said: str) -> None:
+    with pytest.raises(click.UsageError) as caught:
+        find_node(given, 0.1)
+    assert caught.value.message.startswith(said)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
-"""DescribeLogDirs and AlterReplicaLogDirs name a directory the same way, wherever the node was started."""
+"""Whatever tells a log directory names it the same way, wherever the node was started."""
 
 from __future__ import annotations
 
 import pytest
 from tests.worlds.broker_world import InProcess
 
+from duramen.config import load_broker_config
 from duramen.errors import ErrorCode
+from duramen.server.main import data_directories
 from duramen.wire.messages import API
 
 
@@ -17,6 +19,9 @@ def test_a_relative_directory_is_told_whole_and_found_by_both_names(path: str) -
     line.create_topic("t")
     server.broker.store.directories[0].path = path
     told = line.call(35, 1, topics=None).results[0].log_dir
+    assert line.call(10020, 0).directories[0].log_dir == told, "DescribeDamage"
+    started = load_broker_config(None, {"log.dirs": f"{path},x"})
+    assert data_directories(started, "/srv") == f"{told}, /srv/x", "the line that says it is ready"
     assert told == ("/data" if path.startswith("/") else "/srv/data")
     request = API[34].request
     for name in (told, path):
