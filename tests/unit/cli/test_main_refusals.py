@@ -49,6 +49,9 @@ def test_a_look_at_who_listens_reads_all_of_the_answer(served: Served) -> None:
     assert served.log().count("connection-closed") == before
 
 
+NO_NAME = "no topic can have this name; one is made of up to 249 letters, digits, dots, dashes and underscores."
+
+
 @pytest.mark.parametrize("command", [("topic", "alter", "t"), ("config", "alter", "--topic", "t")])
 def test_a_setting_is_changed_in_one_way(command: tuple[str, ...], refused: Refused) -> None:
     said = refused(*command, "--set", "retention.ms=5", "--unset", "retention.ms", code=2)
@@ -65,9 +68,25 @@ def test_what_is_unset_has_to_be_a_setting(refused: Refused) -> None:
 def test_nobody_writes_to_the_metadata_log(refused: Refused, tmp_path: Path) -> None:
     """The command waited for the whole of its time-out."""
     (tmp_path / "lines").write_text("x\n")
-    for name in ("__cluster_metadata", "no/slashes"):
+    for name, why in (("__cluster_metadata", "only the node writes to it."), ("no/slashes", NO_NAME)):
         said = refused("produce", name, str(tmp_path / "lines"), code=1)
-        assert said.startswith(f"duramen: {name}: no topic can have this name, or it is one that only the node writes")
+        assert said.startswith(f"duramen: {name}: {why}")
+
+
+def test_it_is_told_which_name_no_topic_can_have(refused: Refused) -> None:
+    """Of a space it was said that perhaps only the node writes there, and of all names."""
+    assert refused("consume", "a b", code=1) == f"duramen: a b: {NO_NAME}\n"
+    assert refused("consume", "a, b", code=1) == f"duramen: a, b: {NO_NAME}\n"
+    assert refused("consume", "t", "a b", code=1).endswith(f"duramen: a b: {NO_NAME}\n")
+
+
+def test_what_is_refused_for_one_reason_is_told_once(refused: Refused) -> None:
+    """Thirty names stood in one line with the same sentence behind each."""
+    names = [f"t{number}" for number in range(30)]
+    said = refused("topic", "create", *names, "-p", "400", code=1)
+    assert said.count("12000 partitions in one request") == 1
+    assert said.startswith("duramen: t0, t1, ")
+    assert "t9 and 20 more: " in said
 
 
 def test_partitions_of_a_reset_are_numbers(refused: Refused) -> None:

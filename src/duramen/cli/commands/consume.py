@@ -26,6 +26,7 @@ from duramen.cli.shared.connection import (
     cluster_options,
     ends_of,
     failure,
+    failure_of_topics,
     offsets_at,
     partitions_of,
     refuse_offline,
@@ -347,12 +348,12 @@ def command(
             else:
                 _plain_member(cluster, names, group, start, settings, printing, outlet)
     except KafkaException as error:
-        raise failure(error, ", ".join(names)) from None
+        raise failure_of_topics(error, names) from None
     except RefusedError as error:
         if not error.message.endswith(error.code.name):
             raise
         # Our own client knew no more than the code.
-        raise failure(KafkaException(KafkaError(int(error.code))), ", ".join(names)) from None
+        raise failure_of_topics(KafkaException(KafkaError(int(error.code))), names) from None
 
 
 _OWN_OFFSETS = {"enable.auto.commit": False, "enable.auto.offset.store": False, "enable.partition.eof": True}

@@ -20,9 +20,8 @@ from duramen.cli.shared.connection import (
     ClusterAccess,
     call,
     cluster_options,
-    explain,
     failed,
-    failure,
+    failure_of_topics,
     only,
     partitions_of,
     refuse_offline,
@@ -402,7 +401,7 @@ def _topic_found(cluster: ClusterAccess, producer: Producer, topic: str) -> Clus
         found: ClusterMetadata = call(cluster, topic, lambda: producer.list_topics(topic, timeout=cluster.timeout))
     error = found.topics[topic].error
     if error is not None and error.code() in _NO_TOPIC:
-        raise failure(KafkaException(KafkaError(KafkaError.TOPIC_EXCEPTION)), topic)
+        raise failure_of_topics(KafkaException(KafkaError(KafkaError.TOPIC_EXCEPTION)), [topic])
     return found
 
 
@@ -412,7 +411,7 @@ def _is_new(cluster: ClusterAccess, topic: str) -> bool:
     asked = call(cluster, topic, lambda: admin.describe_topics(TopicCollection([topic])))
     error = failed(cluster, topic, only(asked))
     if error is not None and error.args[0].code() in _NO_TOPIC:
-        raise failure(KafkaException(KafkaError(KafkaError.TOPIC_EXCEPTION)), topic)
+        raise failure_of_topics(KafkaException(KafkaError(KafkaError.TOPIC_EXCEPTION)), [topic])
     return error is not None and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
@@ -484,7 +483,7 @@ def _produce(producer: Producer, delivery: DeliveryCount, topic: str, partition:
             # The library's queue is full: let it deliver some.
             producer.poll(0.1)
         except KafkaException as error:
-            raise failure(error, topic) from None
+            raise failure_of_topics(error, [topic]) from None
 
 
 def _flush(producer: Producer, delivery: DeliveryCount, interrupt: Interrupt) -> None:
@@ -518,7 +517,7 @@ def _summarise(delivery: DeliveryCount, topic: str, limit: int | None, seconds: 
             }
         )
     if delivery.error is not None:
-        text = sentence(explain(KafkaException(delivery.error), topic))
+        text = failure_of_topics(KafkaException(delivery.error), [topic]).message
         if delivery.too_large and limit is not None:
             around = "" if delivery.too_large > limit else ", with its headers and that of the batch around it,"
             text = (

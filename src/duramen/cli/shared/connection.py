@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
@@ -69,6 +69,8 @@ _WHERE_NOTHING_IS_SAID = {
     "POLICY_VIOLATION": "the settings do not allow it; a topic that is only compacted cannot be truncated",
 }
 """Remedies for errors that mostly come with a message of the node's, which says more."""
+
+_NO_NAME = "no topic can have this name; one is made of up to 249 letters, digits, dots, dashes and underscores"
 
 _SET_ELSEWHERE = {
     "bootstrap.servers": "--bootstrap says it",
@@ -159,6 +161,8 @@ class Seconds(click.FloatRange):
         return number
 
 
+_NAMES_MAX = 10
+"""Of what was refused for one reason; a request may be about thousands."""
 _NAME_BYTES_MAX = 32767
 """Of the protocol's strings; the client library sends a broken request for a longer one."""
 
@@ -243,6 +247,17 @@ def explain(error: BaseException, what: str = "") -> str:
     return f"{what}: {text}" if what else text
 
 
+def failure_of_topics(error: BaseException, topics: Sequence[str]) -> click.ClickException:
+    """The same where it concerns topics: of names that are refused it says which, and why."""
+    if _error_of(error).code() == KafkaError.TOPIC_EXCEPTION:
+        from duramen.machines.metadata import name_problem  # loaded for this alone
+
+        illegal = [name for name in topics if name_problem(name) is not None]
+        text = _NO_NAME if illegal else "only the node writes to it"
+        return click.ClickException(f"{', '.join(illegal or topics)}: {text}.")
+    return failure(error, ", ".join(topics))
+
+
 def failure(error: BaseException, what: str = "") -> click.ClickException:
     """The exception that ends a command with this error."""
     return click.ClickException(sentence(explain(error, what)))
@@ -320,15 +335,21 @@ def wait_for_each(
 
     excuse: says whether an error is none here, and tells so itself.
     """
-    refused = []
+    refused: dict[str, list[str]] = {}
     for what, future in asked.items():
         error = failed(cluster, what, future)
         if error is None:
             tell(what, future.result())
         elif not excuse(what, error):
-            refused.append(explain(error, what))
+            refused.setdefault(explain(error), []).append(what)
     if refused:
-        raise click.ClickException(sentence("; ".join(refused)))
+        raise click.ClickException(sentence("; ".join(f"{_some(whats)}: {why}" for why, whats in refused.items())))
+
+
+def _some(names: Sequence[str]) -> str:
+    """All of few names, the first of many."""
+    more = len(names) - _NAMES_MAX
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_NAMES_MAX])} and {more:,} more"
 
 
 def only(asked: Mapping[Any, Future[_T]]) -> Future[_T]:

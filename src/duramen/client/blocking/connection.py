@@ -51,7 +51,12 @@ class BlockingConnection:
         except OSError as error:
             self.close()
             raise NetworkError(f"{self.address}: {error}") from error
-        self.versions = self._negotiate(until)
+        try:
+            self.versions = self._negotiate(until)
+        except DecodeError as error:
+            raise DecodeError(
+                f"{self.address} does not speak Kafka's protocol in plain text: is it the port of a node? ({error})"
+            ) from error
 
     def _negotiate(self, until: float) -> ApiVersions:
         """Ask in our highest version, and again in the node's highest when it does not know that one (KIP-511)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import threading
@@ -168,6 +169,21 @@ def test_a_frame_that_is_too_long_takes_no_memory() -> None:
         odd_node(lambda *_: struct.pack(">i", 1 << 30) + b"x") as node,
         Cluster(node.bootstrap) as cluster,
         pytest.raises(DecodeError, match="1073741824"),
+    ):
+        cluster.metadata()
+
+
+@pytest.mark.parametrize(
+    "reply", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\0\x02\x02\x0a"], ids=["http", "tls"]
+)
+def test_who_speaks_otherwise_is_called_no_node(reply: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said "a frame of 1213486160 bytes; 268435456 are allowed", and not of whom."""
+    monkeypatch.setattr(OddNode, "_reply", lambda *_: reply)
+    said = "does not speak Kafka's protocol in plain text: is it the port of a node"
+    with (
+        odd_node(lambda *_: None) as node,
+        Cluster(node.bootstrap) as cluster,
+        pytest.raises(DecodeError, match=f"^{re.escape(node.bootstrap)} {said}"),
     ):
         cluster.metadata()
 
