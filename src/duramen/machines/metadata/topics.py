@@ -34,6 +34,7 @@ from duramen.machines.metadata.image import (
     MetadataImage,
     PartitionImage,
 )
+from duramen.machines.metadata.placement import place
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_TOPIC_ID, OFFSETS_TOPIC, SINK_TOPICS, TopicId
 
 MAX_NAME_LENGTH: Final = 249
@@ -116,7 +117,7 @@ def _creation(
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     count = command.default_partitions if count == -1 else count
     copies = command.default_replication_factor if copies == -1 else copies
-    return list(enumerate(_place(image, count, copies, 0)))
+    return list(enumerate(place(image, topic.topic_id, count, copies)))
 
 
 def _check_configs(config: BrokerConfig, topic: NewTopic) -> None:
@@ -181,18 +182,6 @@ def check_replicas(image: MetadataImage, replicas: Sequence[int], copies: int | 
 
 def _bad_assignment(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-
-
-def _place(image: MetadataImage, count: int, copies: int, first: int) -> list[tuple[int, ...]]:
-    """Round robin over the brokers, preferred leaders spread evenly; `first` is the index of the first partition."""
-    nodes = [broker.id for broker in image.active_brokers()]
-    if copies > len(nodes):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {copies} time(s): The target replication factor of {copies} cannot "
-            f"be reached because only {len(nodes)} broker(s) are registered.",
-        )
-    return [tuple(nodes[(first + index + copy) % len(nodes)] for copy in range(copies)) for index in range(count)]
 
 
 def _creation_records(image: MetadataImage, topic: NewTopic, assignments: Iterable[Assignment]) -> Iterator[LogRecord]:
@@ -290,7 +279,7 @@ def _growth(image: MetadataImage, asked: MorePartitions) -> list[LogRecord]:
                 ErrorCode.POLICY_VIOLATION,
                 f"{additional} new partitions in one request; {PARTITIONS_MAX} are allowed",
             )
-        placed = _place(image, additional, topic.replication_factor, present)
+        placed = place(image, topic.id, additional, topic.replication_factor, present)
     else:
         if len(asked.assignments) != additional:
             raise _bad_assignment(
