@@ -97,6 +97,16 @@ class TopicConfig:
         topic_setting(name)
         return self._broker.topic_default(name)
 
+    def fewest_in_sync(self, copies: int) -> int:
+        """`min.insync.replicas` of a partition with so many copies.
+
+        The topic's own counts as written. The cluster's is bounded by the copies, as in Kafka: else a topic of one copy
+        could not be written where the default is 2.
+        """
+        if "min.insync.replicas" in self._overrides:
+            return self.min_insync_replicas
+        return min(self.min_insync_replicas, copies)
+
 
 _ATTRIBUTES = tuple(
     (attribute, "duramen.ack.durability" if attribute == "durability" else attribute.replace("_", "."))

@@ -2,7 +2,8 @@
 
 Pure. A leader tells it how far each replica is on stable storage; it answers how far consumers may read
 (ENGINE.md §3): the high watermark is the least durable end over the in-sync replicas, the leader's own included.
-With one replica that is the leader's durable end.
+With one replica that is the leader's durable end. While fewer are in sync than `min.insync.replicas` asks for, and than
+there are copies, it stands still.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from duramen.errors import ErrorCode, check
 class Replication:
     """The leader's view of one partition's replicas. Offsets are exclusive ends: all below them is there."""
 
-    __slots__ = ("_ends", "epoch", "high_watermark", "is_leader", "isr", "leader", "local", "replicas")
+    __slots__ = ("_ends", "epoch", "fewest", "high_watermark", "is_leader", "isr", "leader", "local", "replicas")
 
     def __init__(self, local: int) -> None:
         self.local = local
+        self.fewest = 1
+        """`min.insync.replicas`: fewer in sync take no acks=all. Whoever changes it assigns the new one."""
         self.leader = -1
         self.is_leader = False
         """Whether this node may append: it was elected and nobody was elected since."""
@@ -51,9 +54,16 @@ class Replication:
             self._ends[node] = end
         return self._advance()
 
+    @property
+    def own_end(self) -> int:
+        """How far this replica itself has told that it is: what acks=1 waits for."""
+        return self._ends.get(self.local, 0)
+
     def _advance(self) -> bool:
         ends = self._ends
         isr = self.isr
+        if len(isr) < self.fewest and len(isr) < len(self.replicas):
+            return False  # whoever is elected from outside these need not have it (KIP-966's strict rule)
         if len(isr) == 1:
             lowest = ends.get(isr[0], -1)
         else:
@@ -71,10 +81,10 @@ class Replication:
             return None
         return ErrorCode.FENCED_LEADER_EPOCH if current_epoch < self.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
-    def in_sync_error(self, min_in_sync: int) -> ErrorCode | None:
+    def in_sync_error(self) -> ErrorCode | None:
         """NOT_ENOUGH_REPLICAS while fewer replicas are in sync than `min.insync.replicas` asks for."""
-        return ErrorCode.NOT_ENOUGH_REPLICAS if len(self.isr) < min_in_sync else None
+        return ErrorCode.NOT_ENOUGH_REPLICAS if len(self.isr) < self.fewest else None
 
-    def in_sync_error_when_stored(self, min_in_sync: int) -> ErrorCode | None:
+    def in_sync_error_when_stored(self) -> ErrorCode | None:
         """The same of a write that is in the log: replicas fell out of sync, or more were asked for, behind it."""
-        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if len(self.isr) < min_in_sync else None
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if len(self.isr) < self.fewest else None

@@ -68,6 +68,8 @@ class Read(NamedTuple):
 
 
 Done = Callable[["Appended | KafkaError"], None]
+Parked = tuple[int, Done, Appended]
+"""The end that a producer waits for, whom to call, and what it is told then."""
 OnTouched = Callable[["Partition"], None]
 
 
@@ -81,6 +83,7 @@ class Partition:
         "_rewriting",
         "_submit",
         "_waiting",
+        "_waiting_here",
         "_watchers",
         "bytes_in",
         "bytes_out",
@@ -106,7 +109,10 @@ class Partition:
         self.replication = Replication(node_id)
         self._submit = submit
         self._on_touched = on_touched
-        self._waiting: deque[tuple[int, int, Done, Appended]] | None = None  # an empty deque has 600 bytes
+        # Producers by the end they wait for, each queue in order: of the high watermark (acks=all), of this replica's
+        # own durable end (acks=1). None where nobody waits: an empty deque has 600 bytes.
+        self._waiting: deque[Parked] | None = None
+        self._waiting_here: deque[Parked] | None = None
         self._watchers: dict[Callable[[], None], Callable[[KafkaError], None] | None] = {}
         self._queued: list[Callable[[], None]] = []
         self.retry_gate = retry_gate
@@ -156,7 +162,9 @@ class Partition:
         """Lead from `epoch` on. Called at load and whenever the metadata log says so; idempotent per epoch."""
         if self.replication.is_leader and self.replication.epoch == epoch:
             return
+        self.replication.fewest = self.config.fewest_in_sync(len(replicas))
         self.replication.lead(epoch, replicas, isr, self.durable_end)
+        self._settle_here()
         self._settle()
 
     # ---- produce ---------------------------------------------------------------------------------------------
@@ -199,14 +207,10 @@ class Partition:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.tp} was deleted")
         if not replication.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
-        config = self.config
-        too_few = replication.in_sync_error(config.min_insync_replicas) if acks == -1 else None
+        too_few = replication.in_sync_error() if acks == -1 else None
         if too_few is not None:
-            fewest = config.min_insync_replicas
-            raise KafkaError(
-                too_few, f"{self.tp}: {len(replication.isr)} in-sync replicas, min.insync.replicas={fewest}"
-            )
-        header = check_produced(view, config.max_message_bytes)
+            raise KafkaError(too_few, self._too_few())
+        header = check_produced(view, self.config.max_message_bytes)
         if header.attributes & TRANSACTIONAL:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet; nothing was stored")
         if self.retry_gate:
@@ -235,22 +239,40 @@ class Partition:
         self._on_touched(self)
         self._park(log.end_offset, acks, done, Appended(base, append_time, log.start_offset))
 
+    def _too_few(self) -> str:
+        replication = self.replication
+        return f"{self.tp}: {len(replication.isr)} in-sync replicas, min.insync.replicas={replication.fewest}"
+
     def _park(self, end: int, acks: int, done: Done, answer: Appended) -> None:
-        if acks == 0 or end <= self.replication.high_watermark:
+        """acks=1 waits until this replica has it where the topic's durability wants it, acks=all for all in sync."""
+        replication = self.replication
+        if acks == 0 or end <= (replication.own_end if acks == 1 else replication.high_watermark):
             done(answer)
-        elif self._waiting is None:
-            self._waiting = deque(((end, acks, done, answer),))
+        elif acks == 1:
+            if self._waiting_here is None:
+                self._waiting_here = deque()
+            self._waiting_here.append((end, done, answer))
         else:
-            self._waiting.append((end, acks, done, answer))
+            if self._waiting is None:
+                self._waiting = deque()
+            self._waiting.append((end, done, answer))
+
+    @property
+    def waiting(self) -> int:
+        """How many produced batches are in the log and not answered."""
+        return len(self._waiting or ()) + len(self._waiting_here or ())
 
     def append_local(self, batch: bytearray, now_ms: int) -> int:
         """Append a batch of the broker's own (coordinator records, control batches); returns the new log end.
 
-        All or nothing: an exception means that nothing was appended. The batch is committed once the high watermark
-        has reached the returned end.
+        All or nothing: an exception means that nothing was appended. Refused as acks=all is where too few are in sync.
+        The batch is committed once the high watermark has reached the returned end.
         """
         if self.closed or not self.replication.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
+        too_few = self.replication.in_sync_error()
+        if too_few is not None:
+            raise KafkaError(too_few, self._too_few())
         view = memoryview(batch)
         header = parse_header(view)
         place(view, header, self.log.end_offset, self.replication.epoch)
@@ -291,32 +313,51 @@ class Partition:
 
     def durable(self, end: int) -> None:
         """This replica has everything below `end` where its topic's durability wants it."""
-        if self.replication.durable(self.replication.local, end):
+        moved = self.replication.durable(self.replication.local, end)
+        if self._waiting_here is not None:
+            self._settle_here()
+        if moved:
             self._settle()
+
+    def _settle_here(self) -> None:
+        """Answer those who wait for this replica alone, as far as it has got."""
+        waiting, end = self._waiting_here, self.replication.own_end
+        while waiting and waiting[0][0] <= end:
+            _, done, answer = waiting.popleft()
+            done(answer)
+        if not waiting and self._waiting_here is waiting:
+            self._waiting_here = None
 
     def _settle(self) -> None:
         """The high watermark moved: answer the producers it covers, then wake the readers."""
-        waiting = self._waiting
         high = self.replication.high_watermark
         self.log.producers.committed(high)
-        if waiting is not None:
-            asked, too_few = self.config.min_insync_replicas, None
-            code = self.replication.in_sync_error_when_stored(asked)
-            if code is not None:
-                text = f"stored, but {len(self.replication.isr)} in-sync replicas, min.insync.replicas={asked}"
-                too_few = KafkaError(code, f"{self.tp}: {text}")
+        if self._waiting is not None and not self._refuse_too_few():
+            waiting = self._waiting
             while waiting and waiting[0][0] <= high:
-                _, acks, done, answer = waiting.popleft()
-                done(too_few if too_few is not None and acks == -1 else answer)
+                _, done, answer = waiting.popleft()
+                done(answer)
             if not waiting and self._waiting is waiting:
                 self._waiting = None
         for callback in tuple(self._watchers):
             callback()
 
+    def _refuse_too_few(self) -> bool:
+        """Tell all who wait for acks=all where fewer are in sync by now than are asked for: it may take for ever."""
+        code = self.replication.in_sync_error_when_stored()
+        if code is None:
+            return False
+        waiting, self._waiting = self._waiting, None
+        error = KafkaError(code, f"stored, but {self._too_few()}")
+        for _, done, _ in waiting or ():
+            done(error)
+        return True
+
     def fail(self, error: KafkaError) -> None:
         """Answer everything that waits with `error` (the disk failed, the topic went away) and wake readers."""
-        waiting, self._waiting = self._waiting, None
-        for _, _, done, _ in waiting or ():
+        waiting = [*(self._waiting_here or ()), *(self._waiting or ())]
+        self._waiting = self._waiting_here = None
+        for _, done, _ in waiting:
             done(error)
         for callback, on_failed in list(self._watchers.items()):
             callback() if on_failed is None or self.closed else on_failed(error)
@@ -326,6 +367,8 @@ class Partition:
         self.config = config
         self._decodes = may_need_rewriting(config)
         self.log.configure(config)
+        self.replication.fewest = config.fewest_in_sync(len(self.replication.replicas))
+        self._refuse_too_few()
         # What was appended and not yet synced counts once it is written, which the next commit sees to.
         self.touched()
 
@@ -392,9 +435,9 @@ def append_staged(partition: Partition, view: memoryview, now_ms: int, done: Don
     try:
         if partition.closed or not replication.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.tp} is not led here")
-        too_few = replication.in_sync_error(partition.config.min_insync_replicas)
+        too_few = replication.in_sync_error()
         if too_few is not None:
-            raise KafkaError(too_few, f"{partition.tp}: too few in-sync replicas")
+            raise KafkaError(too_few, partition._too_few())
         partition._append_checked(view, parse_header(view), -1, now_ms, done)
     except KafkaError as error:
         done(error)

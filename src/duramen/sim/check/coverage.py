@@ -227,7 +227,7 @@ def _start(original: Any, hit: Hit) -> Any:
 
 def _append_checked(original: Any, hit: Hit) -> Any:
     def wrapped(partition: Partition, view: Any, header: Any, *rest: Any) -> Any:
-        before, waiting = partition.log.end_offset, len(partition._waiting or ())
+        before, waiting = partition.log.end_offset, partition.waiting
         try:
             result = original(partition, view, header, *rest)
         except KafkaError as error:
@@ -235,7 +235,7 @@ def _append_checked(original: Any, hit: Hit) -> Any:
                 hit(f"append refused: {error.code.name}")
             raise
         if partition.log.end_offset == before and header.producer_id >= 0:
-            late = len(partition._waiting or ()) > waiting
+            late = partition.waiting > waiting
             hit("duplicate of uncommitted batch" if late else "duplicate of committed batch")
         return result
 

@@ -61,8 +61,8 @@ def _requests(broker: Broker) -> Iterator[str]:
         if coordinator.arriving:
             yield f"{len(coordinator.arriving)} requests that stage"
     for tp, partition in sorted(store.partitions.items()):
-        if partition._waiting:
-            yield f"{len(partition._waiting or ())} appends of {tp} without an answer"
+        if partition.waiting:
+            yield f"{partition.waiting} appends of {tp} without an answer"
         if len(partition._watchers) > 1:  # the host of an internal partition watches it
             yield f"{len(partition._watchers)} watchers of {tp}"
     for log_directory in store.directories:

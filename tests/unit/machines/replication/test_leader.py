@@ -60,8 +60,30 @@ def test_an_epoch_is_never_led_twice() -> None:
         leader().lead(5, (1,), (1,), 0)
 
 
-def test_too_few_in_sync_replicas_refuse_writes() -> None:
-    assert leader().in_sync_error(1) is None
-    assert leader().in_sync_error(2) is ErrorCode.NOT_ENOUGH_REPLICAS
-    assert leader().in_sync_error_when_stored(1) is None
-    assert leader().in_sync_error_when_stored(2) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+@pytest.mark.parametrize(
+    ("fewest", "before", "after"),
+    [(1, None, None), (2, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)],
+)
+def test_too_few_in_sync_replicas_refuse_writes(fewest: int, before: ErrorCode | None, after: ErrorCode | None) -> None:
+    replication = leader()
+    replication.fewest = fewest
+    assert replication.in_sync_error() is before
+    assert replication.in_sync_error_when_stored() is after
+
+
+def test_the_high_watermark_stands_still_while_too_few_are_in_sync() -> None:
+    replication = leader(durable=4)
+    replication.fewest = 2
+    assert not replication.durable(1, 9)
+    assert (replication.high_watermark, replication.own_end) == (4, 9)
+    replication.isr = (1, 2)
+    assert replication.durable(2, 7)
+    assert replication.high_watermark == 7
+
+
+def test_one_copy_is_read_whatever_its_topic_asks_for() -> None:
+    replication = Replication(1)
+    replication.fewest = 2
+    replication.lead(5, (1,), (1,), 0)
+    assert replication.durable(1, 9)
+    assert replication.high_watermark == 9

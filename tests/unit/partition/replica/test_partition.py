@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tracemalloc
+from functools import partial
 from typing import Any
 
 import pytest
 from tests.worlds.partition_world import NOW, TP, Bench, marker, plain, transactional
 
+from duramen.config import load_broker_config
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.replica.batch_rules import RecordsRefusedError, rewrite
 from duramen.partition.replica.offset_lookup import delete_records, epoch_end, list_offset
@@ -224,22 +226,56 @@ def test_log_append_time_is_stamped_and_told() -> None:
     assert list_offset(bench.partition, NOW, 0)[:2] == (0, NOW + 5000)
 
 
-def test_in_sync_replicas_are_counted_again_at_the_acknowledgement() -> None:
+def test_who_waits_for_all_in_sync_is_told_at_once_when_more_are_asked_for() -> None:
     bench = Bench()
     bench.lanes.held.add("journal")
     answers: list[Any] = []
     for acks in (-1, 1):
         bench.partition.append(memoryview(plain(b"a")), acks, NOW, answers.append)
-    bench.reconfigure(min_insync_replicas="2")
     assert answers == []
-    bench.lanes.held.clear()
-    bench.run()
-    refused, stored = answers
+    bench.reconfigure(min_insync_replicas="2")
+    (refused,) = answers
     assert isinstance(refused, KafkaError)
     assert refused.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     assert refused.retriable
-    assert stored.base_offset == 1, "acks=1 asks nobody else"
-    assert bench.partition.high_watermark == 2
+    bench.lanes.held.clear()
+    bench.run()
+    assert answers[1].base_offset == 1, "acks=1 asks nobody else"
+    assert bench.partition.high_watermark == 2, "there is no second copy that could be elected without them"
+
+
+def test_the_clusters_min_insync_replicas_are_bounded_by_the_copies() -> None:
+    bench = Bench()
+    bench.broker_config = load_broker_config(None, {"min.insync.replicas": "2"})
+    bench.reconfigure()
+    assert appended(bench.produce(plain(b"a"))).base_offset == 0
+    bench.reconfigure(min_insync_replicas="2")
+    refused = bench.produce(plain(b"a"))
+    assert isinstance(refused, KafkaError)
+    assert refused.code is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_what_this_node_writes_itself_is_refused_like_acks_all() -> None:
+    bench = Bench(min_insync_replicas="2")
+    with pytest.raises(KafkaError) as refused:
+        bench.partition.append_local(plain(b"a"), NOW)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert bench.partition.log_end_offset == 0
+
+
+def test_acks_1_waits_for_this_replica_and_acks_all_for_all_in_sync() -> None:
+    bench = Bench()
+    bench.partition.replication.lead(bench.partition.leader_epoch + 1, (1, 2), (1, 2), 0)
+    bench.lanes.held.add("journal")
+    answers: dict[int, Any] = {}
+    for acks in (-1, 1, 0):
+        bench.partition.append(memoryview(plain(b"a")), acks, NOW, partial(answers.__setitem__, acks))
+    assert list(answers) == [0]
+    bench.lanes.held.clear()
+    bench.run()
+    assert list(answers) == [0, 1]
+    assert bench.partition.high_watermark == 0, "the follower has nothing"
+    assert bench.partition.waiting == 1
 
 
 def test_create_time_is_left_alone_and_nothing_is_told() -> None:
