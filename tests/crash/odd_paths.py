@@ -15,7 +15,7 @@ from tests.crash.session import DATA, KIB, NOW, Session, small, topic_id
 from duramen.errors import CorruptLogError, DuramenError, KafkaError
 from duramen.model import TopicPartition
 from duramen.ports import Disk
-from duramen.storage.checkpoint.kafka_files import CHECKPOINT, CLEAN_SHUTDOWN, encode_clean_shutdown
+from duramen.storage.checkpoint.kafka_files import CHECKPOINT, CLEAN_SHUTDOWN
 from duramen.storage.compaction import segment_rewrite
 from duramen.storage.directory.housekeeping import HousekeepingJob
 from duramen.storage.directory.log_directory import DirectorySettings
@@ -318,7 +318,7 @@ def after_kafka(run: Session) -> None:
     run.stop()
     run.disk.end_process()
     disk = run.disk.inner  # type: ignore[attr-defined]
-    replace_file(disk, f"{DATA}/{CLEAN_SHUTDOWN}", encode_clean_shutdown(5))
+    replace_file(disk, f"{DATA}/{CLEAN_SHUTDOWN}", b'{"version":0,"brokerEpoch":5}')
     run.start()
 
 

@@ -136,6 +136,8 @@ class EmbeddedLog:
             if not isinstance(answer, Registered):
                 raise StorageError(f"{path}: could not register this process: {answer}")
             self._epoch = answer.broker_epoch
+            for directory in self._store.directories:
+                directory.broker_epoch = self._epoch
             self._node_id = config.integer("node.id")
             with self._turn:
                 self._store.maintenance.start()

@@ -69,8 +69,8 @@ class Machine(Protocol):
     def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
         """Make one record part of the durable state; called in log order, live and at replay alike."""
 
-    def apply_control(self, record: LogRecord) -> None:
-        """See a control record of the log at replay."""
+    def apply_control(self, record: LogRecord, offset: int) -> None:
+        """See a control record of the log, at replay or as it is written."""
 
     def on_loaded(self, now: int) -> Outcome:
         """Called once after the replay: restarts timers, may write records."""

@@ -243,6 +243,8 @@ class Broker:
             raise answer if isinstance(answer, DuramenError) else StorageError(f"registration failed: {answer}")
         self.broker_epoch = answer.broker_epoch
         self.producer_ids.broker_epoch = self.broker_epoch
+        for directory in self.store.directories:
+            directory.broker_epoch = self.broker_epoch
         self.groups.load_all()
         self.sinks.load_all()
         self.store.maintenance.start()

@@ -92,7 +92,7 @@ class GroupMachine:
         if not out.records:
             self._forget_if_gone(group_id)
 
-    def apply_control(self, record: LogRecord) -> None:
+    def apply_control(self, record: LogRecord, offset: int) -> None:
         """Transaction markers: none are written here yet."""
 
     def on_loaded(self, now: int) -> Outcome:

@@ -16,6 +16,7 @@ from duramen.machines.metadata.commands import (
     ElectLeaders,
     ProducerIds,
     RegisterBroker,
+    Registered,
     Result,
     SkipProducerIds,
 )
@@ -34,28 +35,28 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-def register(image: MetadataImage, config: BrokerConfig, command: RegisterBroker) -> list[LogRecord]:
-    """Records of a start; its broker epoch is the offset of the last of them.
+def register(image: MetadataImage, config: BrokerConfig, command: RegisterBroker) -> tuple[list[LogRecord], Registered]:
+    """Records of a start, and its broker epoch: the offset at which the registration itself will stand.
 
     The first start of a cluster makes the file's `min.insync.replicas` its cluster-wide setting, as Kafka does where
     leaders may be elected from eligible replicas (KIP-966): how many copies count is one answer, not one per node.
 
     Kafka leaves partitions without a leader when their last replica stops. The broker leads again those of which it
-    holds everything that was committed (it was in sync, or eligible: KIP-966), before its registration begins an epoch.
+    holds everything that was committed (it was in sync, or eligible: KIP-966).
     """
     records = []
     if not image.features:
         records.append(codec.feature(*METADATA_VERSION))
         fewest = str(config.integer(MIN_IN_SYNC))
         records.append(codec.config(BROKER_RESOURCE, EVERY_BROKER, MIN_IN_SYNC, fewest))
+    registered = Registered(image.next_offset + len(records))
+    records.append(codec.register_broker(command, registered.broker_epoch))
     for name, index in _all_partitions(image):
         topic = image.topics[name]
         partition = topic.partitions[index]
         if partition.leader == NO_LEADER and command.node_id in (*partition.isr, *partition.elr):
             records.append(codec.new_leader(topic.id, index, command.node_id, unclean=not partition.isr))
-    epoch = image.next_offset + len(records)
-    records.append(codec.register_broker(command, epoch))
-    return records
+    return records, registered
 
 
 def stopping(image: MetadataImage, command: BrokerStopping) -> list[LogRecord]:

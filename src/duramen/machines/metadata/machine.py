@@ -22,7 +22,6 @@ from duramen.machines.metadata.commands import (
     RaiseEpochs,
     RegainTopics,
     RegisterBroker,
-    Registered,
     SetConfigs,
     SkipProducerIds,
     UpdateFeatures,
@@ -72,8 +71,7 @@ class MetadataMachine:
         return Outcome(records=[marks.end if self._application.forgiving else marks.abort])
 
     def _register(self, command: RegisterBroker) -> Decision:
-        records = brokers.register(self.image, self.config, command)
-        return records, Registered(self.image.next_offset + len(records) - 1)
+        return brokers.register(self.image, self.config, command)
 
     def _stopping(self, command: BrokerStopping) -> Decision:
         return brokers.stopping(self.image, command), OK
@@ -89,9 +87,10 @@ class MetadataMachine:
         check(self.image.next_offset == 0, "a snapshot comes before the first record")
         self._application.image = image
 
-    def apply_control(self, record: LogRecord) -> None:
+    def apply_control(self, record: LogRecord, offset: int) -> None:
         """Keep what a control record of the log says of the quorum; this node decides nothing by it."""
         codec.apply_control(self.image, record)
+        self.image.next_offset = offset + 1
 
     def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
         """Make one record of the metadata log part of the image."""

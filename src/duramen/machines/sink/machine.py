@@ -98,7 +98,7 @@ class SinkMachine:
             sink = self.sinks[sink_id] = Sink(sink_id)
         _APPLY[decoded.kind](self, sink, decoded)
 
-    def apply_control(self, record: LogRecord) -> None:
+    def apply_control(self, record: LogRecord, offset: int) -> None:
         """Transaction markers: none are written here."""
 
     def _remove(self, decoded: schema.SinkRecord) -> None:

@@ -105,7 +105,7 @@ class Replay:
             if record.offset < first:
                 continue
             if header.is_control:
-                self._machine.apply_control(LogRecord(record.key, record.value))
+                self._machine.apply_control(LogRecord(record.key, record.value), record.offset)
             else:
                 self._machine.apply(LogRecord(record.key, record.value), record.offset, record.timestamp)
             yield

@@ -91,7 +91,9 @@ class Controller:
         publisher.load(self.machine.image.copy())
         self.host.observers.append(self._committed)
         now = self._world.clock.wall_ms()
-        partition.append_local(leader_change(self._node_id, now), now)
+        opening = leader_change(self._node_id)
+        end = partition.append_local(build_batch([(opening.key, opening.value, (), now)], control=True), now)
+        self.machine.apply_control(opening, end - 1)
         publisher.reconfigure()
         self._repair.record_again(self.host, self.machine, self._node_id, now, self.new_topic)
         publisher.start(self.machine.removed)
@@ -171,13 +173,12 @@ def _metadata_config(config: BrokerConfig) -> TopicConfig:
     return TopicConfig(config, METADATA_CONFIG | segments)
 
 
-def leader_change(node_id: int, now_ms: int) -> bytearray:
-    """The control batch with which a quorum leader opens its epoch; its only voter is itself (KIP-595)."""
+def leader_change(node_id: int) -> LogRecord:
+    """The control record with which a quorum leader opens its epoch; its only voter is itself (KIP-595)."""
     voter = control.LeaderChangeMessage.Voter(voter_id=node_id)
     message = control.LeaderChangeMessage.new(version=0, leader_id=node_id, voters=[voter], granting_voters=[voter])
     kind = control.ControlType.LEADER_CHANGE
-    record = (control.encode_key(kind), control.encode_value(kind, message), (), now_ms)
-    return build_batch([record], control=True)
+    return LogRecord(control.encode_key(kind), control.encode_value(kind, message))
 
 
 def silent(event: str, **fields: Any) -> None:

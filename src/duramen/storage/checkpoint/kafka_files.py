@@ -1,4 +1,4 @@
-"""The small files of a log directory: Kafka's offset checkpoints, meta.properties, the clean-shutdown file, and ours.
+"""The small files of a log directory: Kafka's offset checkpoints, meta.properties, and ours.
 
 Every file is replaced whole: written under another name, synced, renamed, names synced. All of them can be deleted and
 rebuilt, but for `duramen-forgone`, which is there only while a repair gives a journal up (`repair/journal_reset.py`);
@@ -8,7 +8,6 @@ OffsetCheckpointFile version 0, MetaProperties version 1, LeaderEpochCheckpointF
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -103,7 +102,7 @@ def decode_cleaned(content: bytes) -> dict[tuple[TopicId, int], CleanedLog] | No
 # ---- leader epochs of one partition
 
 
-# ---- meta.properties and the clean-shutdown file
+# ---- meta.properties
 
 
 class MetaProperties(NamedTuple):
@@ -135,11 +134,6 @@ def decode_meta(content: bytes, path: str) -> MetaProperties:
     if not node_id.lstrip("-").isdecimal() or not values.get("cluster.id"):
         raise StorageError(f"{path}: it names no node.id or no cluster.id; restore it from a sibling directory")
     return MetaProperties(values["cluster.id"], int(node_id), values.get("directory.id", ""))
-
-
-def encode_clean_shutdown(broker_epoch: int = -1) -> bytes:
-    """Kafka's clean-shutdown file; -1 says that the broker epoch is not known."""
-    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 
 # ---- our own checkpoint

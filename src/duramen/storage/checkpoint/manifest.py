@@ -12,7 +12,6 @@ go.
 from __future__ import annotations
 
 import errno
-import json
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from typing import NamedTuple
 from duramen.errors import CorruptLogError
 from duramen.model import NO_TOPIC_ID, LogKey, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
+from duramen.storage.checkpoint.clean_shutdown import kafka_was_here
 from duramen.storage.checkpoint.expected_segments import ExpectedSegments
 from duramen.storage.checkpoint.kafka_files import (
     CLEAN_SHUTDOWN,
@@ -190,22 +190,6 @@ def named_segment(point: LogPoint | None) -> tuple[int, ...]:
     if point is None or point.state is None or not point.position:
         return ()
     return (point.segment_base,)
-
-
-def kafka_was_here(disk: Disk, path: str) -> bool:
-    """Whether a Kafka broker stopped here last: its clean-shutdown file says its broker's epoch, ours says -1.
-
-    One flipped bit makes a carriage return of that sign, which JSON passes over, or -0.
-    """
-    content = read_file(disk, posixpath.join(path, CLEAN_SHUTDOWN))
-    if content is None or b"\r" in content or b"-" in content:
-        return False
-    try:
-        told = json.loads(content)
-    except ValueError:
-        return False
-    epoch = told.get("brokerEpoch") if isinstance(told, dict) else None
-    return isinstance(epoch, int) and epoch >= 0
 
 
 def restore(

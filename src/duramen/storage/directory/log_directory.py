@@ -16,7 +16,8 @@ from typing import NamedTuple
 from duramen.errors import ClosedError, FencedDirectoryError, StorageError
 from duramen.model import LogKey, TopicId, TopicPartition
 from duramen.ports import Disk, Entropy
-from duramen.storage.checkpoint.kafka_files import CLEAN_SHUTDOWN, LOCK, encode_clean_shutdown
+from duramen.storage.checkpoint.clean_shutdown import UNKNOWN_EPOCH, encode_clean_shutdown, last_stop
+from duramen.storage.checkpoint.kafka_files import CLEAN_SHUTDOWN, LOCK
 from duramen.storage.compaction.cleaner import Cleaner
 from duramen.storage.directory.checkpointer import SLICE_LOGS, Checkpointer, CheckpointJob, key_of, point_of
 from duramen.storage.directory.group_commit import GroupCommit
@@ -104,7 +105,8 @@ def make_verified_window(disk: Disk, settings: DirectorySettings) -> VerifiedWin
 class LogDirectory:
     """See the module. `open` is the constructor.
 
-    path, directory_id, cluster_id; clean_start: the last stop was clean; recovery: what the start did.
+    path, directory_id, cluster_id; clean_start: the last stop was clean, stopped_epoch: by a broker of this epoch (-1:
+    not told, or not clean); broker_epoch: what the next clean stop will tell; recovery: what the start did.
     logs: by topic id and partition. offline: those that are too damaged to be served. findings: damage that was met
     since. high_watermark: asked before anything is deleted and for Kafka's checkpoint.
     """
@@ -120,6 +122,8 @@ class LogDirectory:
         self.cluster_id = ""
         self.directory_id = ""
         self.clean_start = True
+        self.stopped_epoch = UNKNOWN_EPOCH
+        self.broker_epoch = UNKNOWN_EPOCH
         self.recovery = RecoveryReport()
         self.findings = Findings()
         self.logs: dict[LogKey, Log] = {}
@@ -205,6 +209,8 @@ class LogDirectory:
         # What was recovered is in synced files and checkpoints; the new first part's rename retires the old journal.
         journal.start(maker.make(limits.first_part))
         remove_parts(self.disk, self.path, keep=maker.generation)
+        stop = last_stop(self.disk, self.path)
+        self.stopped_epoch = UNKNOWN_EPOCH if stop is None or not self.clean_start else stop.broker_epoch
         remove_file(self.disk, posixpath.join(self.path, CLEAN_SHUTDOWN))
         self.disk.sync_directory(self.path)
         self._truncations = Truncations(journal, self._checkpointer, self.logs)
@@ -466,7 +472,7 @@ class LogDirectory:
             bare = PartMaker(self.disk, self.path, maker.generation + 1, maker.seed)
             bare.make(HEADER_BLOCK).file.close()
             remove_parts(self.disk, self.path, keep=bare.generation)
-            replace_file(self.disk, posixpath.join(self.path, CLEAN_SHUTDOWN), encode_clean_shutdown())
+            replace_file(self.disk, posixpath.join(self.path, CLEAN_SHUTDOWN), encode_clean_shutdown(self.broker_epoch))
         except OSError as error:
             self.journal.fail(None, error)
             raise

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from duramen.errors import CorruptLogError, StorageError
 from duramen.model import LogKey, TopicPartition, topic_id_text
 from duramen.ports import Disk, Entropy
+from duramen.storage.checkpoint.clean_shutdown import last_stop
 from duramen.storage.checkpoint.expected_segments import NOTHING_EXPECTED, ExpectedSegments
 from duramen.storage.checkpoint.identity import check_identity
 from duramen.storage.checkpoint.kafka_files import (
@@ -31,7 +32,6 @@ from duramen.storage.checkpoint.kafka_files import (
     MetaProperties,
     decode_meta,
     decode_offsets,
-    encode_clean_shutdown,
     encode_meta,
     read_checkpoint,
     read_offsets,
@@ -233,7 +233,8 @@ def refuse_half_done(disk: Disk, path: str) -> None:
 def refuse_earlier_stop(disk: Disk, path: str, contents: JournalContents) -> None:
     """StorageError when the file of a clean stop is one of ours from before what the journal, which is open, has."""
     name = posixpath.join(path, CLEAN_SHUTDOWN)
-    if contents.entries and read_file(disk, name) == encode_clean_shutdown():
+    stop = last_stop(disk, path) if contents.entries else None
+    if stop is not None and stop.ours:
         raise StorageError(
             f"{name} is that of an earlier stop of ours: the journal has {len(contents.entries)} entries that are "
             "younger; remove that file, and try again"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from duramen.errors import StorageError
 from duramen.model import METADATA_TOPIC, LogKey, TopicId, TopicPartition
 from duramen.ports import Disk
+from duramen.storage.checkpoint.clean_shutdown import kafka_was_here
 from duramen.storage.checkpoint.expected_segments import NOTHING_EXPECTED, ExpectedSegments, reach
 from duramen.storage.checkpoint.kafka_files import (
     CLEAN_SHUTDOWN,
@@ -24,7 +25,6 @@ from duramen.storage.checkpoint.manifest import (
     checkpoint_of_stop,
     held_journal,
     is_outdated,
-    kafka_was_here,
     kept_ids,
     listed_segments,
     missing_segments,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from duramen.ports import Disk
+from duramen.storage.checkpoint.clean_shutdown import kafka_was_here
 from duramen.storage.checkpoint.kafka_files import (
     CHECKPOINT,
     CLEAN_SHUTDOWN,
@@ -23,7 +24,7 @@ from duramen.storage.checkpoint.kafka_files import (
     RECOVERY_POINT,
     read_checkpoint,
 )
-from duramen.storage.checkpoint.manifest import MANIFEST, kafka_was_here
+from duramen.storage.checkpoint.manifest import MANIFEST
 from duramen.storage.checkpoint.metadata_snapshot import parse_snapshot_name
 from duramen.storage.files.bad_sectors import UNREADABLE
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS

@@ -72,7 +72,7 @@ class Counter:
             self.total += int(record.value)
         self.applied.append(offset)
 
-    def apply_control(self, record: LogRecord) -> None:
+    def apply_control(self, record: LogRecord, offset: int) -> None:
         self.controls.append(record)
 
     def on_loaded(self, now: int) -> Outcome:

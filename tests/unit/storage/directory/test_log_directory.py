@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def test_a_clean_stop_leaves_what_kafka_expects() -> None:
     log.advance_start(2)
     directory.close(clean=True)
     files = disk.contents()
-    assert files["/data/.kafka_cleanshutdown"] == b'{"version":0,"brokerEpoch":-1}'
+    assert json.loads(files["/data/.kafka_cleanshutdown"]) == {"version": 0, "brokerEpoch": -1}
     assert files["/data/recovery-point-offset-checkpoint"] == b"0\n1\nfirst 0 5\n"
     assert files["/data/log-start-offset-checkpoint"] == b"0\n1\nfirst 0 2\n"
     assert files["/data/replication-offset-checkpoint"] == b"0\n1\nfirst 0 5\n"
@@ -109,6 +110,20 @@ SIDE_FILES = [
     "first-0/*.producers",
     "first-0/*.seal",
 ]
+
+
+def test_a_clean_stop_names_the_broker_and_the_next_start_knows_it() -> None:
+    disk, directory, _ = one_log()
+    assert directory.stopped_epoch == -1
+    directory.broker_epoch = 31
+    directory.close(clean=True)
+    assert json.loads(disk.contents()["/data/.kafka_cleanshutdown"]) == {"version": 0, "brokerEpoch": 31}
+    directory = start(disk)
+    assert (directory.clean_start, directory.stopped_epoch) == (True, 31)
+    disk.kill()
+    disk.power_on()
+    directory = start(disk)
+    assert (directory.clean_start, directory.stopped_epoch) == (False, -1)
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -6,7 +6,6 @@ import pytest
 from tests.worlds.storage_workload import append, checkpoint, commit, fill, housekeep, one_log, read_all, start
 
 from duramen.sim.world.disk import CrashDisk, NodeDied
-from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
@@ -128,7 +127,7 @@ def test_a_repair_goes_by_the_ends_that_kafka_left() -> None:
     disk.remove("/data/.kafka_cleanshutdown")
     for part in [path for path in disk.contents() if path.endswith(".part")]:
         disk.remove(part)
-    replace_file(disk, "/data/.kafka_cleanshutdown", encode_clean_shutdown(7))
+    replace_file(disk, "/data/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":7}')
     assert survey_directory(disk, "/data").actions == []
     assert the_log(start(disk)).end_offset == 15
 

@@ -10,8 +10,7 @@ from tests.worlds.storage_workload import FIRST, checkpoint, fill, one_log, read
 from duramen.errors import StorageError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
-from duramen.storage.checkpoint.kafka_files import encode_clean_shutdown
-from duramen.storage.checkpoint.manifest import kafka_was_here
+from duramen.storage.checkpoint.clean_shutdown import encode_clean_shutdown, kafka_was_here
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.repair.repair import survey_directory
 from duramen.storage.repair.report import Finding
@@ -158,14 +157,20 @@ def test_what_only_looks_like_a_partition_is_left_alone(name: str) -> None:
     assert len(start(disk).logs) == 1
 
 
-def test_no_flipped_bit_makes_kafkas_stop_of_ours() -> None:
+@pytest.mark.parametrize(
+    "ours",
+    [encode_clean_shutdown(), encode_clean_shutdown(7), encode_clean_shutdown(1234), b'{"version":0,"brokerEpoch":-1}'],
+    ids=["unknown", "7", "1234", "as it was"],
+)
+def test_no_flipped_bit_makes_kafkas_stop_of_ours(ours: bytes) -> None:
     """It took all seals away, untold: what they had been made for was not noticed any more."""
     disk = left(clean=True)
     path = "/data/.kafka_cleanshutdown"
+    replace_file(disk, path, ours)
     for at in range(len(disk.contents()[path])):
         for bit in range(8):
             harmed = disk.copy(Random(at))
             harmed.damage(path, at, 1 << bit)
             assert not kafka_was_here(harmed, "/data"), (at, bit)
-    replace_file(disk, path, encode_clean_shutdown(0))
+    replace_file(disk, path, b'{"version":0,"brokerEpoch":0}')
     assert kafka_was_here(disk, "/data")
