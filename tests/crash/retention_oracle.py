@@ -22,7 +22,7 @@ def allowed_start(
     start, config = log.start_offset, log.config
     expires = "delete" in config.cleanup_policy
     retention_ms, retention_bytes = (config.retention_ms, config.retention_bytes) if expires else (-1, -1)
-    if promise.compacted or max(retention_ms, retention_bytes) < 0 or log.pending_truncation is not None:
+    if promise.compacted or max(retention_ms, retention_bytes) < 0 or not log.is_whole:
         return start
     written = sorted(promise.history(start, log.end_offset).items())
     bases = [segment.base_offset for segment in log.segments]

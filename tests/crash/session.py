@@ -249,7 +249,7 @@ class Session:
     # ---- the engine's cycle
 
     def commit(self) -> None:
-        """Group commits until nothing is queued."""
+        """Group commits until nothing is queued, and what truncations leave to other threads."""
         while (group := self.directory.take_group()) is not None:
             try:
                 group.run()
@@ -258,6 +258,17 @@ class Session:
                 raise
             self.directory.journal.complete(group)
             self.settle()
+        self.rebuild_producers()
+
+    def rebuild_producers(self) -> None:
+        """What is known of them behind truncations."""
+        for job in self.directory.take_rebuilds():
+            try:
+                job.run()
+            except OSError as error:
+                job.fail(error)
+                raise
+            job.complete()
 
     def settle(self) -> None:
         """Note what became durable."""
@@ -354,10 +365,13 @@ class Session:
 
 
 def commit(directory: LogDirectory) -> None:
-    """Run group commits until nothing is queued."""
+    """Run group commits until nothing is queued, and what truncations leave to other threads."""
     while (group := directory.take_group()) is not None:
         group.run()
         directory.journal.complete(group)
+    for job in directory.take_rebuilds():
+        job.run()
+        job.complete()
 
 
 def require_not_early(allowed: dict[Log, int]) -> None:

@@ -96,10 +96,13 @@ def fill(directory: LogDirectory, log: Log, count: int, size: int = 300) -> None
 
 
 def commit(directory: LogDirectory) -> None:
-    """Run group commits until nothing is queued."""
+    """Run group commits until nothing is queued, and what truncations leave to other threads."""
     while (group := directory.take_group()) is not None:
         group.run()
         directory.journal.complete(group)
+    for job in directory.take_rebuilds():
+        job.run()
+        job.complete()
 
 
 def checkpoint(directory: LogDirectory) -> None:

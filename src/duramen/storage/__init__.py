@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from duramen.storage.compaction.compaction_pass import CleanerSettings as CleanerSettings
     from duramen.storage.compaction.compaction_pass import CompactionJob as CompactionJob
     from duramen.storage.compaction.compaction_pass import CompactionPass as CompactionPass
+    from duramen.storage.directory.housekeeping import HousekeepingJob as HousekeepingJob
     from duramen.storage.directory.log_directory import DirectorySettings as DirectorySettings
     from duramen.storage.directory.log_directory import LogDirectory as LogDirectory
     from duramen.storage.directory.scrubber import Scrubber as Scrubber
@@ -133,6 +134,7 @@ _PLACES: Final = {
         "CompactionJob",
         "CompactionPass",
     ),
+    "directory.housekeeping": ("HousekeepingJob",),
     "directory.log_directory": (
         "DirectorySettings",
         "LogDirectory",

@@ -75,6 +75,7 @@ class LocalDestinations:
     def stand(self, share: CommittedShare, producer_id: int, answer: Callable[[Standing | KafkaError], None]) -> None:
         try:
             partition = self._partition(share.target)
+            partition.log.check_whole()  # until then nobody knows what is there
         except KafkaError as error:
             answer(error)
             return

@@ -44,6 +44,9 @@ class DurabilityChange:
         log = partition.log
         home = self._store.home(partition.tp)
         job = None
+        if not log.is_whole:  # a truncation ends by itself
+            self._try_later(partition, config)
+            return
         try:
             if rounds > 0 and not log.stable and config.durability == "stable" and home.journal.failed is None:
                 job = log.take_sync()
@@ -83,8 +86,11 @@ class DurabilityChange:
         self._store.submit("checkpoint", job.run, synced)
 
     def _wait(self, partition: Partition, config: TopicConfig, home: LogDirectory, error: NoRoomError) -> None:
-        self._pending[partition] = config
         self._disk_full.found_none(home, error)
+        self._try_later(partition, config)
+
+    def _try_later(self, partition: Partition, config: TopicConfig) -> None:
+        self._pending[partition] = config
         self._clock.call_later(RETRY_SECONDS, partial(self._again, partition))
 
     def _again(self, partition: Partition) -> None:

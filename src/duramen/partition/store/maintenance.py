@@ -14,7 +14,7 @@ from duramen.partition.store.compaction import Compaction
 from duramen.partition.store.disk_full import DiskFull
 from duramen.partition.store.services import StoreServices
 from duramen.ports import Clock, Timer
-from duramen.storage import JournalGrowth, LogDirectory, NoRoomError
+from duramen.storage import HousekeepingJob, JournalGrowth, LogDirectory, NoRoomError
 
 MAINTENANCE_SECONDS = 1.0
 PROMPT_FILL = 0.5
@@ -118,14 +118,21 @@ class Maintenance:
             self._store.fail(directory, error)
             return
         for job in jobs:
+            self._submit("housekeeping", job)
 
-            def done(_: Any, error: BaseException | None, job: Any = job) -> None:
-                if error is None:
-                    job.complete()
-                else:
-                    job.fail(error)
+    def rebuild_producers(self, directory: LogDirectory) -> None:
+        """Logs that were truncated take appends again when it is read what they know of producers."""
+        for job in directory.take_rebuilds():
+            self._submit("producers", job)
 
-            self._store.submit("housekeeping", job.run, done)
+    def _submit(self, lane: str, job: HousekeepingJob) -> None:
+        def done(_: Any, error: BaseException | None) -> None:
+            if error is None:
+                job.complete()
+            else:
+                job.fail(error)
+
+        self._store.submit(lane, job.run, done)
 
     def _keep_reserve(self, directory: LogDirectory) -> None:
         """A disk that has no room for it is full: nothing would be left for what makes room."""

@@ -253,6 +253,7 @@ class Store:
                 directory.flush()
                 self._start_group(directory)
                 self.maintenance.written(directory)
+                self.maintenance.rebuild_producers(directory)
             except NoRoomError as error:
                 self.disk_full.found_none(directory, error)
             except (OSError, StorageError) as error:

@@ -50,6 +50,8 @@ def _partition(request: Request, name: str, index: int) -> Any:
         entry.error_code = int(request.services.partitions.absence(name, index))
     elif not partition.replication.is_leader:
         entry.error_code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    elif not partition.log.is_whole:  # behind a truncation they are read again
+        entry.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
     else:
         entry.active_producers = [
             DescribeProducersResponse.ProducerState(

@@ -387,7 +387,7 @@ def point_of(log: Log) -> LogPoint:
             active.first_timestamp,
             active.max_timestamp,
             active.max_timestamp_offset,
-            len(log.producers),
+            log.producer_count,
             sum(segment.has_aborted for segment in log.segments),
         )
     return LogPoint(log.tp, log.start_offset, log.end_offset, active.base_offset, active.size, state)

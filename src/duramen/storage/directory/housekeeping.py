@@ -277,7 +277,7 @@ class Housekeeping:
 
     def _retain(self, log: Log, now_ms: int) -> list[HousekeepingJob]:
         """Journal a new log start where segments may go: when it is durable, and what they say of producers."""
-        if log.pending_truncation is not None:
+        if not log.is_whole:
             return []
         if len(log.producers) and log.writes_snapshot:
             self._retained.append(log)  # behind that checkpoint

@@ -39,7 +39,7 @@ from duramen.storage.log.log import Log
 from duramen.storage.log.offline import Offline
 from duramen.storage.log.open import open_log
 from duramen.storage.log.sync import FlushQueue
-from duramen.storage.log.truncation import Truncations
+from duramen.storage.log.truncation import RebuildJob, Truncations
 from duramen.storage.read.verified_window import VerifiedWindow
 from duramen.storage.recovery.open_partition import PartitionOpening, missing_log_offline
 from duramen.storage.recovery.replay import RecoveryReport
@@ -213,7 +213,7 @@ class LogDirectory:
         self.stopped_epoch = UNKNOWN_EPOCH if stop is None or not self.clean_start else stop.broker_epoch
         remove_file(self.disk, posixpath.join(self.path, CLEAN_SHUTDOWN))
         self.disk.sync_directory(self.path)
-        self._truncations = Truncations(journal, self._checkpointer, self.logs)
+        self._truncations = Truncations(journal, self._checkpointer, self.logs, self.findings)
         journal.on_truncate = self._truncations.journaled
         self._commits = GroupCommit(
             self.path, journal, self._queue, self.ballast, self.hot.files, self._checkpointer, self._truncations
@@ -321,6 +321,10 @@ class LogDirectory:
         OSError: the directory is fenced.
         """
         self._commits.flush()
+
+    def take_rebuilds(self) -> list[RebuildJob]:
+        """Jobs for a lane of their own: what logs know of producers, behind truncations."""
+        return [] if self._closed else self._truncations.take_rebuilds()
 
     # -- checkpoints
 
@@ -464,6 +468,7 @@ class LogDirectory:
                     self.journal.complete(group)
             self._registry.drop_half_made()
             self.cleaner.finish()
+            self._truncations.finish()
             self._housekeeping.finish()
             self._checkpointer.sync_and_close(self._together)
             self._checkpointer.files({}).write()

@@ -21,8 +21,10 @@ from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import LogJournal
 from duramen.storage.log.config import LogConfig
 from duramen.storage.log.leases import UNBOUNDED, Lease, Leases
-from duramen.storage.log.open_segment import SegmentLoader, Walk, write_indexes
-from duramen.storage.log.snapshot_files import OURS, ProducerSnapshots
+from duramen.storage.log.open_segment import SegmentLoader, Walk
+from duramen.storage.log.producer_rebuild import ProducerRebuild
+from duramen.storage.log.segment_cut import SegmentCut, find_cut, write_cut_indexes
+from duramen.storage.log.snapshot_files import ProducerSnapshots
 from duramen.storage.log.sync import FlushQueue, GrowingSegment, Sidecars, SideWrite, SyncChain, SyncJob, write
 from duramen.storage.read.log_reader import LogReader, aborted_between, segment_number
 from duramen.storage.read.read_plan import LogRead
@@ -37,7 +39,7 @@ from duramen.storage.read.verified_window import Recall, VerifiedWindow
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.segment.leader_epochs import EpochCache
 from duramen.storage.segment.producer_state import AbortedTransaction, ProducerStates
-from duramen.storage.segment.scan import NO_END, Limit, scan
+from duramen.storage.segment.scan import scan
 from duramen.storage.segment.seal import SealJob
 from duramen.storage.segment.segment import INDEX, MAX_RELATIVE, SUFFIXES, TIME_INDEX, TXN_INDEX, Segment
 from duramen.storage.segment.write_checksums import SUMMED_BYTES, WrittenSums
@@ -66,9 +68,11 @@ class Log:
     start_offset: first offset readers may ask for; end_offset: the next to be assigned; durable_end: all below is on
     stable storage; recovery_point: all below is in synced segments; recovery_position: the byte where the segment that
     held it was synced to. truncations: how often the log was truncated; pending_truncation: what the last one has still
-    to do to the files, when there are no writers: jobs that write beside the segments, until accounted for. stable:
-    appends are journaled; marked: journal or checkpoint say from where on they are not (page-cache). names_changed:
-    file names are to be synced; syncs: see Chain.
+    to do to the files, when there are no writers: jobs that write beside the segments, until accounted for.
+    rebuild_from: offsets of the snapshots from which its producers are still to be rebuilt behind it; None: they are
+    known. is_whole: neither is left to do, and appends are taken. stable: appends are journaled; marked: journal or
+    checkpoint say from where on they are not (page-cache). names_changed: file names are to be synced; syncs: see
+    Chain.
     """
 
     active: Segment
@@ -88,12 +92,14 @@ class Log:
         "end_offset",
         "epochs",
         "flush_queue",
+        "is_whole",
         "journal",
         "marked",
         "names_changed",
         "path",
         "pending_truncation",
         "producers",
+        "rebuild_from",
         "recovery_point",
         "recovery_position",
         "segments",
@@ -136,6 +142,8 @@ class Log:
         self.writers: dict[object, None] = {}
         self.truncations = 0
         self.pending_truncation: PendingTruncation | None = None
+        self.rebuild_from: tuple[int, ...] | None = None
+        self.is_whole = True
         self.stable = True
         self.marked = False
         self.syncs: SyncChain | None = None
@@ -151,7 +159,7 @@ class Log:
         To stable: the segments are synced here first, because recovery trusts everything before that entry. To
         page-cache: batches still under way to the journal are acknowledged behind the mark that follows them. OSError.
         """
-        self._check_whole()
+        self.check_whole()
         stable = self.stable
         self._take_over(config)
         if self.stable != stable:
@@ -199,8 +207,8 @@ class Log:
         size = header.size
         self.flush_queue.make_room(size)
         self.journal.admit(size)
-        if self.pending_truncation is not None:
-            self._check_whole()
+        if not self.is_whole:
+            self.check_whole()
         segment, offset = self.active, header.base_offset
         last = offset + header.last_offset_delta
         timestamp = header.max_timestamp
@@ -305,7 +313,7 @@ class Log:
 
     def roll(self) -> Segment:
         """Close the active segment and start a new one at the end; journaled. NoRoomError, OSError, KafkaError."""
-        self._check_whole()
+        self.check_whole()
         check(self.active.size > 0, "an empty segment is never rolled")
         self.journal.admit(0)
         try:
@@ -397,68 +405,55 @@ class Log:
                 self.journal.append(EntryKind.DURABILITY, self, point, self.epochs.latest, base, position)
 
     def truncate_to(self, offset: int) -> None:
-        """Remove everything from `offset` on (to the start of the batch that holds it); journaled. OSError.
+        """Remove everything from `offset` on (to the start of the batch that holds it); journaled.
 
-        Files change when the entry is durable (`complete_truncation`). Until then appends are refused: KafkaError,
-        retriable.
+        Files change when the entry is durable (`complete_truncation`), and what is known of producers is read again
+        off the loop (`take_rebuild`). Until both is done appends are refused: KafkaError, retriable. CorruptLogError
+        where the place cannot be found, OSError.
         """
         if offset >= self.end_offset:
             return
         check(offset >= self.segments[0].base_offset, "a truncation stays inside the log")
-        self._check_whole()
+        self.check_whole()
         self.journal.admit(0)
         self.flush()
-        self._reader.cutting(self.segments, offset)
-        self.pending_truncation = self._truncate_memory(offset)
-        self._set_roll_time()
-        self._journal(EntryKind.TRUNCATE, self.end_offset)
-
-    def _truncate_memory(self, offset: int) -> PendingTruncation:
-        """Forget the batches that hold `offset` or follow it; the files stay as they are. OSError."""
-        self.end_mark()
         keep = len(self.segments)
         while keep > 1 and self.segments[keep - 1].base_offset >= offset:
             keep -= 1
-        active = self.segments[keep - 1]
-        start = active.index.position_for(offset - active.base_offset) if active.index is not None else 0
-        position = active.size
-        for at, header, ok in scan(active.open_file(), start, active.flushed, crc=False):
-            if not ok or header is None:
-                raise CorruptLogError(active.path, at, active.size, "no batch starts here", offset)
-            if header.next_offset > offset:
-                position = at
-                break
-        aborted = active.aborted()
-        removed = self.segments[keep:]
-        del self.segments[keep:]
-        self.active = active
-        active.seal = None
-        active.written_sums = None
-        active.sealed = False
-        active.size = active.flushed = position
-        active.synced = min(active.synced, position) - 1  # the truncation itself is to be synced, too
-        active.index_file = None
-        active.next_offset = active.base_offset
-        active.index_entries = active.time_entries = 0
-        SegmentLoader(active, self.config.index_interval_bytes, Walk()).rebuild(Limit(NO_END, offset))
-        self.end_offset = active.next_offset
-        kept = [entry for entry in aborted if entry.last_offset < self.end_offset]
-        self.epochs.truncate_from_end(self.end_offset)
-        snapshots = self.snapshots
-        believed = snapshots.offsets  # without one that a start believed, and that is to be written again
-        snapshots.offsets = tuple(each for each in sorted({*believed, *snapshots.kept}) if each <= self.end_offset)
-        self._reload_producers()
-        snapshots.offsets = believed
+        cut = find_cut(self.segments[keep - 1], offset, self.config.index_interval_bytes)
+        aborted = cut.segment.aborted()
+        self._reader.cutting(self.segments, offset)
+        self.end_mark()
+        self.pending_truncation = self._truncate_memory(cut, aborted, self.segments[keep:])
+        self.is_whole = False
+        self._set_roll_time()
+        self._journal(EntryKind.TRUNCATE, self.end_offset)
+
+    def _truncate_memory(
+        self, cut: SegmentCut, aborted: list[AbortedTransaction], removed: list[Segment]
+    ) -> PendingTruncation:
+        """Forget the batches behind the cut; the files stay as they are. aborted: the cut segment's, until now."""
+        active, end = cut.segment, cut.next_offset
+        cut.apply()
+        del self.segments[len(self.segments) - len(removed) :]
+        self.active, self.end_offset = active, end
+        kept = [entry for entry in aborted if entry.last_offset < end]
+        gone = [*aborted, *(entry for segment in removed if segment.has_aborted for entry in segment.aborted())]
         is_unsynced = active.aborted_unsynced
         active.take_aborted(kept)
         active.aborted_unsynced = is_unsynced
-        snapshots.kept = tuple(each for each in snapshots.kept if each <= self.end_offset)
+        self.epochs.truncate_from_end(end)
+        self.producers.cut(end, [entry.first_offset for entry in gone if entry.last_offset >= end])
+        snapshots = self.snapshots
+        # One that a start believed counts, too, though it is to be written again.
+        self.rebuild_from = tuple(each for each in sorted({*snapshots.offsets, *snapshots.kept}) if each <= end)
+        snapshots.kept = tuple(each for each in snapshots.kept if each <= end)
         self.truncations += 1
-        self.durable_end = min(self.durable_end, self.end_offset)
-        if self.end_offset <= self.recovery_point:
-            self.recovery_point, self.recovery_position = self.end_offset, position
-        self.start_offset = min(self.start_offset, self.end_offset)
-        return PendingTruncation(removed, active, position, kept if len(kept) != len(aborted) else None)
+        self.durable_end = min(self.durable_end, end)
+        if end <= self.recovery_point:
+            self.recovery_point, self.recovery_position = end, cut.position
+        self.start_offset = min(self.start_offset, end)
+        return PendingTruncation(removed, active, cut.position, kept if len(kept) != len(aborted) else None)
 
     def complete_truncation(self) -> None:
         """The truncation's entry is durable: truncate the files. No appends before they are synced. OSError.
@@ -479,15 +474,32 @@ class Log:
         active.drop_seal()
         file = active.open_file()
         file.truncate(truncation.position)
-        if active.index is not None and active.times is not None:
-            active.index.written = active.times.written = 0
-        write_indexes(active)
+        write_cut_indexes(active)
         if truncation.aborted is not None:
             active.rewrite_aborted(truncation.aborted)
         self.snapshots.find_again()
         self.snapshots.drop_beyond(self.end_offset)
         self.names_changed = True
         self.pending_truncation = None
+        self.is_whole = self.rebuild_from is None
+
+    def take_rebuild(self) -> ProducerRebuild | None:
+        """The job that reads what is known of producers behind a truncation; None when they are known."""
+        return None if self.rebuild_from is None else ProducerRebuild(self, self.rebuild_from)
+
+    def complete_rebuild(self, job: ProducerRebuild) -> bool:
+        """The job has run; False where it was overtaken, and another one is wanted."""
+        if job.overtaken:
+            return False
+        self.producers.take_over(job.found)
+        self.rebuild_from = None
+        self.is_whole = self.pending_truncation is None
+        return True
+
+    @property
+    def producer_count(self) -> int:
+        """How many are known; until they are rebuilt one, so that no start takes it that there are none."""
+        return len(self.producers) if self.rebuild_from is None else 1
 
     def replay(self, start: int, producers_from: int) -> None:
         """Walk the headers from an offset on: epochs as the batches have them, producers from their own offset on."""
@@ -507,18 +519,12 @@ class Log:
             if segment is not self.segments[-1]:
                 segment.release_files()
 
-    def _reload_producers(self) -> None:
-        """Producers again, after a truncation."""
-        self.producers.clear()
-        known_to = self.snapshots.restore(self.producers, OURS)  # Kafka's know the last batch of each alone
-        producers_from = max(self.segments[0].base_offset, known_to)
-        self.replay(producers_from, producers_from)
-        self.snapshots.restore_expired(self.producers, known_to, self.start_offset)
-        self.producers.committed(self.end_offset)
-
-    def _check_whole(self) -> None:
+    def check_whole(self) -> None:
+        """KafkaError, retriable, while a truncation is under way."""
         if self.pending_truncation is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: a truncation is not durable yet")
+        if self.rebuild_from is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: behind a truncation its producers are read")
 
     # ---- durability ---------------------------------------------------------------------------------------------
 
@@ -530,7 +536,7 @@ class Log:
         unsynced = [segment for segment in self.segments if segment.synced < segment.size]
         if not (unsynced or full or self.names_changed or self.epochs.changed or self.has_unsynced_aborted):
             return None
-        snapshot = full or self._unsnapshotted > SNAPSHOT_BYTES
+        snapshot = self.rebuild_from is None and (full or self._unsnapshotted > SNAPSHOT_BYTES)
         if snapshot:
             self._unsnapshotted = 0
         sidecars = self._collect_sidecars(final=full, full=snapshot, synced=full)
@@ -631,7 +637,7 @@ class Log:
         stay = frozenset(segment.base_offset for segment in self.segments)
         if not synced:
             stay = stay.union(snapshots.kept)
-        if full and self.end_offset not in (*snapshots.offsets[-1:], snapshots.writing):
+        if full and self.rebuild_from is None and self.end_offset not in (*snapshots.offsets[-1:], snapshots.writing):
             snapshot = self.end_offset
             for suffix, data in self.encode_snapshot():
                 writes.append(SideWrite(snapshots.path_of(snapshot, suffix), 0, data, True))

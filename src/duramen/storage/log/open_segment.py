@@ -120,7 +120,7 @@ class SegmentLoader:
             segment.drop_seal()
             segment.disk.sync_directory(segment.directory)
         for path, position, data in segment.pending_index_writes(final=True):
-            _write(segment.disk, path, position, data)
+            write_end(segment.disk, path, position, data)
         segment.close_indexes()
 
     def load_active(self, known: LogPoint | None, *, clean: bool, end_offset: int | None) -> None:
@@ -366,7 +366,7 @@ def write_indexes(segment: Segment) -> None:
     """
     for path, position, data in segment.pending_index_writes(final=False):
         if data or _size(segment.disk, path) > position:
-            _write(segment.disk, path, position, data)
+            write_end(segment.disk, path, position, data)
     if segment.index is not None and segment.times is not None:
         segment.index.written, segment.times.written = len(segment.index), len(segment.times)
 
@@ -403,7 +403,7 @@ def _read_indexes(segment: Segment, state: ActiveState) -> bool:
         if len(data) < count or crc32c(data[:count]) != crc:
             return False
         if len(data) > count:
-            _write(segment.disk, segment.path_of(suffix), count, b"")
+            write_end(segment.disk, segment.path_of(suffix), count, b"")
         found.append(data[:count])
     index, times = decode_offset_index(found[0], segment.size, 2**31), decode_time_index(found[1], 2**31)
     if index is None or times is None or (len(index), len(times)) != (state.index_entries, state.time_entries):
@@ -418,7 +418,7 @@ def times_fit(segment: Segment) -> bool:
     return times is None or not len(times) or segment.base_offset + times.offsets[-1] < segment.next_offset
 
 
-def _write(disk: Disk, path: str, position: int, data: bytes) -> None:
+def write_end(disk: Disk, path: str, position: int, data: bytes) -> None:
     """The file ends with these bytes at `position`."""
     file = disk.open(path, create=True, write=True)
     try:

@@ -1,5 +1,7 @@
 """Truncation: first memory and the journal, then, when the journal's entry is durable, the files.
 
+What is known of producers is read again beside that, by a job.
+
 A crash before that finds the log as it was. The files are synced before anything journaled behind the truncation, so
 bytes that were cut off are never taken for those that came later.
 """
@@ -7,10 +9,16 @@ bytes that were cut off are never taken for those that came later.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from duramen.errors import CorruptLogError
 from duramen.model import LogKey
+from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.files.sync_history import to_sync
+from duramen.storage.log.producer_rebuild import ProducerRebuild
+from duramen.storage.segment.corruption import Findings, damage_of
 
 if TYPE_CHECKING:
     from duramen.storage.journal.journal import Journal, JournaledLog
@@ -23,14 +31,43 @@ class RecoveryPoints(Protocol):
     def truncated(self, key: LogKey, offset: int, segment_base: int, position: int) -> None: ...
 
 
-class Truncations:
-    """The truncations of a directory whose files have still to be cut; loop thread only."""
+@dataclass(slots=True)
+class RebuildJob:
+    """Reads what a log knows of its producers: `run` on any thread, then `complete` or `fail` on the loop."""
 
-    def __init__(self, journal: Journal, points: RecoveryPoints, logs: Mapping[LogKey, Log]) -> None:
+    truncations: Truncations
+    log: Log
+    rebuild: ProducerRebuild
+
+    def run(self) -> None:
+        """Read it. NoRoomError, OSError, CorruptLogError."""
+        self.rebuild.run()
+
+    def complete(self) -> None:
+        """The log takes it over; once more where a compaction renamed what was read."""
+        if self.truncations.knows(self.log) and not self.log.complete_rebuild(self.rebuild):
+            self.truncations.rebuild_later(self.log)
+
+    def fail(self, error: BaseException) -> None:
+        """As `complete` where it was overtaken or found no room; damage is told, and the log takes no appends."""
+        self.truncations.rebuild_failed(self.log, error, overtaken=self.rebuild.overtaken)
+
+
+class Truncations:
+    """The truncations of a directory that are not over; loop thread only.
+
+    Files have still to be cut, or producers to be rebuilt.
+    """
+
+    def __init__(
+        self, journal: Journal, points: RecoveryPoints, logs: Mapping[LogKey, Log], findings: Findings
+    ) -> None:
         self._journal = journal
         self._points = points
         self._logs = logs
+        self._findings = findings
         self._waiting: list[tuple[int, LogKey]] = []
+        self._unread: list[LogKey] = []
 
     @property
     def waiting(self) -> bool:
@@ -42,6 +79,52 @@ class Truncations:
         key = (log.topic_id, log.tp.partition)
         self._points.truncated(key, offset, segment_base, position)
         self._waiting.append((self._journal.last_lsn, key))
+        self._unread.append(key)
+
+    def knows(self, log: Log) -> bool:
+        """Whether the log is in use."""
+        return self._logs.get((log.topic_id, log.tp.partition)) is log
+
+    def take_rebuilds(self) -> list[RebuildJob]:
+        """Jobs that read what is known of producers behind truncations; one for each log at a time."""
+        if not self._unread or self._journal.failed is not None:
+            return []
+        jobs = []
+        due, self._unread = self._unread, []
+        for key in due:
+            log = self._logs.get(key)
+            rebuild = None if log is None else log.take_rebuild()
+            if log is not None and rebuild is not None:
+                jobs.append(RebuildJob(self, log, rebuild))
+        return jobs
+
+    def rebuild_later(self, log: Log) -> None:
+        """By another job."""
+        self._unread.append((log.topic_id, log.tp.partition))
+
+    def rebuild_failed(self, log: Log, error: BaseException, *, overtaken: bool) -> None:
+        """See RebuildJob. A disk that cannot be read is fenced."""
+        if not self.knows(log):
+            return
+        if overtaken or isinstance(error, NoRoomError):
+            self.rebuild_later(log)
+        elif isinstance(error, CorruptLogError):
+            self._findings.add(damage_of(error))
+        else:
+            self._journal.fail(None, error)
+
+    def finish(self) -> None:
+        """The same here and now, before a clean stop, when no job is running. OSError.
+
+        Where damage is in the way the next start has to find them out.
+        """
+        for log in self._logs.values():
+            rebuild = log.take_rebuild()
+            if rebuild is not None:
+                with suppress(CorruptLogError):
+                    rebuild.run()
+                    log.complete_rebuild(rebuild)
+        self._unread.clear()
 
     def nobody_writes(self) -> None:
         """No job is running any more: what is not accounted for holds no truncation up."""

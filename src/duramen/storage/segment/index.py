@@ -74,10 +74,13 @@ class OffsetIndex:
         self._sum = _summed(self, self._sum)
         return self._sum
 
-    def truncate(self, relative_offset: int, position: int) -> None:
-        """Forget entries for offsets from `relative_offset` on, or positions from `position` on."""
+    def count_below(self, relative_offset: int) -> int:
+        """Entries for batches that end below the offset."""
+        return bisect_left(self.offsets, relative_offset)
+
+    def truncate(self, keep: int) -> None:
+        """Forget all entries but the first `keep`."""
         self._sum = (0, 0)
-        keep = min(bisect_left(self.offsets, relative_offset), bisect_left(self.positions, position))
         del self.offsets[keep:]
         del self.positions[keep:]
         self.written = min(self.written, keep)
@@ -129,9 +132,12 @@ class TimeIndex:
         found = bisect_left(self.offsets, relative_offset)
         return self.offsets[found - 1] if found else 0
 
-    def truncate(self, relative_offset: int) -> None:
-        """Forget entries for offsets from `relative_offset` on."""
-        keep = bisect_left(self.offsets, relative_offset)
+    def count_below(self, relative_offset: int) -> int:
+        """Entries that name a lower offset."""
+        return bisect_left(self.offsets, relative_offset)
+
+    def truncate(self, keep: int) -> None:
+        """Forget all entries but the first `keep`."""
         self._sum = (0, 0)
         del self.timestamps[keep:]
         del self.offsets[keep:]
@@ -167,23 +173,28 @@ def decode_offset_index(data: bytes, size: int, end_relative: int) -> OffsetInde
 
 
 def decode_time_index(data: bytes, end_relative: int) -> TimeIndex | None:
-    """The entries of a `.timeindex` file; None when they cannot belong to the segment."""
+    """The entries of a `.timeindex` file; None when they cannot belong to the segment. Zeros at its end are skipped."""
     if len(data) % TIME_ENTRY_SIZE:
         return None
+    used = -(-len(data.rstrip(b"\0")) // TIME_ENTRY_SIZE)
+    words = _big_endian("i", data[: used * TIME_ENTRY_SIZE])
     index = TimeIndex()
-    for start in range(0, len(data), TIME_ENTRY_SIZE):
-        timestamp = int.from_bytes(data[start : start + 8], "big", signed=True)
-        offset = int.from_bytes(data[start + 8 : start + 12], "big", signed=True)
-        if timestamp == 0 and offset == 0 and not any(data[start:]):
-            break
-        if offset < 0 or offset >= end_relative:
-            return None
-        if index.offsets and (timestamp <= index.timestamps[-1] or offset <= index.offsets[-1]):
-            return None
-        index.timestamps.append(timestamp)
-        index.offsets.append(offset)
-    index.written = len(index.offsets)
+    index.offsets = words[2::3]
+    index.timestamps = _joined(words[0::3], words[1::3])
+    if not _ascends(index.offsets) or not _ascends(index.timestamps):
+        return None
+    if index.offsets and (index.offsets[0] < 0 or index.offsets[-1] >= end_relative):
+        return None
+    index.written = used
     return index
+
+
+def _joined(high: array[int], low: array[int]) -> array[int]:
+    """Numbers of 64 bits from their halves."""
+    halves = array("i", bytes(8 * len(high)))
+    first, second = (low, high) if sys.byteorder == "little" else (high, low)
+    halves[0::2], halves[1::2] = first, second
+    return array("q", halves.tobytes())
 
 
 def _summed(index: OffsetIndex | TimeIndex, known: tuple[int, int]) -> tuple[int, int]:

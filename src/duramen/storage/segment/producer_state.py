@@ -6,7 +6,7 @@ batch headers, so it is never more than a cache of the log. `storage/segment/pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
@@ -79,12 +79,13 @@ class Producer:
 class ProducerStates:
     """All producers of one log. Timestamps and times in ms."""
 
-    __slots__ = ("_ended", "_open", "_producers", "first_unstable_offset")
+    __slots__ = ("_committed", "_ended", "_open", "_producers", "first_unstable_offset")
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # first offset -> producer id, ascending because appends are
         self._ended: dict[int, int] = {}  # first offset -> offset of the marker, until that is committed
+        self._committed = 0
         self.first_unstable_offset: int | None = None
         """First offset of a transaction that is open, or ended by a marker that is not committed; None without."""
 
@@ -206,6 +207,7 @@ class ProducerStates:
 
     def committed(self, high_watermark: int) -> None:
         """Everything below `high_watermark` is committed: ended transactions below it are stable."""
+        self._committed = max(self._committed, high_watermark)
         if not self._ended:
             return
         ended = [start for start, marker in self._ended.items() if marker < high_watermark]
@@ -264,6 +266,23 @@ class ProducerStates:
         self._open.clear()
         self._ended.clear()
         self.first_unstable_offset = None
+
+    def cut(self, end: int, rolled_back: Iterable[int]) -> None:
+        """The log ends at `end` from now on: until `take_over` nobody is known, only from where on it is unstable.
+
+        rolled_back: first offsets of the aborted transactions whose markers went. Of those that were committed, and
+        whose markers went, that comes out when they are read again; readers have seen them.
+        """
+        firsts = [start for starts in (self._open, self._ended, rolled_back) for start in starts if start < end]
+        self.clear()
+        self._committed = min(self._committed, end)
+        self.first_unstable_offset = min(firsts, default=None)
+
+    def take_over(self, others: ProducerStates) -> None:
+        """What was read again of the same log; nothing was appended meanwhile."""
+        self._producers, self._open, self._ended = others._producers, others._open, others._ended
+        self._refresh()
+        self.committed(self._committed)
 
     def restore(self, producer: Producer) -> None:
         """Take over one producer's state as it was stored."""

@@ -404,6 +404,13 @@ class Segment:
         self.index_checked = False
         self.seal = None
 
+    def let_go_of_index(self) -> None:
+        """Its index files are about to change: what is known of them no longer holds."""
+        self.index_file = None
+        self._closed(INDEX)
+        self.index_checked = False
+        self.index_entries = self.time_entries = 0
+
     def forget(self) -> None:
         """The segment is gone: its files close when nobody reads, syncs or sends from them any more."""
         self._file = None

@@ -52,6 +52,9 @@ def commit(directory: LogDirectory) -> None:
     while (group := directory.take_group()) is not None:
         group.run()
         directory.journal.complete(group)
+    for job in directory.take_rebuilds():
+        job.run()
+        job.complete()
 
 
 def checkpoint(directory: LogDirectory) -> None:

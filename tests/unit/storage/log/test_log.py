@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.worlds.log_bench import TOPIC_ID, TP, Bench, NoteJournal, cold, without_nowait
+from tests.worlds.log_bench import TOPIC_ID, TP, Bench, NoteJournal, cold, rebuild_producers, without_nowait
 
 from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError
 from duramen.model import topic_id_text
@@ -283,6 +283,7 @@ def test_a_sync_that_a_cut_overtook_leaves_nothing_of_the_old_history(bench: Ben
     job.run()
     bench.log.complete_sync(job)
     bench.log.complete_truncation()
+    rebuild_producers(bench.log)
     for _ in range(8):
         bench.append(b"new" * 40, producer_id=8, producer_epoch=0, base_sequence=bench.log.end_offset - 5)
     assert bench.log.snapshots.offsets == ()

@@ -184,6 +184,7 @@ def test_behind_a_cut_all_batches_that_are_left_are_known_where_our_file_is_gone
     for name in producer_files(disk, log):
         disk.remove(name)
     log.truncate_to(4)
+    commit(directory)
     producer = log.producers.get(7)
     assert producer is not None
     assert [batch[2] for batch in producer.batches] == [0, 1, 2, 3]
