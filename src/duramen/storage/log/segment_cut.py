@@ -153,7 +153,9 @@ def _stored(segment: Segment) -> tuple[OffsetIndex, TimeIndex] | None:
         return None
     most = segment.next_offset - segment.base_offset
     index, times = decode_offset_index(data, segment.flushed, most), decode_time_index(time_data, most)
-    return None if index is None or times is None else (index, times)
+    if index is None or times is None or (len(index), len(times)) != (segment.index_entries, segment.time_entries):
+        return None  # also where an entry is all zeros, as what fills a file up
+    return index, times
 
 
 def _made_again(segment: Segment, interval: int) -> tuple[OffsetIndex, TimeIndex]:

@@ -273,14 +273,22 @@ class ProducerStates:
         rolled_back: first offsets of the aborted transactions whose markers went. Of those that were committed, and
         whose markers went, that comes out when they are read again; readers have seen them.
         """
-        firsts = [start for starts in (self._open, self._ended, rolled_back) for start in starts if start < end]
+        again = {start for start, marker in self._ended.items() if marker >= end}
+        still = {start: marker for start, marker in self._ended.items() if marker < end}
+        starts = sorted(start for start in {*self._open, *again, *rolled_back} if start < end)
         self.clear()
         self._committed = min(self._committed, end)
-        self.first_unstable_offset = min(firsts, default=None)
+        self._open = dict.fromkeys(starts, -1)
+        self._ended = still
+        self._refresh()
 
     def take_over(self, others: ProducerStates) -> None:
-        """What was read again of the same log; nothing was appended meanwhile."""
-        self._producers, self._open, self._ended = others._producers, others._open, others._ended
+        """What was read again of the same log; nothing was appended meanwhile.
+
+        What had ended when it was cut and is not committed, snapshots do not know.
+        """
+        self._producers, self._open = others._producers, others._open
+        self._ended.update(others._ended)
         self._refresh()
         self.committed(self._committed)
 
