@@ -39,7 +39,18 @@ from duramen.storage.read.read_plan import Pending
 from duramen.storage.read.timestamp_lookup import Timestamped
 from duramen.wire.batch import batches, parse_header
 
-LANES = ("checkpoint", "cleaner", "cold", "creation", "flush", "housekeeping", "journal", "lookups", "scrub")
+LANES = (
+    "checkpoint",
+    "cleaner",
+    "cold",
+    "creation",
+    "flush",
+    "housekeeping",
+    "journal",
+    "lookups",
+    "producers",
+    "scrub",
+)
 """What jobs there are. Of "cold" and "lookups" several run at once; creations, flushes and checkpoints take turns."""
 COVERED = (
     *(f"mixed: {lane}" for lane in LANES),

@@ -143,6 +143,8 @@ class Life(Steps):
             self.go_on_with_checkpoint()
         while self.jobs or self.ran:
             self.go_on_with_maintenance()
+        while self.rebuilds:
+            self.go_on_with_rebuilds()
         while self.cleaning_job is not None:
             self.go_on_with_compaction()
         if self.directory.journal.failed is not None:

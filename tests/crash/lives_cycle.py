@@ -21,6 +21,7 @@ from duramen.storage.journal.journal import JournalGroup
 from duramen.storage.log.leases import Lease
 from duramen.storage.log.log import Log
 from duramen.storage.log.sync import SyncJob
+from duramen.storage.log.truncation import RebuildJob
 
 
 class Cycle(Session):
@@ -46,6 +47,7 @@ class Cycle(Session):
         self.round: tuple[CheckpointJob, bool] | None = None
         self.jobs: list[HousekeepingJob] = []
         self.ran: list[tuple[HousekeepingJob, Exception | None]] = []
+        self.rebuilds: list[RebuildJob] = []
         self.cleaning: CompactionPass | None = None
         self.cleaning_job: Callable[[], object] | None = None
         self.leases: list[tuple[Log, Lease]] = []
@@ -95,6 +97,30 @@ class Cycle(Session):
         for _ in range(3):
             self.take_group()
             self.end_group()
+        self.go_on_with_rebuilds()
+
+    def go_on_with_rebuilds(self) -> None:
+        """Take the jobs that read what truncated logs know of producers, or run the first."""
+        if not self.rebuilds:
+            self.rebuilds = self.directory.take_rebuilds()
+            return
+        job = self.rebuilds[0]
+        try:
+            if not self.has_run("producers", job.run):
+                return
+        except (OSError, DuramenError) as error:
+            self.rebuilds.pop(0)
+            job.fail(error)
+            if not isinstance(error, NoRoomError):
+                raise
+            return
+        self.rebuilds.pop(0)
+        job.complete()
+        self.rebuilt(job.log)
+        self.met["producers rebuilt"] += job.log.is_whole
+
+    def rebuilt(self, log: Log) -> None:
+        """Its producers may be known by now."""
 
     def go_on_with_checkpoint(self) -> None:
         """Take a job of it, run it, or account for it."""

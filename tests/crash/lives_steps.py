@@ -234,8 +234,11 @@ class Steps(Cycle):
             raise
         promise.start_asked = max(promise.start_asked, promise.start)  # it stays, where the cut does not come to be
         promise.start = min(promise.start, log.end_offset)
-        self.producers_go_on(log)
         self.met["truncations"] += 1
+
+    def rebuilt(self, log: Log) -> None:
+        """They go on."""
+        self.producers_go_on(log)
 
     def raise_start(self) -> None:
         """The records below an offset are deleted."""

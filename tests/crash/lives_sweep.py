@@ -49,6 +49,7 @@ COVERED = (
     "maintenance: RemoveFilesJob",
     "maintenance: RenameSegmentsJob",
     "maintenance: SealSegmentJob",
+    "producers rebuilt",
     "rolls",
     "starts moved by retention",
     "starts raised",
