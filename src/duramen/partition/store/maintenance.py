@@ -103,7 +103,7 @@ class Maintenance:
             except OSError as failure:
                 self._store.fail(directory, failure)
                 return
-            if waited:
+            if waited or directory.is_truncating:
                 self._store.commit_soon()
             pause = taken - began + self._clock.monotonic() - ended
             self._store.statistics.checkpointed(ended - taken, pause)
@@ -118,19 +118,21 @@ class Maintenance:
             self._store.fail(directory, error)
             return
         for job in jobs:
-            self._submit("housekeeping", job)
+            self._submit("housekeeping", directory, job)
 
     def rebuild_producers(self, directory: LogDirectory) -> None:
         """Logs that were truncated take appends again when it is read what they know of producers."""
         for job in directory.take_rebuilds():
-            self._submit("producers", job)
+            self._submit("producers", directory, job)
 
-    def _submit(self, lane: str, job: HousekeepingJob) -> None:
+    def _submit(self, lane: str, directory: LogDirectory, job: HousekeepingJob) -> None:
         def done(_: Any, error: BaseException | None) -> None:
             if error is None:
                 job.complete()
             else:
                 job.fail(error)
+            if directory.is_truncating:
+                self._store.commit_soon()  # it may have waited for this job
 
         self._store.submit(lane, job.run, done)
 

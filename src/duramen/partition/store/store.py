@@ -290,7 +290,7 @@ class Store:
                 partition.durable(log.durable_end)
         self._sync_waiters.answer_synced()
         self.maintenance.make_room(directory)
-        if directory.journal.has_pending or self._touched:
+        if directory.journal.has_pending or self._touched or directory.is_truncating:
             # Appended while the group was being written, or waiting for it: no need to wait for the next event.
             self.commit()
 

@@ -322,6 +322,11 @@ class LogDirectory:
         """
         self._commits.flush()
 
+    @property
+    def is_truncating(self) -> bool:
+        """Whether files have still to be cut: the next `take_group` does it, once nothing is in the way."""
+        return self._truncations.waiting
+
     def take_rebuilds(self) -> list[RebuildJob]:
         """Jobs for a lane of their own: what logs know of producers, behind truncations."""
         return [] if self._closed else self._truncations.take_rebuilds()
