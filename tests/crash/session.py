@@ -250,6 +250,11 @@ class Session:
 
     def commit(self) -> None:
         """Group commits until nothing is queued, and what truncations leave to other threads."""
+        self.run_groups()
+        self.rebuild_producers()
+
+    def run_groups(self) -> None:
+        """Group commits until nothing is queued."""
         while (group := self.directory.take_group()) is not None:
             try:
                 group.run()
@@ -258,7 +263,6 @@ class Session:
                 raise
             self.directory.journal.complete(group)
             self.settle()
-        self.rebuild_producers()
 
     def rebuild_producers(self) -> None:
         """What is known of them behind truncations."""

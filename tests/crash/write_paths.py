@@ -241,6 +241,35 @@ def truncation(run: Session) -> None:
     run.commit()
 
 
+def cut_whose_producers_are_unknown(run: Session) -> None:
+    """Checkpoints, a deletion of records and a clean stop come before it is read again what is known of producers."""
+    _two_topics(run)
+    for number in range(6):
+        run.put(1, 500, producer=number % 3)
+        if number % 2:
+            run.log(1).roll()
+    run.commit()
+    run.checkpoint()
+    run.begin()
+    run.truncate(1, 5)
+    run.run_groups()
+    run.checkpoint_round()
+    run.run_groups()
+    run.advance_start(1, 1)
+    run.run_groups()
+    run.checkpoint_round()
+    run.commit()
+    run.put(1, 300)
+    run.commit()
+    run.truncate(1, 4)
+    run.run_groups()
+    run.stop()
+    run.disk.end_process()
+    run.start()
+    run.put(1, 300)
+    run.commit()
+
+
 def cut_into_what_is_sealed(run: Session) -> None:
     """A truncation ends in bytes that a checkpoint has summed up, and an extent takes the place of those behind it;
 
@@ -378,6 +407,7 @@ STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
         compaction,
         merging,
         truncation,
+        cut_whose_producers_are_unknown,
         cut_into_what_is_sealed,
         creation_and_deletion,
         first_start,
