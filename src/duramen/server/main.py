@@ -36,7 +36,7 @@ SETTLED_SECONDS = 0.25
 LOCKED_SECONDS = 5.0
 """How long a start waits for a directory that another process has: a node with many partitions takes long to stop."""
 LOOK_SECONDS = 0.1
-LANES = 10
+LANES = 11
 """Of the executor, but for those of log directories and of compaction: `ports.Executor.submit` names them."""
 LAST_WORDS_SECONDS = 1.0
 """How long the end of the process waits for a reader of its log that does not read."""
