@@ -50,8 +50,8 @@ class SegmentCut(NamedTuple):
     def apply(self) -> None:
         """In memory: the segment ends here and can grow, as one that never had more. Its files stay as they are."""
         segment = self.segment
-        self.offset_index.truncate(self.entries)
-        self.time_index.truncate(self.time_entries)
+        self.offset_index.keep_first(self.entries)
+        self.time_index.keep_first(self.time_entries)
         segment.let_go_of_index()
         segment.index, segment.times, segment.dormant = self.offset_index, self.time_index, None
         segment.seal = segment.written_sums = None

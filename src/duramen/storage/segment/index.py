@@ -78,12 +78,12 @@ class OffsetIndex:
         """Entries for batches that end below the offset."""
         return bisect_left(self.offsets, relative_offset)
 
-    def truncate(self, keep: int) -> None:
-        """Forget all entries but the first `keep`."""
+    def keep_first(self, count: int) -> None:
+        """Forget all entries but the first `count`."""
         self._sum = (0, 0)
-        del self.offsets[keep:]
-        del self.positions[keep:]
-        self.written = min(self.written, keep)
+        del self.offsets[count:]
+        del self.positions[count:]
+        self.written = min(self.written, count)
 
 
 class TimeIndex:
@@ -136,12 +136,12 @@ class TimeIndex:
         """Entries that name a lower offset."""
         return bisect_left(self.offsets, relative_offset)
 
-    def truncate(self, keep: int) -> None:
-        """Forget all entries but the first `keep`."""
+    def keep_first(self, count: int) -> None:
+        """Forget all entries but the first `count`."""
         self._sum = (0, 0)
-        del self.timestamps[keep:]
-        del self.offsets[keep:]
-        self.written = min(self.written, keep)
+        del self.timestamps[count:]
+        del self.offsets[count:]
+        self.written = min(self.written, count)
 
 
 def decode_offset_index(data: bytes, size: int, end_relative: int) -> OffsetIndex | None:

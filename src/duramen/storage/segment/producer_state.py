@@ -79,13 +79,12 @@ class Producer:
 class ProducerStates:
     """All producers of one log. Timestamps and times in ms."""
 
-    __slots__ = ("_committed", "_ended", "_open", "_producers", "first_unstable_offset")
+    __slots__ = ("_ended", "_open", "_producers", "first_unstable_offset")
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # first offset -> producer id, ascending because appends are
         self._ended: dict[int, int] = {}  # first offset -> offset of the marker, until that is committed
-        self._committed = 0
         self.first_unstable_offset: int | None = None
         """First offset of a transaction that is open, or ended by a marker that is not committed; None without."""
 
@@ -207,7 +206,6 @@ class ProducerStates:
 
     def committed(self, high_watermark: int) -> None:
         """Everything below `high_watermark` is committed: ended transactions below it are stable."""
-        self._committed = max(self._committed, high_watermark)
         if not self._ended:
             return
         ended = [start for start, marker in self._ended.items() if marker < high_watermark]
@@ -277,7 +275,6 @@ class ProducerStates:
         still = {start: marker for start, marker in self._ended.items() if marker < end}
         starts = sorted(start for start in {*self._open, *again, *rolled_back} if start < end)
         self.clear()
-        self._committed = min(self._committed, end)
         self._open = dict.fromkeys(starts, -1)
         self._ended = still
         self._refresh()
@@ -285,12 +282,10 @@ class ProducerStates:
     def take_over(self, others: ProducerStates) -> None:
         """What was read again of the same log; nothing was appended meanwhile.
 
-        What had ended when it was cut and is not committed, snapshots do not know.
+        But for what has ended: that was known all the time, unless it is committed.
         """
         self._producers, self._open = others._producers, others._open
-        self._ended.update(others._ended)
         self._refresh()
-        self.committed(self._committed)
 
     def restore(self, producer: Producer) -> None:
         """Take over one producer's state as it was stored."""

@@ -69,7 +69,7 @@ def test_a_stored_index_answers_like_the_one_in_memory(steps: list[tuple[int, in
         half = len(index) // 2
         assert index.encode(half) == data[half * 8 :]
         assert index.count_below(offset) == len(index) - 1
-        index.truncate(len(index) - 1)
+        index.keep_first(len(index) - 1)
         assert index.encode() == data[:-8]
 
 
