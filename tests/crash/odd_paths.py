@@ -557,6 +557,30 @@ def overtaken_producers(run: Session) -> None:
     run.commit()
 
 
+def cut_behind_a_marker(run: Session) -> None:
+    """Into a closed segment that an earlier process wrote, and whose batches say no time; a transaction ended there."""
+    run.start()
+    run.create(1)
+    run.commit()
+    for _ in range(2):
+        run.put(1, 300, timeless=True)
+    rolled_back(run, 9)
+    run.put(1, 300, producer=4)
+    run.commit()
+    end = run.log(1).end_offset
+    run.log(1).roll()
+    run.put(1, 300)
+    run.commit()
+    run.stop()
+    run.disk.end_process()
+    run.start()
+    run.truncate(1, end - 1)
+    run.commit()
+    assert run.log(1).producers.get(9) is not None
+    run.put(1, 300)
+    run.commit()
+
+
 def outlines(run: Session) -> None:
     """What readers that divide a log by bytes are told of it, with index entries in memory and in files."""
     filled(run)
@@ -590,6 +614,7 @@ ODD_PATHS: dict[str, Callable[[Session], None]] = {
         deleted_beside_a_group,
         overtaken_checkpoint,
         overtaken_producers,
+        cut_behind_a_marker,
         outlines,
     )
 }
