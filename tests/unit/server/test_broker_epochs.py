@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from tests.worlds.broker_world import InProcess, Numbers
-from tests.worlds.lost_metadata_world import LOG_HOME, stopped
 
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import codec
@@ -13,9 +12,21 @@ from duramen.sim.world.disk import CrashDisk
 from duramen.wire.batch import batches, records
 
 
+LOG = "/data/__cluster_metadata-0/00000000000000000000.log"
+
+
+def stopped(server: InProcess) -> CrashDisk:
+    done: list[bool] = []
+    server.broker.stop(lambda: done.append(True))
+    while not done:
+        server.run()
+        server.pass_ms(100)
+    return server.disk
+
+
 def registrations(disk: CrashDisk) -> list[tuple[int, int]]:
     """(offset, broker epoch) of each registration in the metadata log."""
-    data = memoryview(disk.contents()[f"{LOG_HOME}/00000000000000000000.log"])
+    data = memoryview(disk.contents()[LOG])
     found = []
     for position, header in batches(data):
         if header.is_control or not header.count:

@@ -18,7 +18,7 @@ UNKNOWN_EPOCH: Final = -1
 _OURS: Final = b" " * 8
 
 
-class CleanStop(NamedTuple):
+class LastStop(NamedTuple):
     """Who stopped here: a broker of this epoch (-1: not told), and whether it was one of ours."""
 
     broker_epoch: int
@@ -30,7 +30,7 @@ def encode_clean_shutdown(broker_epoch: int = UNKNOWN_EPOCH) -> bytes:
     return b'{"version":0,%b"brokerEpoch":%d}' % (_OURS, broker_epoch)
 
 
-def decode_clean_shutdown(content: bytes) -> CleanStop | None:
+def decode_clean_shutdown(content: bytes) -> LastStop | None:
     """None where it is nobody's: damaged, or empty as a file that was touched."""
     try:
         told = json.loads(content)
@@ -41,10 +41,10 @@ def decode_clean_shutdown(content: bytes) -> CleanStop | None:
         return None
     # One flipped bit makes a carriage return of the sign of -1, which JSON passes over, too, or -0 of -1.
     ours = b"  " in content or b"-" in content or b"\r" in content
-    return CleanStop(max(epoch, UNKNOWN_EPOCH), ours)
+    return LastStop(max(epoch, UNKNOWN_EPOCH), ours)
 
 
-def last_stop(disk: Disk, path: str) -> CleanStop | None:
+def last_stop(disk: Disk, path: str) -> LastStop | None:
     """What the file in this directory says; None without one."""
     content = read_file(disk, posixpath.join(path, CLEAN_SHUTDOWN))
     return None if content is None else decode_clean_shutdown(content)
