@@ -139,8 +139,9 @@ class Cycle(Session):
             self.round = job, has_run
             return
         self.round = None
+        syncs = job.syncs  # which the job lets go
         self.directory.complete_checkpoint(job)
-        for log, sync, _ in job.syncs:
+        for log, sync, _ in syncs:
             self.note_sync(log, sync)
         self.met["checkpoints"] += job.files is not None
 

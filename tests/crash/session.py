@@ -297,9 +297,10 @@ class Session:
             except OSError as error:
                 self.directory.fail_checkpoint(job, error)
                 raise
+            syncs = job.syncs  # which the job lets go
             self.directory.complete_checkpoint(job)
             force = False
-            for log, sync, _ in job.syncs:
+            for log, sync, _ in syncs:
                 promise = self.promises[log.topic_id]
                 promise.synced_end = max(promise.synced_end, sync.end_offset)
             if job.files is not None:
