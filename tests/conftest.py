@@ -40,9 +40,12 @@ UNITS = "tests/unit/"
 # PySpark gives a worker 15 s to come to the JVM's socket, which a loaded machine needs.
 os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", "120")
 
-# Who runs the suite in the background of a script has it ignored, and so would every command that a test interrupts.
+# Who runs the suite in the background of a script, or under nohup, has these ignored, and so would every command that a
+# test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # How long an example takes says something about the machine.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
