@@ -11,7 +11,6 @@ from duramen.machines.metadata import codec
 from duramen.sim.world.disk import CrashDisk
 from duramen.wire.batch import batches, records
 
-
 LOG = "/data/__cluster_metadata-0/00000000000000000000.log"
 
 
