@@ -47,14 +47,14 @@ def test_a_follower_waits_for_what_it_reads_until(
 ) -> None:
     run("topic", "create", topic)
     run("produce", topic, lines("a"))
-    command = ["consume", topic, "--follow", "--until", "3", "--timeout", "1", "--bootstrap", bootstrap]
+    command = ["consume", topic, "--follow", "--until", "3", "--timeout", "5", "--bootstrap", bootstrap]
     with subprocess.Popen(
         [sys.executable, "-m", "duramen.cli.main", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "a\n"
-            time.sleep(1.5)  # longer than a reader that does not follow would wait
+            time.sleep(5.5)  # longer than a reader that does not follow would wait
             run("produce", topic, lines("b", "c", "d"))
             assert process.communicate(timeout=30) == ("b\nc\n", "")
         finally:
