@@ -59,6 +59,8 @@ FORGOTTEN: list[tuple[str, str, Callable[[str], bool]]] = [
     ("cut_into_what_is_sealed", "the sync of the names beside a file that was cut", name_syncs),
     ("recycle", "every sync of names", name_syncs),
     ("repair_journal", "the sync of what must not be used again", syncs("duramen-forgone")),
+    ("quorum_state", "the sync of a vote", syncs("quorum-state")),
+    ("quorum_state", "the sync of a vote's name", name_syncs),
     ("topics", "the sync of a new topic's names", name_syncs),
     ("group_offsets", "the sync behind a commit's answer", syncs(".part")),
     ("producer_id_blocks", "the sync of a block of producer ids", syncs(".part")),

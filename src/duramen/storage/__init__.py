@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from duramen.storage.checkpoint.metadata_snapshot import find_snapshots as find_snapshots
     from duramen.storage.checkpoint.metadata_snapshot import last_timestamp as last_timestamp
     from duramen.storage.checkpoint.metadata_snapshot import read_snapshot as read_snapshot
+    from duramen.storage.checkpoint.quorum_state import QUORUM_STATE_LANE as QUORUM_STATE_LANE
+    from duramen.storage.checkpoint.quorum_state import REMEDY_OF_QUORUM_STATE as REMEDY_OF_QUORUM_STATE
+    from duramen.storage.checkpoint.quorum_state import QuorumState as QuorumState
+    from duramen.storage.checkpoint.quorum_state import QuorumStateFile as QuorumStateFile
+    from duramen.storage.checkpoint.quorum_state import WriteQuorumStateJob as WriteQuorumStateJob
     from duramen.storage.checkpoint.scrub_progress import NO_KEY as NO_KEY
     from duramen.storage.compaction.compaction_pass import CleanerSettings as CleanerSettings
     from duramen.storage.compaction.compaction_pass import CompactionJob as CompactionJob
@@ -127,6 +132,13 @@ _PLACES: Final = {
         "read_snapshot",
         "SnapshotId",
         "WriteSnapshotJob",
+    ),
+    "checkpoint.quorum_state": (
+        "QUORUM_STATE_LANE",
+        "QuorumState",
+        "QuorumStateFile",
+        "REMEDY_OF_QUORUM_STATE",
+        "WriteQuorumStateJob",
     ),
     "checkpoint.scrub_progress": ("NO_KEY",),
     "compaction.compaction_pass": (
