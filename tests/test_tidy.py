@@ -84,6 +84,7 @@ WORLD_ALLOWED = {
     for name in (
         # the ports of the operating system
         "server/net/bound_sockets.py",
+        "server/net/named_transport.py",
         "server/net/loop.py",
         "server/net/os_ports.py",
         "storage/files/entropy.py",

@@ -182,7 +182,7 @@ class Executor(Protocol):
         the cache), "recent" (what the machine took out of memory), "housekeeping" (deletion, retention), "producers"
         (read again behind a truncation), "scrub" (re-reading sealed segments), "lookups" (offsets by time), "rewriting"
         (batches that must be decoded), "large" (decoding of large requests, encoding of large replies),
-        "staging-checks", "cleaner-N" (compaction).
+        "staging-checks", "cleaner-N" (compaction), "names" (hosts that are not numbers).
         """
 
     def together(self, work: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -203,7 +203,7 @@ class Transport(Protocol):
     """One connection's byte transport (plain TCP now, TLS later). Never blocks."""
 
     peer: str
-    """Remote address for logs, `host:port`; an IPv6 host stands in brackets."""
+    """Remote address, `host:port`; an IPv6 host stands in brackets, a name gives way to its address when known."""
 
     def recv_into(self, view: memoryview) -> int:
         """Bytes received into `view`; 0 when the peer closed; -1 when there is nothing to read now."""
@@ -243,7 +243,12 @@ class Network(Protocol):
         """
 
     def connect(self, host: str, port: int) -> Transport:
-        """Start connecting; the transport becomes writable when it is connected."""
+        """Start connecting; the transport becomes writable when it is connected. OSError when that fails at once.
+
+        A failed attempt is readable and writable, and either call raises what happened: ConnectionRefusedError where
+        the machine answers that nobody listens there, another OSError for all else. A host that does not answer at all
+        is no error for minutes: time-outs are the caller's. A name is looked up off the loop.
+        """
 
 
 class World(NamedTuple):

@@ -1,7 +1,7 @@
 """A client of one node on the Network port: requests out, their replies or the loss of the connection back.
 
-For what runs on a loop and must not block: the simulator's clients now, replica fetchers, the metadata quorum and
-forwarding between nodes later. A lost connection fails every request on it; the caller decides what to send again.
+For the simulator's clients, which connect again at once and wait long, as clients do; nodes speak to each other through
+a `PeerChannel`. A lost connection fails every request on it; the caller decides what to send again.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from duramen.client.loop.reply_frames import ReplyFrames
 from duramen.ports import Clock, Network, Transport
-from duramen.wire.frame import SIZE_BYTES, encode_request, parse_response, read_frame_size
+from duramen.wire.frame import encode_request, parse_response
 from duramen.wire.messages import API, ApiMessage
 
 MAX_FRAME_BYTES = 64 << 20
@@ -47,7 +48,7 @@ class NodeClient:
         self._port = port
         self._transport: Transport | None = None
         self._unsent: list[bytes] = []
-        self._received = bytearray()
+        self._frames = ReplyFrames(MAX_FRAME_BYTES)
         self._pending: deque[tuple[int, NodeRequest, float, Callable[[Any], None]]] = deque()
         self._correlation_id = 0
         self._watching = False
@@ -73,7 +74,7 @@ class NodeClient:
         if transport is not None:
             transport.close()
         self._unsent.clear()
-        self._received.clear()
+        self._frames = ReplyFrames(MAX_FRAME_BYTES)
         pending, self._pending = self._pending, deque()
         for _, _, _, on_reply in pending:
             on_reply(None)
@@ -111,30 +112,18 @@ class NodeClient:
         transport = self._transport
         if transport is None:
             return
-        chunk = bytearray(65536)
+        frames = self._frames
         try:
-            count = transport.recv_into(memoryview(chunk))
+            count = transport.recv_into(frames.room())
         except OSError:
             count = 0
         if count == 0:
             self.drop()
             return
-        self._received += chunk[: max(0, count)]
-        while self._transport is transport and self._next_reply():
-            pass
-
-    def _next_reply(self) -> bool:
-        received = self._received
-        if len(received) < SIZE_BYTES:
-            return False
-        end = SIZE_BYTES + read_frame_size(memoryview(bytes(received[:SIZE_BYTES])), 0, MAX_FRAME_BYTES)
-        if len(received) < end:
-            return False
-        frame = bytes(received[SIZE_BYTES:end])
-        del received[:end]
-        expected, wanted, _, on_reply = self._pending.popleft()
-        correlation_id, response = parse_response(wanted.api, wanted.version, memoryview(frame))
-        if correlation_id != expected:
-            raise ValueError(f"{self.client_id}: reply {correlation_id} came where {expected} was due")
-        on_reply(response)
-        return True
+        frames.received(max(0, count))
+        while self._transport is transport and (frame := frames.take()) is not None:
+            expected, wanted, _, on_reply = self._pending.popleft()
+            correlation_id, response = parse_response(wanted.api, wanted.version, frame)
+            if correlation_id != expected:
+                raise ValueError(f"{self.client_id}: reply {correlation_id} came where {expected} was due")
+            on_reply(response)

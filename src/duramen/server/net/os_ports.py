@@ -19,9 +19,10 @@ from threading import Thread
 from typing import Any
 
 from duramen.errors import DuramenError
-from duramen.ports import Clock, Entropy, Executor, FileSpan, Listener, Network, Part, Timer, Transport, World
+from duramen.ports import Clock, Entropy, Executor, FileSpan, Listener, Network, Part, Submit, Timer, Transport, World
 from duramen.server.net.bound_sockets import bind_tcp, shown_address
 from duramen.server.net.loop import EventLoop
+from duramen.server.net.named_transport import NamedTransport, SocketAddress, look_up, numeric_address
 from duramen.storage import RealDisk, SystemEntropy, run_parallel
 
 SENDFILE_BYTES = 64 * 1024
@@ -339,10 +340,17 @@ class SocketListener:
 
 
 class SocketNetwork:
-    """Network port over TCP."""
+    """Network port over TCP. submit: of the executor that looks names up; without one it is done on the loop."""
 
-    def __init__(self, loop: EventLoop, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> None:
+    def __init__(
+        self,
+        loop: EventLoop,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+        submit: Submit | None = None,
+    ) -> None:
         self._loop = loop
+        self._submit = submit
         self._quantum = SendQuantum()
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
@@ -365,13 +373,26 @@ class SocketNetwork:
         return SocketListener(self._loop, sock, on_accept, self._quantum)
 
     def connect(self, host: str, port: int) -> Transport:
-        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        with contextlib.suppress(BlockingIOError):
-            sock.connect((host, port))
-        return SocketTransport(self._loop, sock, shown_address(host, port), self._quantum)
+        address = numeric_address(host, port)
+        if address is not None:
+            return self._connect(address)
+        if self._submit is None:
+            return self._connect(look_up(host, port))
+        return NamedTransport(host, port, self._submit, self._loop.call_soon, self._connect)
+
+    def _connect(self, address: SocketAddress) -> Transport:
+        family, where = address
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            with contextlib.suppress(BlockingIOError):
+                sock.connect(where)
+        except OSError:
+            sock.close()
+            raise
+        return SocketTransport(self._loop, sock, shown_address(*where[:2]), self._quantum)
 
 
 def real_world(send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> tuple[EventLoop, World, ThreadExecutor]:
@@ -383,7 +404,7 @@ def real_world(send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> t
     loop = EventLoop()
     executor = ThreadExecutor(loop)
     clock: Clock = LoopClock(loop)
-    network: Network = SocketNetwork(loop, send_buffer_bytes, receive_buffer_bytes)
+    network: Network = SocketNetwork(loop, send_buffer_bytes, receive_buffer_bytes, executor.submit)
     entropy: Entropy = SystemEntropy()
     lanes: Executor = executor
     return loop, World(RealDisk(), clock, network, lanes, entropy), executor
