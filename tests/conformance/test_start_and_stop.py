@@ -274,6 +274,8 @@ def test_a_stock_server_properties_starts(tmp_path: Path) -> None:
     )
     try:
         assert AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0}).list_topics(timeout=20).brokers
+        with socket.create_connection(("127.0.0.1", port + 1), timeout=20):
+            pass  # its controller listens, too
     finally:
         process.terminate()
         _, said = process.communicate(timeout=20)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from random import Random
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from tests.worlds.partition_world import Lanes, Numbers, joined
@@ -20,6 +21,13 @@ from duramen.wire.frame import encode_request, parse_response
 from duramen.wire.messages import API
 
 NOW = 1_760_000_000_000
+PORT = 9092
+CONTROLLER_PORT = 9093
+CONTROLLER = {
+    "listeners": f"PLAINTEXT://127.0.0.1:{PORT},CONTROLLER://127.0.0.1:{CONTROLLER_PORT}",
+    "controller.listener.names": "CONTROLLER",
+}
+"""Settings of a node that opens a listener for controllers, too."""
 
 
 class Timer:
@@ -61,8 +69,8 @@ class Agenda:
 class Line:
     """One connection, seen from the client."""
 
-    def __init__(self, server: InProcess) -> None:
-        self.peer = "127.0.0.1:5"
+    def __init__(self, server: InProcess, peer: str = "127.0.0.1:5") -> None:
+        self.peer = peer
         self._server = server
         self._arrived = bytearray()
         self._received = bytearray()
@@ -245,7 +253,7 @@ class InProcess:
         self.lanes = lanes or Lanes()
         self.lines: list[Line] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
-        self._accept: Callable[[Any], None] = lambda transport: None
+        self._accept: dict[int, Callable[[Any], None]] = {}
         network: Any = self
         world = World(self.disk, self.clock, network, self.lanes, entropy or Numbers())
         defaults = {"log.dirs": "/data", "duramen.reserve.bytes": "65536"}  # the disk is in memory
@@ -260,24 +268,19 @@ class InProcess:
         self.events.append((event, fields))
 
     def listen(self, host: str, port: int, on_accept: Callable[[Any], None]) -> Any:
-        self._accept = on_accept
-        return self
+        self._accept[port] = on_accept
+        return SimpleNamespace(host=host, port=port, close=lambda: None)
 
-    host = "127.0.0.1"
-    port = 9092
-
-    def close(self) -> None: ...
-
-    def connect(self) -> Line:
-        return self._connected(Line(self))
+    def connect(self, port: int = PORT, *, peer: str = "127.0.0.1:5") -> Line:
+        return self._connected(Line(self, peer), port)
 
     def connect_slowly(self, room: int) -> SlowLine:
         """A client whose socket takes so many bytes before he reads."""
         return self._connected(SlowLine(self, room))
 
-    def _connected(self, line: L) -> L:
+    def _connected(self, line: L, port: int = PORT) -> L:
         self.lines.append(line)
-        self._accept(line)
+        self._accept[port](line)
         return line
 
     def run(self) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 
 from duramen.config.listeners import (
     ListenerAddress,
+    OpenedListeners,
+    advertised_controllers,
     advertised_listeners,
-    client_listeners,
+    opened_listeners,
     parse_host_port,
     parse_listener,
     parse_protocol_map,
@@ -160,18 +162,36 @@ class BrokerConfig:
 
     @property
     def listeners(self) -> tuple[ListenerAddress, ...]:
-        """The addresses to listen on for clients; the controller's are left out."""
+        """The addresses to listen on for clients and other brokers."""
+        return self._opened.broker
+
+    @property
+    def controller_listeners(self) -> tuple[ListenerAddress, ...]:
+        """The addresses to listen on for other controllers, for brokers, and for tools that ask a controller."""
+        return self._opened.controller
+
+    @property
+    def _opened(self) -> OpenedListeners:
         protocols = parse_protocol_map("listener.security.protocol.map", self.string("listener.security.protocol.map"))
+        names = self.strings("controller.listener.names")
         if self.source("listener.security.protocol.map") == "default":
-            for name in self.strings("controller.listener.names"):
+            for name in names:
                 protocols.setdefault(name.upper(), "PLAINTEXT")
-        return client_listeners(self.strings("listeners"), protocols, self.strings("controller.listener.names"))
+        return opened_listeners(self.strings("listeners"), protocols, names, self.strings("process.roles"))
 
     @property
     def advertised_listeners(self) -> tuple[ListenerAddress, ...]:
         """What clients are told, one address for each of `listeners`, in their order."""
-        told = self.strings("advertised.listeners") if self.get("advertised.listeners") is not None else None
-        return advertised_listeners(self.listeners, told, self.strings("controller.listener.names"))
+        return advertised_listeners(self.listeners, self._advertised, self.strings("controller.listener.names"))
+
+    @property
+    def advertised_controller_listeners(self) -> tuple[ListenerAddress, ...]:
+        """What is told of the controller's, one address for each of `controller_listeners`, in their order."""
+        return advertised_controllers(self.controller_listeners, self._advertised)
+
+    @property
+    def _advertised(self) -> list[str] | None:
+        return self.strings("advertised.listeners") if self.get("advertised.listeners") is not None else None
 
     @property
     def metrics_listener(self) -> tuple[str, int] | None:
@@ -230,15 +250,15 @@ class BrokerConfig:
         raise_all(mistakes_of(rules))
 
     def _check_metrics_listener(self) -> None:
-        """Its syntax, and a port that no listener for clients has: the start would take that for a stranger's."""
+        """Its syntax, and a port that no other listener has: the start would take that for a stranger's."""
         endpoint = self.metrics_listener
         if endpoint is None:
             return
         try:
-            listeners = self.listeners
+            opened = self._opened
         except ConfigError:
             return  # told by itself
-        for listener in listeners:
+        for listener in (*opened.broker, *opened.controller):
             if share_port(endpoint, (listener.host, listener.port)):
                 text = self.string("metrics.listener")
                 raise ConfigError(

@@ -64,10 +64,20 @@ def parse_protocol_map(key: str, text: str) -> dict[str, str]:
     return protocols
 
 
-def client_listeners(
-    listeners: list[str], protocols: dict[str, str], controller_names: list[str]
-) -> tuple[ListenerAddress, ...]:
-    """The listeners to open: all but the controller's, checked for names, ports and protocols; ConfigError."""
+class OpenedListeners(NamedTuple):
+    """The addresses that this node listens at: those for clients and brokers, and those of its controller."""
+
+    broker: tuple[ListenerAddress, ...]
+    controller: tuple[ListenerAddress, ...]
+
+
+def opened_listeners(
+    listeners: list[str], protocols: dict[str, str], controller_names: list[str], roles: list[str]
+) -> OpenedListeners:
+    """The listeners to open, checked for names, ports, protocols and the node's roles; ConfigError.
+
+    A controller that says nothing of a listener has none: nobody else has to reach the only voter of a cluster.
+    """
     key = "listeners"
     raise_all(mistakes_of(partial(parse_listener, key, text) for text in listeners))
     parsed = [parse_listener(key, text) for text in listeners]
@@ -78,11 +88,33 @@ def client_listeners(
     if len(set(ports)) != len(ports):
         raise ConfigError(f"{key}: each listener needs a port of its own")
     quorum = {name.upper() for name in controller_names}
-    opened = tuple(listener for listener in parsed if listener.name not in quorum)
-    if not opened:
-        raise ConfigError(f"{key}: no listener is left for clients, for example PLAINTEXT://127.0.0.1:9092")
-    raise_all(mistakes_of(partial(_check_protocol, key, listener, protocols) for listener in opened))
+    opened = OpenedListeners(
+        tuple(listener for listener in parsed if listener.name not in quorum),
+        tuple(listener for listener in parsed if listener.name in quorum),
+    )
+    _check_roles(key, opened, quorum, roles)
+    raise_all(mistakes_of(partial(_check_protocol, key, listener, protocols) for listener in parsed))
     return opened
+
+
+def _check_roles(key: str, opened: OpenedListeners, quorum: set[str], roles: list[str]) -> None:
+    """What Kafka demands of a node that is broker, controller or both."""
+    names = "controller.listener.names"
+    if "controller" not in roles:
+        if opened.controller:
+            raise ConfigError(
+                f"{key}: {opened.controller[0]} is of {names}, which a node without that role never opens"
+            )
+    elif missing := quorum - {listener.name for listener in opened.controller}:
+        name = min(missing)
+        raise ConfigError(f"{names}: there is no listener named {name}; add {name}://127.0.0.1:9093 to {key}")
+    if "broker" in roles:
+        if not opened.broker:
+            raise ConfigError(f"{key}: no listener is left for clients, for example PLAINTEXT://127.0.0.1:9092")
+    elif opened.broker:
+        raise ConfigError(f"{key}: {opened.broker[0]} is none of {names}, and a node that is no broker serves no other")
+    elif not opened.controller:
+        raise ConfigError(f"{names} names none of {key}, and a controller that is no broker needs one")
 
 
 def _check_protocol(key: str, listener: ListenerAddress, protocols: dict[str, str]) -> None:
@@ -141,9 +173,26 @@ def advertised_listeners(
     if strangers:
         raise ConfigError(f"{key}: there is no listener named {min(strangers)}")
     for listener in told.values():
-        if listener.name not in quorum and (not listener.host or _is_any_address(listener.host)):
+        if _is_any_address(listener.host) or (not listener.host and listener.name not in quorum):
             raise ConfigError(f"{key}: {listener} names no host that a client could connect to")
     missing = [listener.name for listener in opened if listener.name not in told]
     if missing:
         raise ConfigError(f"{key}: an address for listener {missing[0]} is missing")
     return tuple(told[listener.name] for listener in opened)
+
+
+def advertised_controllers(
+    opened: tuple[ListenerAddress, ...], advertised: list[str] | None
+) -> tuple[ListenerAddress, ...]:
+    """What brokers, controllers and tools are told of the controller's listeners, in the same order.
+
+    Where advertised.listeners says nothing of one it is the listener itself, and an address that means every interface
+    is no host: unlike for clients, Kafka then takes this machine's name.
+    """
+    told = {
+        listener.name: listener for listener in (parse_listener("advertised.listeners", t) for t in advertised or ())
+    }
+    return tuple(
+        told.get(listener.name, listener._replace(host="") if _is_any_address(listener.host) else listener)
+        for listener in opened
+    )

@@ -62,7 +62,8 @@ _LISTENERS = (
         "controller.listener.names",
         "list",
         "",
-        "Names of listeners that serve the controller quorum; one node needs none, so these are not opened.",
+        "Names of those listeners that the controller serves: for other controllers, brokers, and tools with "
+        "--bootstrap-controller. Clients are not told of them. A node that is alone needs none.",
     ),
     Setting(
         "metrics.listener",

@@ -7,11 +7,11 @@ register (which raises the leader epoch of everything led here, durably) → ser
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from duramen.config import BrokerConfig
+from duramen.config import BrokerConfig, ListenerAddress
 from duramen.errors import DuramenError, StorageError
 from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, Registered
 from duramen.machines.metadata.image import Endpoint, MetadataImage
@@ -22,7 +22,7 @@ from duramen.partition.metadata.directory_checks import check_apart
 from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.store.settings import cleaner_settings, directory_settings
 from duramen.partition.store.store import Store
-from duramen.ports import World
+from duramen.ports import Listener, World
 from duramen.server.api.acceptor import Acceptor
 from duramen.server.api.authorizer import AccessControl
 from duramen.server.api.outstanding_appends import OutstandingAppends
@@ -36,8 +36,9 @@ from duramen.server.coordinators.groups import GroupCoordinators
 from duramen.server.coordinators.producer_ids import ProducerIdSource
 from duramen.server.coordinators.sinks import SinkCoordinators
 from duramen.server.coordinators.staging_relocation import RelocationRules
-from duramen.server.dispatch import MAX_ELEMENTS, TABLE, advertised
+from duramen.server.dispatch import MAX_ELEMENTS, TABLES, advertised
 from duramen.server.metrics.metrics import Metrics
+from duramen.server.net.listener_type import ListenerType
 from duramen.server.reads.cold_read_scheduler import ColdReads
 from duramen.server.reads.fetch_sessions import FetchSessions
 from duramen.server.reads.parked_fetches import ParkedFetches
@@ -124,6 +125,7 @@ class Broker:
         self.cluster_id = ""
         self.broker_epoch = -1
         self.advertised_addresses: list[Endpoint] = []
+        self.decoders: dict[ListenerType, RequestDecoder] = {}
         self.services: Services
         """From `start` on."""
         self.ready = False
@@ -194,8 +196,9 @@ class Broker:
             self.cluster_id,
             topic_id_from_text(self.store.directories[0].directory_id),
             self.advertised_addresses,
+            self._endpoints(self.acceptor.controller_listeners, self.config.advertised_controller_listeners),
             (METADATA_FEATURE,),
-            advertised(),
+            {listener: advertised(listener) for listener in ListenerType},
         )
         return Services(
             clock=self.clock,
@@ -223,10 +226,7 @@ class Broker:
         )
 
     def _registration(self) -> RegisterBroker:
-        endpoints = []
-        for (address, listener), told in zip(self.acceptor.listeners, self.config.advertised_listeners, strict=True):
-            port = listener.port if told.port == 0 or told.port == address.port else told.port
-            endpoints.append(Endpoint(address.name, told.host or self.machine_name, port, 0))
+        endpoints = self._endpoints(self.acceptor.listeners, self.config.advertised_listeners)
         self.advertised_addresses = endpoints
         return RegisterBroker(
             self.node_id,
@@ -235,6 +235,16 @@ class Broker:
             self.config.string("broker.rack") or None,
             self.publisher.closed_directories.registered_ids(),
         )
+
+    def _endpoints(
+        self, opened: Sequence[tuple[ListenerAddress, Listener]], advertised: Sequence[ListenerAddress]
+    ) -> list[Endpoint]:
+        """What is told of listeners that are open: with the ports that they have, and a host."""
+        endpoints = []
+        for (address, listener), told in zip(opened, advertised, strict=True):
+            port = listener.port if told.port == 0 or told.port == address.port else told.port
+            endpoints.append(Endpoint(address.name, told.host or self.machine_name, port, 0))
+        return endpoints
 
     def _registered(self, answer: Any, on_ready: Callable[[], None]) -> None:
         if self.stopping:
@@ -248,8 +258,9 @@ class Broker:
         self.groups.load_all()
         self.sinks.load_all()
         self.store.maintenance.start()
-        self.decoder = RequestDecoder(self.services, TABLE, MAX_ELEMENTS)
-        self.acceptor.open(self.decoder.on_frame)
+        for listener, table in TABLES.items():
+            self.decoders[listener] = decoder = RequestDecoder(self.services, table, MAX_ELEMENTS)
+            self.acceptor.open(listener, decoder.on_frame)
         self.ready = True
         on_ready()
 

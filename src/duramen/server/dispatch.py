@@ -1,4 +1,6 @@
-"""The table of APIs: handler, versions, operation and resource on one screen; ApiVersions is derived from it.
+"""The table of APIs: listeners, handler, versions, operation, resource on one screen; ApiVersions is derived from it.
+
+A row is served on the listeners that it names: B a broker's, C a controller's; elsewhere its API is unknown.
 
 Nothing is advertised that is not served, but for what clients look for before they go on: Produce is advertised from
 version 0 although 0-2 are refused, because older librdkafka stops compressing otherwise (KAFKA-18659); access control
@@ -46,6 +48,7 @@ from duramen.server.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    raft_voters,
     reassignments,
     sasl,
     sink_admin,
@@ -55,6 +58,7 @@ from duramen.server.handlers import (
     update_features,
 )
 from duramen.server.handlers.produce_fast_path import KnownProduces, ProduceRequest
+from duramen.server.net.listener_type import ListenerType
 from duramen.wire.messages import API
 
 if TYPE_CHECKING:
@@ -75,9 +79,13 @@ MAX_ELEMENTS_AT_ONCE = 2_000
 
 NEVER_FLEXIBLE = 1 << 15
 
+B, C = ListenerType.BROKER, ListenerType.CONTROLLER
+BC = B | C
+
 
 def _row(
     key: int,
+    listeners: ListenerType,
     handle: Callable[[Request], None],
     operation: Operation,
     resource: Resource,
@@ -96,6 +104,7 @@ def _row(
     api = API[key]
     return ApiRow(
         api,
+        listeners,
         handle,
         operation,
         resource,
@@ -158,83 +167,94 @@ def _fetch_groups(body: Any) -> Iterable[str]:
 
 ROWS = (
     _row(
-        0, produce.handle, Operation.WRITE, Resource.TOPIC, _topic_data, advertised_from=0,
+        0, B, produce.handle, Operation.WRITE, Resource.TOPIC, _topic_data, advertised_from=0,
         request_class=ProduceRequest, large_class=ProduceRequest, handle_large=produce.handle_large,
         decoded_at_once=MAX_ELEMENTS_AT_ONCE, refuse_version=produce.refuse_version, fast_path=KnownProduces,
     ),
-    _row(1, fetch.handle, Operation.READ, Resource.TOPIC, _fetched, handle_large=fetch.handle_large),
-    _row(2, list_offsets.handle, Operation.DESCRIBE, Resource.TOPIC, _topics),
-    _row(3, metadata.handle, Operation.DESCRIBE, Resource.TOPIC, _topics),
-    _row(8, offset_commit.handle, Operation.READ, Resource.GROUP, _group),
-    _row(9, offset_fetch.handle, Operation.DESCRIBE, Resource.GROUP, _fetch_groups),
-    _row(10, find_coordinator.handle, Operation.DESCRIBE, Resource.GROUP, _nothing),
-    _row(11, join_group.handle, Operation.READ, Resource.GROUP, _group, most=ONE_DECISION),
-    _row(12, heartbeat.handle, Operation.READ, Resource.GROUP, _group),
-    _row(13, leave_group.handle, Operation.READ, Resource.GROUP, _group, most=ONE_DECISION),
-    _row(14, sync_group.handle, Operation.READ, Resource.GROUP, _group, most=ONE_DECISION),
-    _row(15, describe_groups.handle, Operation.DESCRIBE, Resource.GROUP, _groups),
-    _row(16, list_groups.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-    _row(17, sasl.handle_handshake, Operation.ANY, Resource.NONE, _nothing),
-    _row(18, api_versions.handle, Operation.ANY, Resource.NONE, _nothing, refuse_version=api_versions.refuse_version),
+    _row(1, B, fetch.handle, Operation.READ, Resource.TOPIC, _fetched, handle_large=fetch.handle_large),
+    _row(2, B, list_offsets.handle, Operation.DESCRIBE, Resource.TOPIC, _topics),
+    _row(3, B, metadata.handle, Operation.DESCRIBE, Resource.TOPIC, _topics),
+    _row(8, B, offset_commit.handle, Operation.READ, Resource.GROUP, _group),
+    _row(9, B, offset_fetch.handle, Operation.DESCRIBE, Resource.GROUP, _fetch_groups),
+    _row(10, B, find_coordinator.handle, Operation.DESCRIBE, Resource.GROUP, _nothing),
+    _row(11, B, join_group.handle, Operation.READ, Resource.GROUP, _group, most=ONE_DECISION),
+    _row(12, B, heartbeat.handle, Operation.READ, Resource.GROUP, _group),
+    _row(13, B, leave_group.handle, Operation.READ, Resource.GROUP, _group, most=ONE_DECISION),
+    _row(14, B, sync_group.handle, Operation.READ, Resource.GROUP, _group, most=ONE_DECISION),
+    _row(15, B, describe_groups.handle, Operation.DESCRIBE, Resource.GROUP, _groups),
+    _row(16, B, list_groups.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(17, BC, sasl.handle_handshake, Operation.ANY, Resource.NONE, _nothing),
     _row(
-        19, admin_topics.handle_create, Operation.CREATE, Resource.TOPIC, _topics,
+        18, BC, api_versions.handle, Operation.ANY, Resource.NONE, _nothing,
+        refuse_version=api_versions.refuse_version,
+    ),
+    _row(
+        19, BC, admin_topics.handle_create, Operation.CREATE, Resource.TOPIC, _topics,
         most=ONE_DECISION, refuse_excess=REFUSE,
     ),
     _row(
-        20, admin_topics.handle_delete, Operation.DELETE, Resource.TOPIC, _nothing,
+        20, BC, admin_topics.handle_delete, Operation.DELETE, Resource.TOPIC, _nothing,
         most=ONE_DECISION, refuse_excess=REFUSE,
     ),
-    _row(21, delete_records.handle, Operation.DELETE, Resource.TOPIC, _topics),
-    _row(22, init_producer_id.handle, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, _cluster),
-    _row(23, offset_for_leader_epoch.handle, Operation.DESCRIBE, Resource.TOPIC, _nothing),
-    _row(29, acls.handle_describe, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-    _row(30, acls.handle_create, Operation.ALTER, Resource.CLUSTER, _cluster),
-    _row(31, acls.handle_delete, Operation.ALTER, Resource.CLUSTER, _cluster),
-    _row(32, admin_configs.handle_describe, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
+    _row(21, B, delete_records.handle, Operation.DELETE, Resource.TOPIC, _topics),
+    _row(22, B, init_producer_id.handle, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, _cluster),
+    _row(23, B, offset_for_leader_epoch.handle, Operation.DESCRIBE, Resource.TOPIC, _nothing),
+    _row(29, BC, acls.handle_describe, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(30, BC, acls.handle_create, Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(31, BC, acls.handle_delete, Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(32, BC, admin_configs.handle_describe, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
     _row(
-        33, admin_configs.handle_alter, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster,
+        33, BC, admin_configs.handle_alter, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster,
         most=ONE_DECISION, refuse_excess=REFUSE,
     ),
-    _row(34, reassignments.handle_log_dirs, Operation.ALTER, Resource.CLUSTER, _cluster),
-    _row(35, describe_log_dirs.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-    _row(36, sasl.handle_authenticate, Operation.ANY, Resource.NONE, _nothing),
+    _row(34, B, reassignments.handle_log_dirs, Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(35, B, describe_log_dirs.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(36, BC, sasl.handle_authenticate, Operation.ANY, Resource.NONE, _nothing),
     _row(
-        37, admin_topics.handle_create_partitions, Operation.ALTER, Resource.TOPIC, _topics,
+        37, BC, admin_topics.handle_create_partitions, Operation.ALTER, Resource.TOPIC, _topics,
         most=ONE_DECISION, refuse_excess=REFUSE,
     ),
-    _row(42, delete_groups.handle, Operation.DELETE, Resource.GROUP, _group_names),
-    _row(43, elect_leaders.handle, Operation.ALTER, Resource.CLUSTER, _cluster, most=ONE_DECISION),
+    _row(42, B, delete_groups.handle, Operation.DELETE, Resource.GROUP, _group_names),
+    _row(43, BC, elect_leaders.handle, Operation.ALTER, Resource.CLUSTER, _cluster, most=ONE_DECISION),
     _row(
-        44, admin_configs.handle_incremental, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster,
+        44, BC, admin_configs.handle_incremental, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster,
         most=ONE_DECISION, refuse_excess=REFUSE,
     ),
-    _row(45, reassignments.handle_alter, Operation.ALTER, Resource.CLUSTER, _cluster),
-    _row(46, reassignments.handle_list, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-    _row(47, offset_delete.handle, Operation.DELETE, Resource.GROUP, _group),
-    _row(48, describe_client_quotas.handle, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
-    _row(50, describe_user_scram_credentials.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-    _row(55, describe_quorum.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-    _row(57, update_features.handle, Operation.ALTER, Resource.CLUSTER, _cluster, most=ONE_DECISION),
-    _row(60, describe_cluster.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-    _row(61, describe_producers.handle, Operation.READ, Resource.TOPIC, _topics),
-    _row(68, consumer_group_heartbeat.handle, Operation.READ, Resource.GROUP, _nothing),
-    _row(74, admin_configs.handle_list, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
-    _row(75, metadata.handle_describe_partitions, Operation.DESCRIBE, Resource.TOPIC, _topics),
-    _row(10000, sink_admin.handle_claim, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
-    _row(10001, stage_batch.handle, Operation.WRITE, Resource.TOPIC, _nothing, most=ONE_DECISION),
-    _row(10002, commit_staged.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink, most=ONE_DECISION),
-    _row(10003, sink_admin.handle_describe, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _sink),
-    _row(10004, sink_admin.handle_abort, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink, most=ONE_DECISION),
-    _row(10005, sink_admin.handle_release, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
-    _row(10006, sink_admin.handle_list, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _nothing),
-    _row(10010, describe_segments.handle, Operation.READ, Resource.TOPIC, _topics),
-    _row(10011, describe_segments.handle_lease, Operation.ANY, Resource.NONE, _nothing),
-    _row(10020, describe_damage.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(45, BC, reassignments.handle_alter, Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(46, BC, reassignments.handle_list, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(47, B, offset_delete.handle, Operation.DELETE, Resource.GROUP, _group),
+    _row(48, B, describe_client_quotas.handle, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
+    _row(50, BC, describe_user_scram_credentials.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(55, BC, describe_quorum.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(57, BC, update_features.handle, Operation.ALTER, Resource.CLUSTER, _cluster, most=ONE_DECISION),
+    _row(60, B, describe_cluster.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(60, C, describe_cluster.handle_controllers, Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(61, B, describe_producers.handle, Operation.READ, Resource.TOPIC, _topics),
+    _row(68, B, consumer_group_heartbeat.handle, Operation.READ, Resource.GROUP, _nothing),
+    _row(74, B, admin_configs.handle_list, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
+    _row(75, B, metadata.handle_describe_partitions, Operation.DESCRIBE, Resource.TOPIC, _topics),
+    _row(80, BC, raft_voters.handle_change, Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(81, BC, raft_voters.handle_change, Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(82, C, raft_voters.handle_update, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
+    _row(10000, B, sink_admin.handle_claim, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
+    _row(10001, B, stage_batch.handle, Operation.WRITE, Resource.TOPIC, _nothing, most=ONE_DECISION),
+    _row(10002, B, commit_staged.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink, most=ONE_DECISION),
+    _row(10003, B, sink_admin.handle_describe, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _sink),
+    _row(10004, B, sink_admin.handle_abort, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink, most=ONE_DECISION),
+    _row(10005, B, sink_admin.handle_release, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
+    _row(10006, B, sink_admin.handle_list, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _nothing),
+    _row(10010, B, describe_segments.handle, Operation.READ, Resource.TOPIC, _topics),
+    _row(10011, B, describe_segments.handle_lease, Operation.ANY, Resource.NONE, _nothing),
+    _row(10020, B, describe_damage.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
 )  # fmt: skip
 
-TABLE: dict[int, ApiRow] = {row.api.key: row for row in ROWS}
+TABLES: dict[ListenerType, dict[int, ApiRow]] = {
+    each: {row.api.key: row for row in ROWS if each in row.listeners} for each in ListenerType
+}
+"""What the listeners of each type serve."""
+TABLE = TABLES[ListenerType.BROKER]
 
 
-def advertised() -> list[tuple[int, int, int]]:
-    """(key, lowest, highest version) of every API, as ApiVersions tells clients."""
-    return [(row.api.key, row.advertised_from, row.highest) for row in ROWS]
+def advertised(listener: ListenerType) -> list[tuple[int, int, int]]:
+    """(key, lowest, highest version) of every API of such a listener, as ApiVersions tells clients."""
+    return [(row.api.key, row.advertised_from, row.highest) for row in TABLES[listener].values()]

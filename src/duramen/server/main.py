@@ -91,7 +91,8 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
     errors.on_dropped = broker.metrics.log_dropped
     with contextlib.suppress(OSError):  # it was deleted: then only absolute paths can be opened
         broker.segments.working_directory = os.getcwd()
-    if not all(listener.host for listener in config.advertised_listeners):
+    told = (*config.advertised_listeners, *config.advertised_controller_listeners)
+    if not all(listener.host for listener in told):
         broker.machine_name = machine_name()  # only then: looking a name up may take seconds
     broker.acceptor.bound_memory(shares)
     exit_code = 0
@@ -119,7 +120,7 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
                 log("info", "setting-without-meaning", {"key": key, "reason": reason})
         elif config.inert:
             log("info", "settings-without-meaning", {"keys": ", ".join(key for key, _ in config.inert)})
-        for listener in config.listeners:
+        for listener in (*config.listeners, *config.controller_listeners):
             if not is_loopback(listener.host):
                 log("warning", "listener-without-login", {"listener": str(listener), "open_to": "everybody in reach"})
         for key, value in broker.config.overruled:

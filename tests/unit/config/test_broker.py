@@ -42,6 +42,8 @@ def test_stock_kafka_file_starts() -> None:
     config = load_broker_config(STOCK, {})
     assert [str(listener) for listener in config.listeners] == ["PLAINTEXT://:9092"]
     assert [str(listener) for listener in config.advertised_listeners] == ["PLAINTEXT://localhost:9092"]
+    assert [str(listener) for listener in config.controller_listeners] == ["CONTROLLER://:9093"]
+    assert [str(told) for told in config.advertised_controller_listeners] == ["CONTROLLER://localhost:9093"]
     assert config.get("log.dirs") == ["/tmp/kraft-combined-logs"]
     inert = dict(config.inert)
     assert "num.io.threads" in inert
@@ -54,6 +56,7 @@ def test_defaults_are_loopback_and_a_directory_here() -> None:
     config = load_broker_config(None, {})
     assert [str(listener) for listener in config.listeners] == ["PLAINTEXT://127.0.0.1:9092"]
     assert config.advertised_listeners == config.listeners
+    assert config.controller_listeners == config.advertised_controller_listeners == ()
     assert config.get("log.dirs") == ["./duramen-data"]
     assert config.get("node.id") == 1
     assert config.metrics_listener is None

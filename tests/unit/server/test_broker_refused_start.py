@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.worlds.broker_world import InProcess
+from tests.worlds.broker_world import CONTROLLER, CONTROLLER_PORT, InProcess
 
 from duramen.errors import ConfigError, StorageError
 from duramen.sim.world.disk import CrashDisk
@@ -18,6 +18,15 @@ class PortTaken(InProcess):
 
     def listen(self, host: str, port: int, on_accept: Callable[[Any], None]) -> Any:
         raise OSError(errno.EADDRINUSE, "taken")
+
+
+class ControllerPortTaken(InProcess):
+    """A node whose controller's port somebody else has."""
+
+    def listen(self, host: str, port: int, on_accept: Callable[[Any], None]) -> Any:
+        if port == CONTROLLER_PORT:
+            raise OSError(errno.EADDRINUSE, "taken")
+        return super().listen(host, port, on_accept)
 
 
 def stopped(disk: CrashDisk, **settings: str) -> None:
@@ -52,4 +61,13 @@ def test_a_second_directory_that_is_refused_leaves_the_first_one_clean() -> None
     stopped(disk, log_dirs="/others", node_id="7")
     with pytest.raises(StorageError):
         InProcess(disk, log_dirs="/data,/others")
+    assert found_clean(InProcess(disk)) == [True]
+
+
+def test_a_controller_s_port_that_is_taken_refuses_the_start_like_any_other() -> None:
+    disk = CrashDisk()
+    stopped(disk)
+    remedy = "listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:PORT"
+    with pytest.raises(ConfigError, match=f"CONTROLLER://127.0.0.1:{CONTROLLER_PORT} is in use.*{remedy}"):
+        ControllerPortTaken(disk, **CONTROLLER)
     assert found_clean(InProcess(disk)) == [True]

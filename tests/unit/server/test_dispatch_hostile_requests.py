@@ -13,10 +13,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.worlds.broker_world import NOW, InProcess, Line
+from tests.worlds.broker_world import CONTROLLER, CONTROLLER_PORT, NOW, PORT, InProcess, Line
 
 from duramen.server.api.request import ApiRow
-from duramen.server.dispatch import MAX_ELEMENTS, TABLE
+from duramen.server.dispatch import MAX_ELEMENTS, TABLES
+from duramen.server.net.listener_type import ListenerType
 from duramen.wire.batch import build_batch
 from duramen.wire.errors import EncodeError
 from duramen.wire.frame import encode_request
@@ -33,16 +34,17 @@ EDGES = {"b": 127, "h": 32767, "i": 2**31 - 1, "q": 2**63 - 1, "H": 65535, "I": 
 
 
 class Fuzzer:
-    """Makes requests out of a seed; `ids` are topic ids that exist."""
+    """Makes requests out of a seed, of the `rows`; `ids` are topic ids that exist."""
 
-    def __init__(self, random: Random, ids: list[bytes]) -> None:
+    def __init__(self, random: Random, rows: list[ApiRow], ids: list[bytes]) -> None:
         self.random = random
+        self.rows = rows
         self.ids = ids
 
     def frame(self, number: int) -> tuple[ApiRow, int, bytes]:
         """A request in its frame; one in two with bytes changed, added or missing."""
         random = self.random
-        row = random.choice(list(TABLE.values()))
+        row = random.choice(self.rows)
         version = random.randint(row.lowest, row.highest)
         message = row.request
         try:
@@ -125,24 +127,27 @@ def healthy(server: InProcess) -> None:
 
 
 @pytest.mark.timeout(0 if REQUESTS > 10_000 else 60)
-def test_no_request_ends_in_a_bug_or_stays() -> None:
+@pytest.mark.parametrize("listener", ListenerType, ids=lambda listener: listener.name)
+def test_no_request_ends_in_a_bug_or_stays(listener: ListenerType) -> None:
     random = Random(SEED)
-    server = InProcess(offsets_topic_num_partitions="3", max_request_partition_size_limit="100")
+    server = InProcess(offsets_topic_num_partitions="3", max_request_partition_size_limit="100", **CONTROLLER)
+    port, requests = (PORT, REQUESTS) if listener is ListenerType.BROKER else (CONTROLLER_PORT, REQUESTS // 4)
     setup = server.connect()
     setup.create_topic("t")
     setup.create_topic("u", cleanup_policy="compact")
     setup.call(10, 4, key_type=0, coordinator_keys=["g"])
-    fuzzer = Fuzzer(random, [topic.id for topic in server.broker.image.topics.values()])
+    rows = list(TABLES[listener].values())
+    fuzzer = Fuzzer(random, rows, [topic.id for topic in server.broker.image.topics.values()])
     line: Line | None = None
     tracemalloc.start()
     grown = 0
-    for number in range(REQUESTS):
+    for number in range(requests):
         if line is None or line.closed or random.random() < 0.02:
             if line is not None:
                 if not line.closed:
                     line._arrived.clear()
                 server.lines.remove(line)
-            line = server.connect()
+            line = server.connect(port)
         row, version, frame = fuzzer.frame(number)
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()

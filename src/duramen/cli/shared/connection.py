@@ -59,8 +59,8 @@ _REMEDIES = {
     "INVALID_RECORD": "a record was refused; a compacted topic takes none without a key: --key, -K or --key-field",
     "MSG_SIZE_TOO_LARGE": "a record is larger than the topic's max.message.bytes",
     "INVALID_TIMESTAMP": "a record's timestamp lies further off than the topic's message.timestamp settings allow",
-    "UNSUPPORTED_VERSION": "the broker does not serve this request",
-    "_UNSUPPORTED_FEATURE": "the broker does not serve this request",
+    "UNSUPPORTED_VERSION": "the node does not serve this request there: an old Kafka, or a listener for controllers",
+    "_UNSUPPORTED_FEATURE": "the node does not serve this request there: an old Kafka, or a listener for controllers",
 }
 
 

@@ -1,8 +1,13 @@
-"""Listeners and connections of one broker: accepting, refusing at limits, ending those that are idle or too slow."""
+"""Listeners and connections of one node: accepting, refusing at limits, ending those that are idle or too slow.
+
+Connections of the controller's listeners (*peers*: other nodes, and tools) have memory and descriptors of their own,
+and are refused at no limit of clients: whatever these do, the cluster goes on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from duramen.config import ListenerAddress
@@ -10,7 +15,8 @@ from duramen.ports import Listener, Transport, World
 from duramen.server.api.services import EventReport, LiveSettings
 from duramen.server.net.bound_sockets import refusal
 from duramen.server.net.connection import ClientConnection, ReceiveContext
-from duramen.server.net.memory_limit import REQUEST_BYTES, MemoryShares
+from duramen.server.net.listener_type import ListenerType
+from duramen.server.net.memory_limit import CONTROLLER_SHARE, REPLY_BYTES, REQUEST_BYTES, MemoryShares
 from duramen.server.net.receive_buffers import BufferPool
 
 PRINCIPAL = "User:ANONYMOUS"
@@ -18,6 +24,10 @@ IDLE_CHECK_SECONDS = 5.0
 SPARE_DESCRIPTORS = 32
 """For the journal, listeners, pipes and the metrics' connections, at least; an eighth of what there is for segments
 beyond their bound."""
+
+MOST_PEERS = 512
+"""Connections of the controller's listeners, at most a quarter of all there is room for: they bring no file with them,
+but a stranger must not have them take the last descriptor either."""
 
 UNFINISHED_SECONDS = 30
 """How long a frame may take to arrive while others wait for its buffer."""
@@ -41,15 +51,38 @@ class Acceptor:
 
     def __init__(self, world: World, settings: LiveSettings, metrics: ConnectionCounts, report: EventReport) -> None:
         self._world = world
-        self._clock = clock = world.clock
+        self._clock = world.clock
         self._settings = settings
         self._metrics = metrics
         self._report = report
         self.on_gone: Callable[[ClientConnection], None] = lambda connection: None
-        self.pool = BufferPool(REQUEST_BYTES)
-        self.receiver = ReceiveContext(
-            self.pool,
-            settings.config.integer("socket.request.max.bytes"),
+        self.receiver = self._context(ListenerType.BROKER, REQUEST_BYTES, REPLY_BYTES)
+        self.peer_receiver = self._context(
+            ListenerType.CONTROLLER, REQUEST_BYTES // CONTROLLER_SHARE, REPLY_BYTES // CONTROLLER_SHARE
+        )
+        self.listeners: list[tuple[ListenerAddress, Listener]] = []
+        """Those for clients."""
+        self.controller_listeners: list[tuple[ListenerAddress, Listener]] = []
+        self.connections: dict[ClientConnection, None] = {}
+        """Those of clients."""
+        self.peers: dict[ClientConnection, None] = {}
+        self._by_host: dict[str, int] = {}
+        """Of clients."""
+        self._early: dict[ListenerType, list[tuple[str, Transport]]] = {each: [] for each in ListenerType}
+        self._room = dict.fromkeys(ListenerType, 0)
+        """Connections beside which the node can still open its files."""
+        self._open = ListenerType(0)
+        self._closing = False
+        self._checks_idle = False
+        self._shedding: set[ReceiveContext] = set()
+        """Those whose `_shed_unread` will be called."""
+
+    def _context(self, listener_type: ListenerType, requests: int, replies: int) -> ReceiveContext:
+        clock = self._clock
+        receiver = ReceiveContext(
+            listener_type,
+            BufferPool(requests),
+            self._settings.config.integer("socket.request.max.bytes"),
             lambda connection, view: None,  # see `open`
             self._on_closed,
             clock.monotonic,
@@ -57,23 +90,34 @@ class Acceptor:
             clock.call_last,
             clock.call_later,
         )
-        self.receiver.unread.on_short = self._memory_is_short
-        self.listeners: list[tuple[ListenerAddress, Listener]] = []
-        self.connections: dict[ClientConnection, None] = {}
-        self._by_host: dict[str, int] = {}
-        self._early: list[tuple[str, Transport]] = []
-        self._room = 0
-        """Connections beside which the node can still open its files."""
-        self._open = False
-        self._closing = False
-        self._shedding = False
-        """Whether `_shed_unread` will be called."""
+        receiver.unread.bound(replies)
+        receiver.unread.on_short = partial(self._memory_is_short, receiver)
+        return receiver
+
+    @property
+    def pool(self) -> BufferPool:
+        """Buffers of clients' requests."""
+        return self.receiver.pool
+
+    @property
+    def receivers(self) -> tuple[ReceiveContext, ReceiveContext]:
+        """Of clients and of peers."""
+        return self.receiver, self.peer_receiver
+
+    @property
+    def everybody(self) -> list[ClientConnection]:
+        """Clients and peers."""
+        return [*self.connections, *self.peers]
+
+    def _of(self, receiver: ReceiveContext) -> dict[ClientConnection, None]:
+        return self.connections if receiver is self.receiver else self.peers
 
     def bound_memory(self, shares: MemoryShares) -> None:
         """Keep requests and unread replies below what the process may use. Before `bind`."""
-        self.pool.bound(shares.requests)
-        self.receiver.max_frame_bytes = min(self.receiver.max_frame_bytes, shares.requests)
-        self.receiver.unread.bound(shares.replies)
+        for receiver, share in ((self.receiver, 1), (self.peer_receiver, CONTROLLER_SHARE)):
+            receiver.pool.bound(shares.requests // share)
+            receiver.max_frame_bytes = min(receiver.max_frame_bytes, shares.requests // share)
+            receiver.unread.bound(shares.replies // share)
 
     # ---- listening -------------------------------------------------------------------------------------------
 
@@ -84,46 +128,62 @@ class Acceptor:
         last descriptor takes them down: a file that cannot be opened cannot be synced.
         """
         most = self._world.disk.descriptor_limit()
-        self._room = max(most // 8, most - min(most_files, most // 2) - most // 8 - SPARE_DESCRIPTORS)
-        for address in self._settings.config.listeners:
-            try:
-                listener = self._world.network.listen(
-                    address.host,
-                    address.port,
-                    lambda transport, name=address.name: self._accept(name, transport),  # type: ignore[misc]
-                )
-            except OSError as error:
-                raise refusal("listeners", str(address), f"{address.name}://127.0.0.1:PORT", error) from error
-            self.listeners.append((address, listener))
-
-    def open(self, on_frame: Callable[[ClientConnection, memoryview], None]) -> None:
-        """Serve, those who came early first: each frame goes to `on_frame`."""
-        self.receiver.on_frame = on_frame
-        self._open = True
-        early, self._early = self._early, []
-        for name, transport in early:
-            self._accept(name, transport)
-        self._clock.call_later(IDLE_CHECK_SECONDS, self._check_idle)
-
-    def _accept(self, listener: str, transport: Transport) -> None:
+        room = max(most // 8, most - min(most_files, most // 2) - most // 8 - SPARE_DESCRIPTORS)
         config = self._settings.config
-        host = transport.peer.rpartition(":")[0]
-        metrics = self._metrics
-        if (
-            self._closing
-            or len(self.connections) + len(self._early) >= self._room
-            or len(self.connections) >= config.integer("max.connections")
-            or self._by_host.get(host, 0) >= config.integer("max.connections.per.ip")
+        peers = min(MOST_PEERS, room // 4) if config.controller_listeners else 0
+        self._room = {ListenerType.BROKER: room - peers, ListenerType.CONTROLLER: peers}
+        for kind, addresses, listeners in (
+            (ListenerType.BROKER, config.listeners, self.listeners),
+            (ListenerType.CONTROLLER, config.controller_listeners, self.controller_listeners),
         ):
-            metrics.connections_refused += 1
+            for address in addresses:
+                try:
+                    listener = self._world.network.listen(
+                        address.host, address.port, partial(self._accept, kind, address.name)
+                    )
+                except OSError as error:
+                    free = f"{address.name}://127.0.0.1:PORT"
+                    every = (*config.listeners, *config.controller_listeners)
+                    example = ",".join(free if each == address else str(each) for each in every)
+                    raise refusal("listeners", str(address), example, error) from error
+                listeners.append((address, listener))
+
+    def open(self, kind: ListenerType, on_frame: Callable[[ClientConnection, memoryview], None]) -> None:
+        """Serve the listeners of this type, those who came early first: each frame goes to `on_frame`."""
+        (self.receiver if kind is ListenerType.BROKER else self.peer_receiver).on_frame = on_frame
+        self._open |= kind
+        early, self._early[kind] = self._early[kind], []
+        for name, transport in early:
+            self._accept(kind, name, transport)
+        if not self._checks_idle:
+            self._checks_idle = True
+            self._clock.call_later(IDLE_CHECK_SECONDS, self._check_idle)
+
+    def _accept(self, kind: ListenerType, listener: str, transport: Transport) -> None:
+        host = transport.peer.rpartition(":")[0]
+        if self._closing or self._is_full(kind, host):
+            self._metrics.connections_refused += 1
             transport.close()
             return
-        if not self._open:
-            self._early.append((listener, transport))
+        if kind not in self._open:
+            self._early[kind].append((listener, transport))
             return
-        metrics.connections_opened += 1
+        self._metrics.connections_opened += 1
+        if kind is ListenerType.CONTROLLER:
+            self.peers[ClientConnection(self.peer_receiver, transport, listener, PRINCIPAL)] = None
+            return
         self._by_host[host] = self._by_host.get(host, 0) + 1
         self.connections[ClientConnection(self.receiver, transport, listener, PRINCIPAL)] = None
+
+    def _is_full(self, kind: ListenerType, host: str) -> bool:
+        if kind is ListenerType.CONTROLLER:
+            return len(self.peers) + len(self._early[kind]) >= self._room[kind]
+        config = self._settings.config
+        return (
+            len(self.connections) + len(self._early[kind]) >= self._room[kind]
+            or len(self.connections) >= config.integer("max.connections")
+            or self._by_host.get(host, 0) >= config.integer("max.connections.per.ip")
+        )
 
     def _on_closed(self, connection: ClientConnection, reason: str) -> None:
         if self.connections.pop(connection, 0) is None:
@@ -134,10 +194,12 @@ class Acceptor:
             else:
                 self._by_host.pop(host, None)
             self._metrics.connections_closed += 1
+        elif self.peers.pop(connection, 0) is None:
+            self._metrics.connections_closed += 1
         self.on_gone(connection)
         if reason != "closed by the peer":
             self._report("connection-closed", peer=connection.transport.peer, reason=reason)
-        self.receiver.feed_starved()
+        connection.receiver.feed_starved()
 
     def _check_idle(self) -> None:
         if self._closing:
@@ -145,48 +207,50 @@ class Acceptor:
         limit = self._settings.config.integer("connections.max.idle.ms")
         if limit >= 0:
             oldest = self._clock.monotonic() - limit / 1000
-            for connection in list(self.connections):
+            for connection in self.everybody:
                 if connection.last_active < oldest and (connection.muted or not connection.pending):
                     connection.close(f"idle for {limit} ms (connections.max.idle.ms)")
-        self.pool.reclaim()
-        if self.receiver.is_short:
-            self._shed()
-        self.receiver.feed_starved()
+        for receiver in self.receivers:
+            receiver.pool.reclaim()
+            if receiver.is_short:
+                self._shed(receiver)
+            receiver.feed_starved()
         self._clock.call_later(IDLE_CHECK_SECONDS, self._check_idle)
 
-    def _shed(self) -> None:
+    def _shed(self, receiver: ReceiveContext) -> None:
         """No buffer memory is left: end those who began a frame long ago and keep everybody else from reading."""
         oldest = self._clock.monotonic() - UNFINISHED_SECONDS
-        begun = [(c.frame_started, c) for c in self.connections if c.frame_started is not None]
+        begun = [(c.frame_started, c) for c in self._of(receiver) if c.frame_started is not None]
         for started, connection in sorted(begun, key=lambda entry: entry[0]):
-            if started > oldest or not self.receiver.is_short:
+            if started > oldest or not receiver.is_short:
                 return
             connection.close(f"a frame unfinished after {UNFINISHED_SECONDS} s, while buffer memory is short")
 
-    def _memory_is_short(self) -> None:
-        if not self._shedding:
-            self._shedding = True
-            self._clock.call_later(UNREAD_CHECK_SECONDS, self._shed_unread)
+    def _memory_is_short(self, receiver: ReceiveContext) -> None:
+        if receiver not in self._shedding:
+            self._shedding.add(receiver)
+            self._clock.call_later(UNREAD_CHECK_SECONDS, partial(self._shed_unread, receiver))
 
-    def _shed_unread(self) -> None:
+    def _shed_unread(self, receiver: ReceiveContext) -> None:
         """Memory is short: end those who have left replies unread for long since."""
-        self._shedding = False
-        short_since = self.receiver.unread.short_since
+        self._shedding.discard(receiver)
+        short_since = receiver.unread.short_since
         if short_since is None or self._closing:
             return
         oldest = self._clock.monotonic() - UNREAD_SECONDS
-        for connection in list(self.connections):
+        for connection in list(self._of(receiver)):
             since = connection.outbox.unread_since
             if since is not None and max(since, short_since) <= oldest:
                 connection.close(f"replies unread for {UNREAD_SECONDS} s, while memory for replies is short")
-        self._memory_is_short()
+        self._memory_is_short(receiver)
 
     def close(self) -> None:
         """Stop listening and end every connection."""
         self._closing = True
-        for _, listener in self.listeners:
+        for _, listener in (*self.listeners, *self.controller_listeners):
             listener.close()
-        for _, transport in self._early:
-            transport.close()
-        for connection in list(self.connections):
+        for early in self._early.values():
+            for _, transport in early:
+                transport.close()
+        for connection in self.everybody:
             connection.close("the server stops")

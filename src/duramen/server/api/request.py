@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from duramen.errors import DuramenError
 from duramen.ports import Part
 from duramen.server.api.authorizer import NOBODY, Operation, Resource
+from duramen.server.net.listener_type import ListenerType
 from duramen.server.net.steps import Steps
 from duramen.wire.error_codes import Codes, error_codes
 from duramen.wire.frame import frame_response
@@ -204,6 +205,8 @@ class ApiRow(NamedTuple):
     """All that is said of one API as it is served here. `names` gives the resources a request touches."""
 
     api: ApiMessage
+    listeners: ListenerType
+    """On which it is served."""
     handle: Callable[[Request], None]
     operation: Operation
     resource: Resource

@@ -22,6 +22,7 @@ from duramen.server.api.outstanding_appends import OutstandingAppends
 from duramen.server.api.refused_transactions import RefusedTransactions
 from duramen.server.api.served_partitions import ServedPartitions
 from duramen.server.api.sliced_work import SlicedWork
+from duramen.server.net.listener_type import ListenerType
 from duramen.server.reads.cold_read_scheduler import ColdReads
 from duramen.server.reads.fetch_sessions import FetchSessions
 from duramen.server.reads.parked_fetches import ParkedFetches
@@ -56,14 +57,17 @@ class LiveSettings:
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Who this node is, and what it serves. apis: (key, lowest, highest version); features: (name, lowest, highest)."""
+    """Who this node is, and what it serves. apis: (key, lowest, highest version) by the type of the listener; features:
+    (name, lowest, highest), those whose levels are records of the metadata log."""
 
     id: int
     cluster_id: str
     directory_uuid: bytes
     endpoints: Sequence[Endpoint]
+    """Of the broker."""
+    controller_endpoints: Sequence[Endpoint]
     features: Sequence[tuple[str, int, int]]
-    apis: Sequence[tuple[int, int, int]]
+    apis: Mapping[ListenerType, Sequence[tuple[int, int, int]]]
 
 
 class ControllerService(Protocol):
@@ -236,3 +240,19 @@ class Services:
             endpoint = broker.endpoint(listener)
             if endpoint is not None:
                 yield broker.id, endpoint.host, endpoint.port, broker.rack
+
+    @property
+    def active_controller(self) -> int:
+        """The node that decides about metadata: the only voter."""
+        return self.node.id
+
+    @property
+    def kraft_version(self) -> int:
+        """Whether the voters stand in the log (1, KIP-853); none do yet."""
+        return 0
+
+    def controllers(self, listener: str) -> Iterable[tuple[int, str, int]]:
+        """(node id, host, port) of every controller on the controller's listener that somebody came through."""
+        for endpoint in self.node.controller_endpoints:
+            if endpoint.name == listener:
+                yield self.node.id, endpoint.host, endpoint.port

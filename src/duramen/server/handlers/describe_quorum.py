@@ -34,7 +34,7 @@ def _response(request: Request) -> Steps:
             node_id=services.node.id,
             listeners=[
                 DescribeQuorumResponse.Listener(name=address.name, host=address.host, port=address.port)
-                for address in services.node.endpoints
+                for address in services.node.controller_endpoints or services.node.endpoints
             ],
         )
     ]
@@ -79,7 +79,7 @@ def _quorum(request: Request, kind: Any) -> Any:
     return kind(
         partition_index=0,
         error_message=None,
-        leader_id=services.node.id,
+        leader_id=services.active_controller,
         leader_epoch=partition.leader_epoch,
         high_watermark=partition.high_watermark,
         current_voters=[replica],

@@ -1,7 +1,8 @@
 """UpdateFeatures: raise the finalized level of a feature (KIP-584). Versions 0-2.
 
-The only feature here is `metadata.version`. A new cluster has its highest level; a directory that was Kafka's keeps the
-level it came with until somebody raises it. v1 says what kind of change is meant · v2 answers for all updates together.
+The only feature of the metadata is `metadata.version`. A new cluster has its highest level; a directory that was
+Kafka's keeps the level it came with until somebody raises it. The quorum's own, `kraft.version`, stays as it is.
+v1 says what kind of change is meant · v2 answers for all updates together.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.metadata import FeatureUpdate, Result, UpdateFeatures
 from duramen.server.api.authorizer import CLUSTER_NAME
+from duramen.server.handlers.api_versions import KRAFT_FEATURE
 from duramen.wire.messages.update_features import UpdateFeaturesResponse
 
 if TYPE_CHECKING:
     from duramen.server.api.request import Request
 
 UPGRADE = 1
+REFUSED = "The update failed for all features since the following feature had an error"
 FIRST_VERSION_WITH_TYPES = 1
 
 
@@ -32,6 +35,13 @@ def handle(request: Request) -> None:
         for item in body.feature_updates
     )
     services = request.services
+    other = next((u for u in updates if u.feature == KRAFT_FEATURE[0] and u.level != services.kraft_version), None)
+    if other is not None:
+        told = f"Invalid update version {other.level} for feature {other.feature}. "
+        told += f"This release cannot change it: it is {services.kraft_version}."
+        _reply(request, Result(ErrorCode.INVALID_UPDATE_VERSION, f"{REFUSED}: {told}"))
+        return
+    updates = tuple(update for update in updates if update.feature != KRAFT_FEATURE[0])
 
     def answered(result: Result | DuramenError) -> None:
         _reply(request, Result(result.code, str(result)) if isinstance(result, DuramenError) else result)

@@ -133,13 +133,14 @@ class BrokerCollector(Collector):
 
     def _connections(self) -> Iterator[Metric]:
         broker, services = self._broker, self._broker.services
-        yield GaugeMetricFamily("duramen_connections", "Open client connections.", len(broker.acceptor.connections))
+        everybody, receivers = broker.acceptor.everybody, broker.acceptor.receivers
+        yield GaugeMetricFamily("duramen_connections", "Open connections.", len(everybody))
         for name, text, value in (
             ("duramen_connections_opened", "Connections accepted.", broker.metrics.connections_opened),
             ("duramen_connections_closed", "Connections that ended.", broker.metrics.connections_closed),
             ("duramen_connections_refused", "Connections refused at a limit.", broker.metrics.connections_refused),
-            ("duramen_received_bytes", "Bytes received from clients.", broker.acceptor.receiver.bytes_in),
-            ("duramen_sent_bytes", "Bytes sent to clients.", broker.acceptor.receiver.bytes_out),
+            ("duramen_received_bytes", "Bytes received.", sum(each.bytes_in for each in receivers)),
+            ("duramen_sent_bytes", "Bytes sent.", sum(each.bytes_out for each in receivers)),
         ):
             yield CounterMetricFamily(name, text, value)
         yield GaugeMetricFamily(
@@ -152,7 +153,7 @@ class BrokerCollector(Collector):
         clients = GaugeMetricFamily(
             "duramen_client_connections", "Open connections by client software.", labels=["name", "version"]
         )
-        software = Counter(connection.software for connection in broker.acceptor.connections)
+        software = Counter(connection.software for connection in everybody)
         for (name, version), count in sorted(software.items()):
             clients.add_metric([name, version], count)
         yield clients

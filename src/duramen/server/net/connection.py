@@ -15,6 +15,7 @@ from typing import Protocol
 
 from duramen.errors import DuramenError
 from duramen.ports import FileSpan, Part, Transport
+from duramen.server.net.listener_type import ListenerType
 from duramen.server.net.receive_buffers import BufferPool
 from duramen.server.net.reply_memory import UnreadReplies
 from duramen.server.net.send_queue import Outbox
@@ -57,10 +58,11 @@ class ProtocolError(DuramenError):
 
 
 class ReceiveContext:
-    """What the connections of one loop share: scratch buffer, pool, limits and the dispatcher."""
+    """What the connections of one loop and one type of listener share: scratch buffer, pool, limits and dispatcher."""
 
     def __init__(
         self,
+        listener_type: ListenerType,
         pool: BufferPool,
         max_frame_bytes: int,
         on_frame: Callable[[ClientConnection, memoryview], None],
@@ -70,6 +72,7 @@ class ReceiveContext:
         call_last: Callable[[Callable[[], None]], None],
         call_later: Callable[[float, Callable[[], None]], object],
     ) -> None:
+        self.listener_type = listener_type
         self.pool = pool
         self.max_frame_bytes = max_frame_bytes
         self.on_frame = on_frame
@@ -203,6 +206,16 @@ class ClientConnection:
         self.outbox = Outbox(transport, receiver, self.flush)
         self._sending = False
         transport.set_reader(self.on_readable)
+
+    @property
+    def receiver(self) -> ReceiveContext:
+        """What it shares with the others that came through a listener of this type."""
+        return self._receiver
+
+    @property
+    def listener_type(self) -> ListenerType:
+        """What the listener is for that it came through."""
+        return self._receiver.listener_type
 
     # ---- receiving -------------------------------------------------------------------------------------------
 

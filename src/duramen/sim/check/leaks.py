@@ -44,13 +44,14 @@ def _requests(broker: Broker) -> Iterator[str]:
     store = broker.store
     if broker.appends.outstanding:
         yield f"{len(broker.appends.outstanding)} produce requests"
-    if broker.acceptor.connections:
-        yield f"{len(broker.acceptor.connections)} connections"
-    broker.acceptor.pool.reclaim()
-    if broker.acceptor.pool.lent_bytes:
-        yield f"{broker.acceptor.pool.lent_bytes} bytes of receive buffers"
-    if broker.acceptor.pool.promised_bytes:
-        yield f"{broker.acceptor.pool.promised_bytes} bytes that are promised to frames"
+    if broker.acceptor.everybody:
+        yield f"{len(broker.acceptor.everybody)} connections"
+    for pool in (receiver.pool for receiver in broker.acceptor.receivers):
+        pool.reclaim()
+        if pool.lent_bytes:
+            yield f"{pool.lent_bytes} bytes of receive buffers"
+        if pool.promised_bytes:
+            yield f"{pool.promised_bytes} bytes that are promised to frames"
     if store._jobs:
         yield f"{store._jobs} jobs"
     if broker.metadata.waiting:

@@ -12,6 +12,7 @@ from tests.worlds.broker_world import NOW, InProcess, Line
 
 from duramen.server.handlers import produce_fast_path
 from duramen.server.handlers.produce_fast_path import KnownProduces, batch_behind
+from duramen.server.net.listener_type import ListenerType
 from duramen.wire.batch import build_batch
 from duramen.wire.frame import encode_request
 from duramen.wire.messages import API
@@ -51,7 +52,7 @@ class Side:
         self.create("a", 2)
         self.create("topic-b", 1)
         self.known = known
-        self.server.broker.decoder.fast_paths[0] = known
+        self.server.broker.decoders[ListenerType.BROKER].fast_paths[0] = known
         self.line: Line = self.server.connect()
 
     def create(self, name: str, partitions: int) -> None:

@@ -14,6 +14,7 @@ from duramen.server.net.connection import (
     ClientConnection,
     ReceiveContext,
 )
+from duramen.server.net.listener_type import ListenerType
 from duramen.server.net.receive_buffers import BufferPool
 from duramen.server.net.reply_memory import MOST_UNSENT_BYTES
 from duramen.server.net.send_queue import PACED_PIECE_BYTES, SLOW_PIECE_BYTES
@@ -95,6 +96,7 @@ class Server:
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.pool = BufferPool(cap)
         self.receiver = ReceiveContext(
+            ListenerType.BROKER,
             self.pool,
             100 << 20,
             self.on_frame,
