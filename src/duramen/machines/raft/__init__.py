@@ -1,0 +1,113 @@
+"""The quorum of the metadata log: who leads it, and what is committed. Pure; the shell is `partition/metadata`."""
+
+from duramen.machines.raft.effects import (
+    ANYBODY,
+    Answer,
+    BecameLeader,
+    CommitAdvanced,
+    Effect,
+    Halt,
+    LeaderChanged,
+    LoadSnapshot,
+    ReadLog,
+    ReadSnapshot,
+    SaveState,
+    Send,
+    TakeRecords,
+    Truncate,
+)
+from duramen.machines.raft.election_state import ElectionState
+from duramen.machines.raft.events import (
+    AppendFailed,
+    DeadlinePassed,
+    Event,
+    LogMoved,
+    LoopWasLate,
+    PeerDied,
+    Received,
+    Replied,
+    SnapshotFailed,
+    Started,
+    StateSaved,
+    Stopping,
+)
+from duramen.machines.raft.machine import Raft
+from duramen.machines.raft.messages import (
+    BeginEpochRequest,
+    BeginEpochResponse,
+    EndEpochRequest,
+    EndEpochResponse,
+    FetchRequest,
+    FetchResponse,
+    Request,
+    Response,
+    SnapshotRequest,
+    SnapshotResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from duramen.machines.raft.raft_log import OffsetEpoch, RaftLog
+from duramen.machines.raft.replica_progress import ReplicaState
+from duramen.machines.raft.roles import TRANSITIONS, Happening, Role
+from duramen.machines.raft.settings import RaftSettings
+from duramen.machines.raft.voters import NO_DIRECTORY, ReplicaKey, Voter, VoterEndpoint, Voters
+
+TimerFired = DeadlinePassed
+Committed = CommitAdvanced
+
+__all__ = [
+    "ANYBODY",
+    "NO_DIRECTORY",
+    "TRANSITIONS",
+    "Answer",
+    "AppendFailed",
+    "BecameLeader",
+    "BeginEpochRequest",
+    "BeginEpochResponse",
+    "CommitAdvanced",
+    "Committed",
+    "DeadlinePassed",
+    "Effect",
+    "ElectionState",
+    "EndEpochRequest",
+    "EndEpochResponse",
+    "Event",
+    "FetchRequest",
+    "FetchResponse",
+    "Halt",
+    "Happening",
+    "LeaderChanged",
+    "LoadSnapshot",
+    "LogMoved",
+    "LoopWasLate",
+    "OffsetEpoch",
+    "PeerDied",
+    "Raft",
+    "RaftLog",
+    "RaftSettings",
+    "ReadLog",
+    "ReadSnapshot",
+    "Received",
+    "ReplicaKey",
+    "ReplicaState",
+    "Replied",
+    "Request",
+    "Response",
+    "Role",
+    "SaveState",
+    "Send",
+    "SnapshotFailed",
+    "SnapshotRequest",
+    "SnapshotResponse",
+    "Started",
+    "StateSaved",
+    "Stopping",
+    "TakeRecords",
+    "TimerFired",
+    "Truncate",
+    "VoteRequest",
+    "VoteResponse",
+    "Voter",
+    "VoterEndpoint",
+    "Voters",
+]
