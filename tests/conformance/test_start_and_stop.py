@@ -269,6 +269,10 @@ def test_a_stock_server_properties_starts(tmp_path: Path) -> None:
             ]
         )
     )
+    line = refused([DURAMEN, "serve", "--config", "server.properties"], tmp_path)
+    assert "is not formatted" in line
+    formatted = [DURAMEN, "cluster", "init", "--standalone", "--config", "server.properties"]  # as Kafka demands
+    subprocess.run(formatted, cwd=tmp_path, check=True, capture_output=True, timeout=60)
     process = subprocess.Popen(
         [DURAMEN, "serve", "--config", "server.properties"], cwd=tmp_path, stderr=subprocess.PIPE
     )

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.crash.explore import Findings, check_storage, explore
+from tests.crash.format_path import check_format, format_directories
 from tests.crash.node_paths import NODE_PATHS
 from tests.crash.node_run import NodeRun, check_node
 from tests.crash.quorum_path import check_quorum_state, quorum_state
@@ -27,6 +28,7 @@ from tests.crash.write_paths import STORAGE_PATHS
 
 REPAIR = "repair_journal"
 QUORUM = "quorum_state"
+FORMAT = "format_directories"
 NODE_SEEDS = 3
 """A broker's start is dearer than a directory's: so many seeds of its paths for ten of the others, at least one."""
 
@@ -42,7 +44,7 @@ class Task(NamedTuple):
 def tasks(seeds: int, first_seed: int = 1) -> list[Task]:
     """Every path with so many seeds, the longest paths first."""
     few = max(1, seeds * NODE_SEEDS // 10)
-    paths = [*STORAGE_PATHS, REPAIR, QUORUM]
+    paths = [*STORAGE_PATHS, REPAIR, QUORUM, FORMAT]
     listed = [Task(path, seed) for path in paths for seed in range(first_seed, first_seed + seeds)]
     return listed + [Task(path, seed) for path in NODE_PATHS for seed in range(first_seed, first_seed + few)]
 
@@ -57,6 +59,8 @@ def record(path: str, seed: int) -> tuple[Tape, int]:
         return repair_journal(seed)
     if path == QUORUM:
         return quorum_state(seed)
+    if path == FORMAT:
+        return format_directories(seed)
     run = NodeRun()
     run.start()
     NODE_PATHS[path](run, seed)
@@ -69,6 +73,8 @@ def check_of(path: str) -> Callable[[State], None]:
         return check_repair
     if path == QUORUM:
         return check_quorum_state
+    if path == FORMAT:
+        return check_format
     return check_storage if path in STORAGE_PATHS else check_node
 
 
@@ -92,7 +98,7 @@ def sweep(listed: list[Task], workers: int, minutes: float = float("inf")) -> tu
                 break
     print(f"{'write path':28}{'runs':>6}{'steps':>8}{'opened':>10}{'distinct':>10}{'violations':>12}")
     violations: list[str] = []
-    for path in [*STORAGE_PATHS, REPAIR, QUORUM, *NODE_PATHS]:
+    for path in [*STORAGE_PATHS, REPAIR, QUORUM, FORMAT, *NODE_PATHS]:
         found = by_path.get(path, [])
         if found:
             states = set().union(*(each.states for each in found))
@@ -115,7 +121,7 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--only", action="append", choices=[*STORAGE_PATHS, REPAIR, QUORUM, *NODE_PATHS])
+    parser.add_argument("--only", action="append", choices=[*STORAGE_PATHS, REPAIR, QUORUM, FORMAT, *NODE_PATHS])
     arguments = parser.parse_args()
     listed = tasks(arguments.seeds, arguments.first_seed)
     listed = [task for task in listed if arguments.only is None or task.path in arguments.only]

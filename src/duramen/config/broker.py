@@ -194,6 +194,19 @@ class BrokerConfig:
         return self.strings("advertised.listeners") if self.get("advertised.listeners") is not None else None
 
     @property
+    def directories(self) -> list[str]:
+        """Every log directory of the node: those of log.dirs, and behind them that of the metadata log."""
+        return list(dict.fromkeys([*self.strings("log.dirs"), self.metadata_directory]))
+
+    @property
+    def metadata_directory(self) -> str:
+        """Where the metadata log is made, as log.dirs has it if that does."""
+        paths = self.strings("log.dirs")
+        named = self.string("metadata.log.dir")
+        same = [path for path in paths if posixpath.normpath(path) == posixpath.normpath(named)]
+        return (same or ([named] if named else paths))[0]
+
+    @property
     def metrics_listener(self) -> tuple[str, int] | None:
         """Host and port of the metrics endpoint; None when it is off."""
         text = self.string("metrics.listener")
@@ -235,6 +248,8 @@ class BrokerConfig:
             self._check_roles,
             self._check_ids,
             self._check_voters,
+            self._check_bootstrap_servers,
+            self._check_joining,
             self._check_access_control,
             self._check_directories,
             self._check_topic_defaults,
@@ -271,8 +286,14 @@ class BrokerConfig:
         raise_all(mistakes_of(partial(parse_listener, "advertised.listeners", text) for text in texts))
 
     def _check_roles(self) -> None:
-        if set(self.strings("process.roles")) != {"broker", "controller"}:
-            raise ConfigError("process.roles must be broker,controller: this release runs one node that is both")
+        roles = self.strings("process.roles")
+        if not roles:
+            raise ConfigError("process.roles must name broker, controller or both")
+        if set(roles) != {"broker", "controller"} and not self.strings("controller.quorum.bootstrap.servers"):
+            raise ConfigError(
+                f"process.roles={','.join(roles)} needs others: name the controllers, as host:port, in "
+                "controller.quorum.bootstrap.servers"
+            )
 
     def _check_ids(self) -> None:
         node, broker = self.integer("node.id"), self.integer("broker.id")
@@ -284,8 +305,19 @@ class BrokerConfig:
         voters = self.strings("controller.quorum.voters")
         if voters and [voter.partition("@")[0] for voter in voters] != [str(node)]:
             raise ConfigError(
-                f"controller.quorum.voters={','.join(voters)} names other nodes; this release runs one node, {node}"
+                f"controller.quorum.voters={','.join(voters)} names other nodes than this one, {node}. Voters are kept "
+                "in the log, not in the file: remove it, name the controllers in controller.quorum.bootstrap.servers, "
+                "and format each node by `duramen cluster init`"
             )
+
+    def _check_bootstrap_servers(self) -> None:
+        key = "controller.quorum.bootstrap.servers"
+        servers = self.strings(key)
+        raise_all(mistakes_of(partial(_check_server, key, server) for server in servers))
+
+    def _check_joining(self) -> None:
+        if self.boolean("controller.quorum.auto.join.enable"):
+            raise ConfigError("controller.quorum.auto.join.enable: voters do not change in this release; remove it")
 
     def _check_access_control(self) -> None:
         if self.string("authorizer.class.name"):
@@ -298,7 +330,11 @@ class BrokerConfig:
             raise ConfigError(f"{key} names no directory")
         same = Counter(map(posixpath.normpath, directories))
         twice = [ConfigError(f"{key} names {path} twice") for path, count in same.items() if count > 1]
-        raise_all([*twice, *mistakes_of(partial(_check_directory, key, path) for path in dict.fromkeys(directories))])
+        metadata = self.string("metadata.log.dir")
+        mistakes = [partial(_check_directory, key, path) for path in dict.fromkeys(directories)]
+        if metadata:
+            mistakes.append(partial(_check_directory, "metadata.log.dir", metadata))
+        raise_all([*twice, *mistakes_of(mistakes)])
 
     def _check_group_sessions(self) -> None:
         if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):
@@ -316,6 +352,12 @@ class BrokerConfig:
     def _check_compaction_lags(self) -> None:
         if self.integer("log.cleaner.min.compaction.lag.ms") > self.integer("log.cleaner.max.compaction.lag.ms"):
             raise ConfigError("log.cleaner.min.compaction.lag.ms is above log.cleaner.max.compaction.lag.ms")
+
+
+def _check_server(key: str, text: str) -> None:
+    host, port = parse_host_port(key, text)
+    if not host or not port:
+        raise ConfigError(f"{key}: {text!r} names no {'port' if host else 'host'} to connect to")
 
 
 def _check_directory(key: str, path: str) -> None:

@@ -54,22 +54,13 @@ _TABLE = (
         """,
     ),
     (
-        "one node is its own controller; the metadata quorum has a single voter that needs no time-outs",
+        "one node is its own controller, and the only broker that it watches",
         """
         broker.heartbeat.interval.ms int 2000
         broker.session.timeout.ms int 9000
         controller.performance.always.log.threshold.ms long 2000 0.. internal
         controller.performance.sample.period.ms long 60000 100.. internal
         controller.quorum.append.linger.ms int 25 0..
-        controller.quorum.auto.join.enable boolean false
-        controller.quorum.bootstrap.servers list ""
-        controller.quorum.election.backoff.max.ms int 1000 0..
-        controller.quorum.election.timeout.ms int 1000 0..
-        controller.quorum.fetch.max.bytes int 1048576 1..
-        controller.quorum.fetch.snapshot.max.bytes int 1048576 1..
-        controller.quorum.fetch.timeout.ms int 2000 0..
-        controller.quorum.request.timeout.ms int 2000 0..
-        controller.quorum.retry.backoff.ms int 20 0..
         controller.quota.window.num int 11 1..
         controller.quota.window.size.seconds int 1 1..
         controller.socket.timeout.ms int 30000
@@ -77,7 +68,6 @@ _TABLE = (
         internal.metadata.delete.delay.millis long 60000 internal
         internal.metadata.log.segment.bytes int - internal
         internal.metadata.max.batch.size.in.bytes int 8388608 internal
-        metadata.log.dir string -
         metadata.max.idle.interval.ms int 500 0..
         server.max.startup.time.ms long 9223372036854775807 0.. internal
         unstable.api.versions.enable boolean false internal

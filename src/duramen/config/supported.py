@@ -6,6 +6,7 @@ Names and defaults are Kafka's (4.3.1) unless the sentence says otherwise.
 from __future__ import annotations
 
 from duramen.config.cleaner_settings import CLEANER_SETTINGS
+from duramen.config.quorum_settings import QUORUM_SETTINGS
 from duramen.config.setting import LONG_MAX, PARTITIONS_MAX, Setting
 from duramen.config.sink_settings import SINK_SETTINGS
 
@@ -19,16 +20,11 @@ _IDENTITY = (
         "process.roles",
         "list",
         "broker,controller",
-        "What this process does. One node is always both broker and controller; anything less is refused.",
+        "What this process does: serve clients, take part in the metadata quorum, or both. A node that starts is both "
+        "in this release; `duramen cluster init` formats directories for the others, too.",
         allowed=("broker", "controller"),
     ),
     Setting("broker.rack", "string", None, "Rack of this node, told to clients in metadata."),
-    Setting(
-        "controller.quorum.voters",
-        "list",
-        "",
-        "Voters of the metadata quorum as id@host:port. Only this node itself may be named.",
-    ),
     Setting(
         "authorizer.class.name",
         "string",
@@ -604,6 +600,7 @@ SERVED_BROKER_SETTINGS: tuple[Setting, ...] = (
     + CLEANER_SETTINGS
     + _FLUSHING
     + _METADATA
+    + QUORUM_SETTINGS
     + _OURS
     + SINK_SETTINGS
 )

@@ -56,6 +56,7 @@ from duramen.storage import (
     RealDisk,
     TimeLookup,
     decode_meta,
+    is_shared,
     read_file,
     search_by_timestamp,
 )
@@ -112,6 +113,12 @@ class EmbeddedLog:
         if node_id is not None:
             overrides["node.id"] = str(node_id)
         config = load_broker_config(None, overrides)
+        if config.directories != [path]:
+            raise ConfigError(
+                "metadata.log.dir: a log that is opened without a server has one directory for everything"
+            )
+        if is_shared(RealDisk(), path):
+            raise StorageError(f"{path} belongs to a cluster of several nodes; use a client of that cluster")
         self._world, self._turn = local_world()
         try:
             with self._turn:

@@ -18,7 +18,8 @@ from duramen.machines.metadata.image import Endpoint, MetadataImage
 from duramen.model import topic_id_from_text
 from duramen.partition.host.load_turns import LoadTurns
 from duramen.partition.metadata.controller import METADATA_PARTITION, Controller
-from duramen.partition.metadata.directory_checks import check_apart
+from duramen.partition.metadata.directory_checks import assign_metadata_home, check_apart
+from duramen.partition.metadata.formation import check_formation
 from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.store.settings import cleaner_settings, directory_settings
 from duramen.partition.store.store import Store
@@ -168,7 +169,8 @@ class Broker:
         self.metadata.submit(registration, lambda answer: self._registered(answer, on_ready))
 
     def _open_directories(self) -> None:
-        paths = self.config.strings("log.dirs")
+        check_formation(self.world.disk, self.config)
+        paths = self.config.directories
         self.cluster_id = known_cluster(self.world.disk, paths) or ""  # taken over by new ones, also in front of it
         for path in paths:
             directory = self.store.open_directory(path, directory_settings(self.config, self.cluster_id or None))
@@ -189,12 +191,13 @@ class Broker:
             for damage in recovery.damage:
                 self.report("damage", directory=path, what=str(damage))
         check_apart(self.store.directories)
+        assign_metadata_home(self.store, self.config)
 
     def _build_services(self) -> Services:
         node = NodeIdentity(
             self.node_id,
             self.cluster_id,
-            topic_id_from_text(self.store.directories[0].directory_id),
+            topic_id_from_text(self.store.home(METADATA_PARTITION).directory_id),
             self.advertised_addresses,
             self._endpoints(self.acceptor.controller_listeners, self.config.advertised_controller_listeners),
             (METADATA_FEATURE,),

@@ -82,7 +82,7 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
     shares = memory_shares(memory_limit(), config.integer("queued.max.request.bytes"))
     loop, world, executor = real_world(config.integer("socket.send.buffer.bytes"), shares.socket_bytes)
     try:
-        executor.reserve(LANES + len(config.strings("log.dirs")) + cleaner_settings(config).threads)
+        executor.reserve(LANES + len(config.directories) + cleaner_settings(config).threads)
     except DuramenError:  # for the caller to tell: the log has no thread either
         executor.close()
         loop.close()
@@ -183,9 +183,7 @@ def start_when_unlocked(broker: Broker, ready: Callable[[], None], log: EventLog
 
 def data_directories(config: BrokerConfig, working_directory: str) -> str:
     """Where the data is, as everybody understands it who was not there when the node was started."""
-    return ", ".join(
-        os.path.normpath(os.path.join(working_directory, directory)) for directory in config.strings("log.dirs")
-    )
+    return ", ".join(os.path.normpath(os.path.join(working_directory, directory)) for directory in config.directories)
 
 
 def settle_memory() -> None:

@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from duramen.storage.checkpoint.formatter import FormattedDirectory as FormattedDirectory
+    from duramen.storage.checkpoint.formatter import Formatter as Formatter
     from duramen.storage.checkpoint.identity import known_cluster as known_cluster
     from duramen.storage.checkpoint.kafka_files import META_PROPERTIES as META_PROPERTIES
     from duramen.storage.checkpoint.kafka_files import decode_meta as decode_meta
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from duramen.storage.checkpoint.quorum_state import QuorumStateFile as QuorumStateFile
     from duramen.storage.checkpoint.quorum_state import WriteQuorumStateJob as WriteQuorumStateJob
     from duramen.storage.checkpoint.scrub_progress import NO_KEY as NO_KEY
+    from duramen.storage.checkpoint.shared_cluster import SHARED_CLUSTER as SHARED_CLUSTER
+    from duramen.storage.checkpoint.shared_cluster import is_shared as is_shared
+    from duramen.storage.checkpoint.shared_cluster import mark_shared as mark_shared
     from duramen.storage.compaction.compaction_pass import CleanerSettings as CleanerSettings
     from duramen.storage.compaction.compaction_pass import CompactionJob as CompactionJob
     from duramen.storage.compaction.compaction_pass import CompactionPass as CompactionPass
@@ -112,6 +117,10 @@ if TYPE_CHECKING:
 
 
 _PLACES: Final = {
+    "checkpoint.formatter": (
+        "FormattedDirectory",
+        "Formatter",
+    ),
     "checkpoint.identity": ("known_cluster",),
     "checkpoint.kafka_files": (
         "decode_meta",
@@ -141,6 +150,11 @@ _PLACES: Final = {
         "WriteQuorumStateJob",
     ),
     "checkpoint.scrub_progress": ("NO_KEY",),
+    "checkpoint.shared_cluster": (
+        "is_shared",
+        "mark_shared",
+        "SHARED_CLUSTER",
+    ),
     "compaction.compaction_pass": (
         "CleanerSettings",
         "CompactionJob",

@@ -112,9 +112,14 @@ def test_a_metrics_listener_may_have_a_port_that_is_free_beside_the_clients(addr
         ({"log.retention.ms": "abc"}, "is not a whole number of 64 bits; it is unset by default"),
         ({"num.partitions": "0"}, "1 to 10000"),
         ({"num.io.threads": "many"}, "num.io.threads=many"),
-        ({"process.roles": "broker"}, "must be broker,controller"),
+        ({"process.roles": "broker"}, "name the controllers, as host:port, in controller.quorum.bootstrap.servers"),
+        ({"controller.quorum.bootstrap.servers": "9093"}, "'9093' is not host:port"),
+        ({"controller.quorum.bootstrap.servers": "a:9093,:9093"}, "':9093' names no host"),
+        ({"controller.quorum.bootstrap.servers": "a:0"}, "names no port"),
+        ({"controller.quorum.auto.join.enable": "true"}, "voters do not change"),
+        ({"metadata.log.dir": "~/metadata"}, "metadata.log.dir names ~/metadata, which only a shell expands"),
         ({"broker.id": "2", "node.id": "3"}, "differ"),
-        ({"controller.quorum.voters": "1@a:1,2@b:2"}, "names other nodes"),
+        ({"controller.quorum.voters": "1@a:1,2@b:2"}, "format each node by `duramen cluster init`"),
         ({"authorizer.class.name": "org.example.Door"}, "access control"),
         ({"listeners": "SSL://127.0.0.1:9093"}, "would be SSL"),
         ({"listeners": "PLAINTEXT://127.0.0.1"}, "is not NAME://host:port"),
@@ -324,3 +329,23 @@ def test_no_topic_is_to_be_made_with_more_partitions_than_one_request_may_ask_fo
     assert load_broker_config(None, {name: "10000"}).get(name) == 10_000
     with pytest.raises(ConfigError, match=f"{name}=100000000 is out of bounds; it must be 1 to 10000"):
         load_broker_config(None, {name: "100000000"})
+
+
+def test_the_metadata_log_has_a_directory_of_its_own_where_one_is_named() -> None:
+    data = {"log.dirs": "/a,/b"}
+    assert load_broker_config(None, data).metadata_directory == "/a"
+    assert load_broker_config(None, data).directories == ["/a", "/b"]
+    assert load_broker_config(None, data | {"metadata.log.dir": "/b/"}).directories == ["/a", "/b"]
+    assert load_broker_config(None, data | {"metadata.log.dir": "/m"}).directories == ["/a", "/b", "/m"]
+
+
+def test_a_node_of_a_single_role_names_the_controllers() -> None:
+    config = load_broker_config(
+        None, {"process.roles": "broker", "controller.quorum.bootstrap.servers": "one:9093,[::1]:9093"}
+    )
+    assert config.strings("process.roles") == ["broker"]
+
+
+def test_a_node_has_a_role() -> None:
+    with pytest.raises(ConfigError, match=r"process\.roles must name broker, controller or both"):
+        load_broker_config(None, {"process.roles": ""})

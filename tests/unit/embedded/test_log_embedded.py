@@ -18,6 +18,7 @@ import pytest
 import duramen
 from duramen.embedded import EmbeddedLog
 from duramen.embedded.records import murmur2, partition_for
+from duramen.errors import ConfigError, StorageError
 from duramen.machines.metadata.commands import DeleteTopics, TopicRef
 from duramen.partition.metadata.controller import Controller
 from duramen.partition.replica import partition
@@ -476,3 +477,13 @@ def test_looking_up_a_time_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(TimeLookup, "run", run)
         assert topic.offset_at(0, 0) == 0
         assert appended == [[1]]
+
+
+def test_a_directory_of_a_cluster_of_several_nodes_is_not_opened(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    duramen.open(path).close()
+    (path / "duramen-cluster").write_bytes(b"")
+    with pytest.raises(StorageError, match="belongs to a cluster of several nodes; use a client of that cluster"):
+        duramen.open(path)
+    with pytest.raises(ConfigError, match="one directory for everything"):
+        duramen.open(tmp_path / "other", {"metadata.log.dir": str(tmp_path / "metadata")})

@@ -7,8 +7,8 @@ import gc
 import click
 
 from duramen.cli.shared.output import pairs
+from duramen.cli.shared.properties_file import config_options, read_properties
 from duramen.config import load_broker_config
-from duramen.errors import ConfigError
 
 EPILOG = """\b
 Examples:
@@ -28,27 +28,11 @@ cleanly.
     epilog=EPILOG,
     help="Run a node until it is told to stop.",
 )
-@click.option(
-    "-c",
-    "--config",
-    "file",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Settings in Kafka's .properties format.",
-)
-@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one setting; repeatable.")
+@config_options
 @click.option("--log-json", is_flag=True, help="Write the log as JSON lines.")
 @click.option("-v", "--verbose", is_flag=True, help="Say why each setting without effect has none.")
 def command(file: str | None, settings: tuple[str, ...], log_json: bool, verbose: bool) -> int:
-    text = None
-    if file is not None:
-        try:
-            with open(file, encoding="utf-8-sig") as opened:
-                text = opened.read()
-        except UnicodeDecodeError:
-            raise ConfigError(f"{file} is not UTF-8 text; is it a .properties file?") from None
-        except OSError as error:
-            raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
-    config = load_broker_config(text, pairs("--set", settings))
+    config = load_broker_config(read_properties(file), pairs("--set", settings))
     gc.disable()  # nothing of what is imported goes away again; `run` enables it
     # Only this command needs the server; its --help does not.
     from duramen.server.main import run

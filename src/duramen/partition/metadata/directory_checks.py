@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from duramen.config import BrokerConfig
 from duramen.errors import StorageError
 from duramen.machines.metadata.image import LOST_DIRECTORY, MetadataImage, TopicImage
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, LogKey, TopicId, topic_id_from_text, topic_id_text
 from duramen.partition.store.hosted_partitions import HostedPartitions, OfflineCause
+from duramen.partition.store.store import Store
 from duramen.storage import LogDirectory
 
 UNKNOWN_HOME = (
@@ -36,6 +38,24 @@ def check_apart(directories: Iterable[LogDirectory]) -> None:
                     f"partition {key[1]} of the topic with id {topic_id_text(key[0])} is in {other} and in "
                     f"{directory.path}: move the one that is not to be served out of its log directory"
                 )
+
+
+def assign_metadata_home(store: Store, config: BrokerConfig) -> None:
+    """Say which directory the metadata log is made in, and which have no other. All of them are open, in the order of
+    the configuration's.
+
+    StorageError where the log is not in the directory that metadata.log.dir names: it would begin anew.
+    """
+    named, data = config.metadata_directory, config.strings("log.dirs")
+    key = METADATA_TOPIC_ID, 0
+    for path, directory in zip(config.directories, store.directories, strict=True):
+        directory.only_metadata = path not in data and not directory.logs.keys() - {key}
+        if path == named:
+            store.metadata_directory = directory
+        elif config.string("metadata.log.dir") and key in directory.logs:
+            raise StorageError(
+                f"metadata.log.dir={named}, and this node's metadata log is in {path}: set metadata.log.dir={path}"
+            )
 
 
 def check_metadata(directories: Iterable[LogDirectory]) -> None:
@@ -124,4 +144,4 @@ class ClosedDirectories:
             raise StorageError(known.reason or "")
 
     def _open(self) -> tuple[TopicId, ...]:
-        return tuple(topic_id_from_text(directory.directory_id) for directory in self._directories)
+        return tuple(topic_id_from_text(each.directory_id) for each in self._directories if not each.only_metadata)

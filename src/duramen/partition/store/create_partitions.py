@@ -49,7 +49,7 @@ def create_partitions(store: Store, wanted: list[Wanted], done: Created) -> None
 
 def _spread(store: Store, new: list[NewLog]) -> list[tuple[LogDirectory, list[NewLog]]]:
     """Which directory gets which: none while another has room and fewer logs. Those that take no writes get none."""
-    writable = [directory for directory in store.directories if directory.journal.failed is None]
+    writable = [directory for directory in store.data_directories if directory.journal.failed is None]
     counts = [
         (store.disk_full.lacking(each) is not None, len(each.logs), number) for number, each in enumerate(writable)
     ]

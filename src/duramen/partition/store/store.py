@@ -13,7 +13,7 @@ from typing import Any
 
 from duramen.config import TopicConfig
 from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError, StorageError, check
-from duramen.model import TopicId, TopicPartition
+from duramen.model import METADATA_TOPIC_ID, TopicId, TopicPartition
 from duramen.partition.replica.partition import MAX_QUEUED_BEHIND_REWRITE, Partition
 from duramen.partition.replica.retry_gate import RetryGate
 from duramen.partition.store.commit_cycle import GroupCommits, SyncWaiters, WhenSynced
@@ -46,6 +46,8 @@ class Store:
         self._world = world
         self._node_id = node_id
         self.directories: list[LogDirectory] = []
+        self.metadata_directory: LogDirectory | None = None
+        """Where the metadata log is made; None: where the fewest logs are."""
         self.partitions: dict[TopicPartition, Partition] = {}
         self._by_log: dict[tuple[TopicId, int], Partition] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
@@ -100,6 +102,11 @@ class Store:
         self.directories.append(directory)
         return directory
 
+    @property
+    def data_directories(self) -> list[LogDirectory]:
+        """Those that topics are made in."""
+        return [directory for directory in self.directories if not directory.only_metadata]
+
     def _high_watermark(self, log: Log) -> int:
         """What the directory asks before it deletes anything."""
         partition = self._by_log.get((log.topic_id, log.tp.partition))
@@ -147,7 +154,10 @@ class Store:
         return found
 
     def _create_log(self, tp: TopicPartition, topic_id: TopicId, config: TopicConfig) -> tuple[LogDirectory, Log]:
-        writable = [d for d in self.directories if d.journal.failed is None]
+        wanted = self.data_directories
+        if topic_id == METADATA_TOPIC_ID and self.metadata_directory is not None:
+            wanted = [self.metadata_directory]
+        writable = [d for d in wanted if d.journal.failed is None]
         if not writable:
             raise StorageError(f"no log directory takes writes; {tp} cannot be created")
         directory = min(writable, key=lambda d: len(d.logs))

@@ -33,7 +33,7 @@ def _response(request: Request) -> Steps:
     if request.body.topics is not None:
         asked = {(topic.topic, index) for topic in request.body.topics for index in topic.partitions}
     results = []
-    for directory in request.services.store.directories:
+    for directory in request.services.store.data_directories:
         results.append((yield from _describe(request, directory, asked)))
     return DescribeLogDirsResponse.new(results=results)
 

@@ -112,7 +112,7 @@ def handle_log_dirs(request: Request) -> None:
 def _moved(request: Request) -> Steps:
     topics: dict[str, list[Any]] = {}
     store = request.services.store
-    paths = {absolute_path(request, directory.path) for directory in store.directories}
+    paths = {absolute_path(request, directory.path) for directory in store.data_directories}
     done = 0
     for wanted in request.body.dirs:
         done += 1

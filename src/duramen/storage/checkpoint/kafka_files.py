@@ -1,7 +1,8 @@
 """The small files of a log directory: Kafka's offset checkpoints, meta.properties, and ours.
 
 Every file is replaced whole: written under another name, synced, renamed, names synced. All of them can be deleted and
-rebuilt, but for `duramen-forgone`, which is there only while a repair gives a journal up (`repair/journal_reset.py`);
+rebuilt, but for `duramen-forgone`, which is there only while a repair gives a journal up (`repair/journal_reset.py`),
+and `duramen-formatting`, while the directory is formatted (`formatter.py`);
 `duramen-checkpoint` repeats what recovery wants to know, keyed by topic id and closed by a CRC. Formats: Kafka's
 OffsetCheckpointFile version 0, MetaProperties version 1, LeaderEpochCheckpointFile version 0.
 """
@@ -31,6 +32,7 @@ LOCK: Final = ".lock"
 CHECKPOINT: Final = "duramen-checkpoint"
 CLEANED: Final = "duramen-cleaned"
 JOURNAL_RESET: Final = "duramen-forgone"
+FORMATTING: Final = "duramen-formatting"
 
 
 # ---- Kafka's offset checkpoints

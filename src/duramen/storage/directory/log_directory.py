@@ -107,8 +107,9 @@ class LogDirectory:
 
     path, directory_id, cluster_id; clean_start: the last stop was clean, stopped_epoch: by a broker of this epoch (-1:
     not told, or not clean); broker_epoch: what the next clean stop will tell; recovery: what the start did.
-    logs: by topic id and partition. offline: those that are too damaged to be served. findings: damage that was met
-    since. high_watermark: asked before anything is deleted and for Kafka's checkpoint.
+    only_metadata: no topic but the metadata log is made here. logs: by topic id and partition. offline: those that are
+    too damaged to be served. findings: damage that was met since. high_watermark: asked before anything is deleted and
+    for Kafka's checkpoint.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class LogDirectory:
         self.clean_start = True
         self.stopped_epoch = UNKNOWN_EPOCH
         self.broker_epoch = UNKNOWN_EPOCH
+        self.only_metadata = False
         self.recovery = RecoveryReport()
         self.findings = Findings()
         self.logs: dict[LogKey, Log] = {}

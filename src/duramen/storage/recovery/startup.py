@@ -23,6 +23,7 @@ from duramen.storage.checkpoint.kafka_files import (
     CLEAN_SHUTDOWN,
     CLEANED,
     CLEANER,
+    FORMATTING,
     HIGH_WATERMARK,
     JOURNAL_RESET,
     LOG_START,
@@ -55,6 +56,7 @@ from duramen.storage.checkpoint.partition_ids import (
     size_of,
 )
 from duramen.storage.checkpoint.scrub_progress import PROGRESS as SCRUB_PROGRESS
+from duramen.storage.checkpoint.shared_cluster import SHARED_CLUSTER
 from duramen.storage.files.atomic import read_file, replace_file
 from duramen.storage.files.parallel import Together
 from duramen.storage.journal.format import EntryKind
@@ -84,6 +86,7 @@ _TEMPORARIES = frozenset(
         CLEAN_SHUTDOWN,
         JOURNAL_RESET,
         SCRUB_PROGRESS,
+        SHARED_CLUSTER,
     )
 )
 """What a crash leaves of a file that was being replaced. Not all of them are written again by every start."""
@@ -222,7 +225,14 @@ def _read_checkpoint(disk: Disk, path: str, contents: JournalContents, damage: l
 
 
 def refuse_half_done(disk: Disk, path: str) -> None:
-    """StorageError when a repair without the journal was interrupted: only it knows which offsets are used up."""
+    """StorageError when a repair without the journal was interrupted: only it knows which offsets are used up.
+
+    Also when formatting was: of a directory that has no voters yet a start would make a cluster of its own.
+    """
+    if disk.exists(posixpath.join(path, FORMATTING)):
+        raise StorageError(
+            f"{path}: `duramen cluster init` was interrupted here; run it again with the same options to finish it"
+        )
     if disk.exists(posixpath.join(path, JOURNAL_RESET)):
         raise StorageError(
             f"{path}: `duramen log repair --journal` was interrupted here; run `duramen log repair {path} --journal` "

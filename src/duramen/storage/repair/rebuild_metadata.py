@@ -16,6 +16,7 @@ from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, top
 from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoint.kafka_files import LOCK
 from duramen.storage.checkpoint.loss_record import LOST_FOLDER, METADATA_RECREATED, record_loss
+from duramen.storage.checkpoint.shared_cluster import refuse_shared
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.repair.journal_reset import recover_and_stop
 from duramen.storage.repair.known_logs import repairable
@@ -43,6 +44,7 @@ def survey_metadata(disk: Disk, path: str) -> bool:
     StorageError where the metadata log is not gone, or `duramen log repair` makes it again, or there is nothing to know
     topics by.
     """
+    refuse_shared(disk, path, "its metadata log does not begin anew")
     home = posixpath.join(path, METADATA_LOG)
     if disk.exists(home):
         raise StorageError(f"{home} is there; `duramen log repair {path}` without --metadata takes damage out of it")

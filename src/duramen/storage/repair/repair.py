@@ -13,6 +13,7 @@ from duramen.storage.checkpoint.kafka_files import CLEAN_SHUTDOWN, LOCK, Directo
 from duramen.storage.checkpoint.loss_record import lacks_losses, losses_path, restore_losses
 from duramen.storage.checkpoint.manifest import held_journal
 from duramen.storage.checkpoint.metadata_snapshot import damaged_snapshots
+from duramen.storage.checkpoint.shared_cluster import refuse_shared
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.repair.inspect_partition import survey_partition
 from duramen.storage.repair.interrupted_replacement import (
@@ -113,12 +114,14 @@ def repair_directory(
     """Look at a data directory and, unless it is a dry run, repair what is damaged; what was found.
 
     A directory that was not stopped cleanly is recovered first. only: a partition, or a topic's name.
-    DirectoryLockedError when a process uses it, StorageError when it cannot be repaired, OSError.
+    DirectoryLockedError when a process uses it, StorageError when it cannot be repaired, or records would be dropped
+    that other nodes have, OSError.
     """
     lock = disk.lock(posixpath.join(path, LOCK))
     try:
         found = survey_directory(disk, path, only)
         dialogue.show(found)
+        _refuse_drops(disk, found)
         if found.actions and not dry_run:
             dialogue.approve(found)
             if found.lacks_losses:
@@ -132,6 +135,7 @@ def repair_directory(
                 before, found = found.actions, survey_directory(disk, path, only)  # recovery has changed the files
                 if found.actions != before:
                     dialogue.show(found)
+                _refuse_drops(disk, found)
                 if not all(_was_reported(action, before) for action in found.actions if action.kind == DROPPED):
                     dialogue.approve_more()
             apply_repair(disk, found)
@@ -139,6 +143,11 @@ def repair_directory(
     finally:
         lock.release()
     return found
+
+
+def _refuse_drops(disk: Disk, found: DirectoryRepair) -> None:
+    if any(action.kind == DROPPED for action in found.actions):
+        refuse_shared(disk, found.path, "no records are dropped from one copy alone")
 
 
 def survey_directory(disk: Disk, path: str, only: TopicPartition | str | None = None) -> DirectoryRepair:
@@ -358,11 +367,16 @@ class JournalResetSurvey(NamedTuple):
 
 
 def survey_journal_reset(disk: Disk, path: str) -> JournalResetSurvey | None:
-    """What `reset_journal` would do; None when the journal is sound. The lock is held meanwhile. OSError."""
+    """What `reset_journal` would do; None when the journal is sound. The lock is held meanwhile. OSError.
+
+    StorageError where other nodes have what it held.
+    """
     lock = disk.lock(posixpath.join(path, LOCK))
     try:
         in_the_way = _unusable_files(disk, path)
         found = _look_at_journal(without_files(disk, [action.path for action in in_the_way]), path)
+        if found is not None:
+            refuse_shared(disk, path, "its journal is not given up")
     finally:
         lock.release()
     return None if found is None else JournalResetSurvey(found, in_the_way)
