@@ -42,12 +42,10 @@ from duramen.sim.workload.workload import (
     survey,
 )
 from duramen.sim.world.background import background, few_entries, scrubbing_soon
+from duramen.sim.world.cluster import CLIENTS, ClusterWorld
 from duramen.sim.world.disk import CrashDisk
-from duramen.sim.world.disk_faults import Latency
-from duramen.sim.world.history import History
-from duramen.sim.world.loop import Process, SimClock, SimLoop
-from duramen.sim.world.network import SimNetwork, SimPort
-from duramen.sim.world.node import WALL_START_MS, Server, SimNode, node_address
+from duramen.sim.world.loop import SimLoop
+from duramen.sim.world.node import Server, SimNode, node_address
 from duramen.sim.world.plan import Plan
 
 NODES = (1,)
@@ -124,14 +122,10 @@ class Simulation:
         self.seed = seed
         self.plan = plan
         self.random = random
-        self.loop = SimLoop(Random(random.getrandbits(64)))
-        self.history = History(lambda: self.loop.now, keep=keep_lines)
-        self.network = SimNetwork(self.loop, Random(random.getrandbits(64)))
-        disks = {}
-        latencies = {}
-        for node_id in NODES:
-            disk = disks[node_id] = CrashDisk(Random(random.getrandbits(64)), torn=plan.torn)
-            latencies[node_id] = disk.latency = Latency(Random(random.getrandbits(64)))
+        hosts = {node_id: node_address(node_id)[0] for node_id in (CLIENTS, *NODES)}
+        self.world = ClusterWorld(random, hosts, torn=plan.torn, keep_lines=keep_lines)
+        self.loop = self.world.loop
+        self.history = self.world.history
         self.compacts = plan.has("compacted", random)
         # Drawn apart, so that worlds without a sink are what they were before there were sinks.
         drawn = Random(f"a sink in {seed}")
@@ -146,12 +140,10 @@ class Simulation:
         settings |= SMALL_JOURNAL if plan.has("small journal", random) else {}
         self.configs = {node_id: configuration(settings, node_id) for node_id in NODES}
         note = self.history.note
-        self.nodes: dict[int, SimNode] = {}
+        self.nodes = self.world.nodes
         for node_id in NODES:
-            self._add_node(node_id, disks[node_id])
-        self.people = Process("clients")
-        self.clock = SimClock(self.loop, self.people, WALL_START_MS)
-        self.port = SimPort(self.network, self.people)
+            self._add_node(node_id)
+        self.people, self.clock, self.port = self.world.clients("clients")
         self.clients: list[NodeClient] = []
         self.scene = draw_scene(plan, random, seed, self.clock, note)
         self.folder = Folder(self.scene, TopicPartition(COMPACTED, 0))
@@ -167,7 +159,7 @@ class Simulation:
             self.clients,
             note,
             lambda: self.loop.now,
-            latencies[self.node.node_id],
+            self.world.latencies[self.node.node_id],
         )
         # A file's time is the wall clock's at its last write: where that jumps back, records without a time go early.
         never = "clock jump" if self.scene.stamps.some_lack(EXPIRING) else ""
@@ -183,16 +175,14 @@ class Simulation:
         self.faults.before_start = self._check_replay
         self.faults.directories = self.directories
 
-    def _add_node(self, node_id: int, disk: CrashDisk) -> None:
-        """A node with a disk, an address and settings of its own."""
+    def _add_node(self, node_id: int) -> None:
+        """A node with settings of its own."""
 
         def boot(world: World) -> Server:
             return self._boot(node, world)
 
-        node = SimNode(node_id, self.loop, self.network, self.random, disk, boot, self.history.note)
-        disk.wall_ms = node.wall_ms
+        node = self.world.add(node_id, boot)
         node.on_error = self._server_failed
-        self.nodes[node_id] = node
 
     @property
     def node(self) -> SimNode:
@@ -430,9 +420,7 @@ class Simulation:
         self.history.note("the disk lied")
         self.loop.forget(self.people)
         self.port.die(0.0, deliver=False)
-        self.people = Process("inspectors")
-        self.clock = SimClock(self.loop, self.people, WALL_START_MS)
-        self.port = SimPort(self.network, self.people)
+        self.people, self.clock, self.port = self.world.clients("inspectors")
         self.ledger.keep_only(OnlyWhatWasProduced, Order)
         disk = self.disk
         disk.lying = False

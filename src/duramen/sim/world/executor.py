@@ -51,6 +51,10 @@ class SimExecutor:
         """See ports.Executor: here one after the other."""
         return run_serial(work)
 
+    def pause(self, until: float) -> None:
+        """No thread goes on before then."""
+        self._threads.pause(until)
+
     def die(self) -> None:
         """The process has ended: no work runs any more."""
         self._loop.forget(self._threads)

@@ -13,6 +13,10 @@ from random import Random
 
 from duramen.sim.world.disk import NodeDied
 
+WAKING_S = 0.00003
+"""Virtual seconds between the end of a pause and the first timer behind it: a node that wakes looks at its sockets
+before its timers (`server/net/loop.py`)."""
+
 
 class Process:
     """One run of one program: from its start to its end, after which it does nothing any more.
@@ -33,8 +37,13 @@ class Process:
         self.on_error = on_error
         self.alive = True
         self.busy_until = 0.0
+        self.paused_until = 0.0
         self.on_death = on_death
         self.cost = cost
+
+    def pause(self, until: float) -> None:
+        """Nothing of it runs before then, as behind a SIGSTOP; what others send it waits."""
+        self.busy_until = self.paused_until = max(self.busy_until, until)
 
 
 class Event:
@@ -50,6 +59,21 @@ class Event:
         """See ports.Timer."""
         self.callback = None
 
+    def held_until(self) -> float:
+        """When it may run, now that its process is busy."""
+        return self.process.busy_until
+
+
+class SimTimer(Event):
+    """An event of `call_later`."""
+
+    __slots__ = ()
+
+    def held_until(self) -> float:
+        """Behind what the sockets have to say, where the process was paused."""
+        process = self.process
+        return process.busy_until + (WAKING_S if process.busy_until == process.paused_until else 0.0)
+
 
 class SimLoop:
     """The agenda. `now` is virtual seconds since the simulation began."""
@@ -63,18 +87,23 @@ class SimLoop:
 
     def at(self, time: float, process: Process, callback: Callable[[], None]) -> Event:
         """Run the callback at `time` (not before now), among simultaneous events at a seeded place."""
-        return self._put(max(time, self.now), self._random.random(), process, callback)
+        return self._put(max(time, self.now), self._random.random(), Event(process, callback))
+
+    def timer(self, time: float, process: Process, callback: Callable[[], None]) -> SimTimer:
+        """The same for `call_later`."""
+        timer = SimTimer(process, callback)
+        self._put(max(time, self.now), self._random.random(), timer)
+        return timer
 
     def soon(self, process: Process, callback: Callable[[], None]) -> Event:
         """Run the callback at this instant, after what `soon` was asked before and before anything else."""
-        return self._put(self.now, -1.0, process, callback)
+        return self._put(self.now, -1.0, Event(process, callback))
 
     def last(self, process: Process, callback: Callable[[], None]) -> Event:
         """Run the callback at this instant, after everything `soon` was asked for and before anything else."""
-        return self._put(self.now, -0.75, process, callback)
+        return self._put(self.now, -0.75, Event(process, callback))
 
-    def _put(self, time: float, tie: float, process: Process, callback: Callable[[], None]) -> Event:
-        event = Event(process, callback)
+    def _put(self, time: float, tie: float, event: Event) -> Event:
         self._order += 1
         heapq.heappush(self._agenda, (time, tie, self._order, event))
         return event
@@ -102,7 +131,7 @@ class SimLoop:
             if callback is None or not process.alive:
                 continue
             if process.busy_until > time:
-                self._put_again(process.busy_until, event)
+                self._put_again(event.held_until(), event)
                 continue
             self.now = time
             self.events_run += 1
@@ -135,20 +164,26 @@ class SimLoop:
 
 
 class SimClock:
-    """The Clock port of one process. Its wall clock has its own start and may be set; monotonic time never jumps."""
+    """The Clock port of one process. Its wall clock has its own start and may be set; monotonic time never jumps.
 
-    def __init__(self, loop: SimLoop, process: Process, wall_start_ms: int) -> None:
+    rate: its seconds in one second of the simulation.
+    """
+
+    def __init__(self, loop: SimLoop, process: Process, wall_start_ms: int, rate: float = 1.0) -> None:
         self._loop = loop
         self._process = process
         self.wall_start_ms = wall_start_ms
+        self.rate = rate
+        # A timer must not find, for want of a last digit, that it is not due yet.
+        self._late = 0.0 if rate == 1.0 else 1e-9
 
     def wall_ms(self) -> int:
         """See ports.Clock."""
-        return self.wall_start_ms + int(self._loop.now * 1000)
+        return self.wall_start_ms + int(self._loop.now * self.rate * 1000)
 
     def monotonic(self) -> float:
         """See ports.Clock."""
-        return self._loop.now
+        return self._loop.now * self.rate
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """See ports.Clock."""
@@ -158,6 +193,7 @@ class SimClock:
         """See ports.Clock."""
         self._loop.last(self._process, callback)
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Event:
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> SimTimer:
         """See ports.Clock."""
-        return self._loop.at(self._loop.now + max(0.0, seconds), self._process, callback)
+        time = self._loop.now + max(0.0, seconds) / self.rate + self._late
+        return self._loop.timer(time, self._process, callback)

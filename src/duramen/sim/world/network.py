@@ -1,7 +1,8 @@
-"""The Network port in memory: connections with seeded delays, partial reads and writes, full buffers and resets.
+"""The Network port in memory: hosts, and connections with seeded delays, partial reads, full buffers and resets.
 
 A connection is two pipes. Bytes that one end sends arrive at the other after a seeded delay, in order, cut into
 pieces at seeded places. A pipe holds a bounded number of bytes, in flight and unread together; `send` takes no more.
+What is between two hosts goes over their links (`links.py`), which may be slow, stalled or cut, one way or both.
 Reads and writes are level-triggered, as with select: a callback runs again while its condition lasts.
 """
 
@@ -10,9 +11,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from duramen.ports import FileSpan, Part, Transport
+from duramen.sim.world.links import Link, Links
 from duramen.sim.world.loop import Process, SimLoop
 
 LEVEL_TRIGGER_S = 0.00001
@@ -23,27 +26,41 @@ LEVEL_TRIGGER_S = 0.00001
 class Conditions:
     """How the network behaves. delay_s: bounds of a one-way delay. pipe_bytes: bounds of a pipe's capacity.
 
-    partial: chance that a read or a send moves fewer bytes than it could.
+    partial: chance that a read or a send moves fewer bytes than it could. fin: chance that a killed process is told of
+    by an end instead of a reset. silent: a host without power does not answer, until it is back; else it refuses.
     """
 
     delay_s: tuple[float, float] = (0.00005, 0.002)
     pipe_bytes: tuple[int, int] = (4096, 262144)
     partial: float = 0.1
+    fin: float = 0.0
+    silent: bool = False
+
+
+EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
 
 class SimNetwork:
-    """All connections of a simulation. Hosts are names; every process gets its own `SimPort` onto it."""
+    """All connections of a simulation. Hosts are names; every process gets its own `SimPort` onto it.
+
+    links: what is between the hosts.
+    """
 
     def __init__(self, loop: SimLoop, random: Random, conditions: Conditions | None = None) -> None:
         self.loop = loop
         self.random = random
         self.conditions = conditions or Conditions()
         self.listeners: dict[tuple[str, int], SimListener] = {}
+        self.links = Links()
         self.next_port = 20000
 
     def delay(self) -> float:
         """A seeded one-way delay in seconds."""
         return self.random.uniform(*self.conditions.delay_s)
+
+    def delay_on(self, link: Link) -> float:
+        """The same on this link."""
+        return self.delay() if link.delay_s is None else self.random.uniform(*link.delay_s)
 
 
 class SimListener:
@@ -64,15 +81,20 @@ class SimListener:
 
 
 class SimPort:
-    """The Network port of one process."""
+    """The Network port of one process. host: where it runs; empty for one whose place does not matter."""
 
-    def __init__(self, network: SimNetwork, process: Process) -> None:
+    def __init__(self, network: SimNetwork, process: Process, host: str = "") -> None:
         self.network = network
         self.process = process
+        self.host = host
         self.transports: list[SimTransport] = []
 
     def listen(self, host: str, port: int, on_accept: Callable[[Transport], None]) -> SimListener:
-        """See ports.Network."""
+        """See ports.Network. A host listens at its own address only."""
+        if self.host:
+            if host not in (*EVERY_INTERFACE, self.host):
+                raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+            host = self.host
         if port == 0:
             self.network.next_port += 1
             port = self.network.next_port
@@ -85,21 +107,29 @@ class SimPort:
     def connect(self, host: str, port: int) -> SimTransport:
         """See ports.Network."""
         transport = SimTransport(self, f"{host}:{port}")
-        self.network.loop.at(
-            self.network.loop.now + self.network.delay(), self.process, lambda: self._arrive(transport, (host, port))
-        )
+        self._call(transport, (host, port))
         return transport
 
+    def _call(self, transport: SimTransport, address: tuple[str, int]) -> None:
+        """Send the first packet of a connection."""
+        delay = self.network.delay_on(self.network.links.get(self.host, address[0]))
+        self.network.loop.at(self.network.loop.now + delay, self.process, lambda: self._arrive(transport, address))
+
     def _arrive(self, transport: SimTransport, address: tuple[str, int]) -> None:
-        listener = self.network.listeners.get(address)
         if transport.closed:
             return
+        there, back = self.network.links.get(self.host, address[0]), self.network.links.get(address[0], self.host)
+        if there.blocked or back.blocked:
+            # Sent again and again until both get through, or whoever waits gives up.
+            (there if there.blocked else back).hold(partial(self._call, transport, address), None)
+            return
+        listener = self.network.listeners.get(address)
         if listener is None:
             transport.break_off(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"))
             return
         self.network.next_port += 1
-        other = SimTransport(listener.owner, f"127.0.0.1:{self.network.next_port}")
-        transport.join(other)
+        other = SimTransport(listener.owner, f"{self.host or '127.0.0.1'}:{self.network.next_port}")
+        transport.join(other, there, back)
         loop = self.network.loop
         loop.soon(listener.owner.process, lambda: listener.on_accept(other))
 
@@ -124,6 +154,10 @@ class SimTransport:
         self._other: SimTransport | None = None
         self._unread = bytearray()
         self._in_flight = 0
+        self._unacked = 0
+        """Bytes that were read here, of which the other end does not know yet."""
+        self._inbound: Link
+        """The link from the other end to this one, once the connection stands."""
         self._capacity = self._network.random.randint(*self._network.conditions.pipe_bytes)
         self._last_arrival = 0.0
         self._pace = 0
@@ -137,9 +171,10 @@ class SimTransport:
 
     # -- life
 
-    def join(self, other: SimTransport) -> None:
-        """The connection stands."""
+    def join(self, other: SimTransport, there: Link, back: Link) -> None:
+        """The connection stands. there: the link to the other end; back: from it."""
         self._other, other._other = other, self
+        self._inbound, other._inbound = back, there
         self._poll_write()
         other._poll_write()
 
@@ -183,9 +218,19 @@ class SimTransport:
             return
         if not deliver:
             other._in_flight = -1
+        fin = self._network.conditions.fin
+        ended = fin > 0 and not self._unread and self._network.random.random() < fin
+        tell = other._end if ended else lambda: other.break_off(_reset())
+        self._tell_end(other, delay_s, tell, deliver=deliver)
+
+    def _tell_end(self, other: SimTransport, delay_s: float, tell: Callable[[], None], *, deliver: bool) -> None:
+        if other._inbound.blocked:
+            again = partial(self._tell_end, other, delay_s, tell, deliver=deliver)
+            other._inbound.hold(again, again)
+            return
         time = max(self._network.loop.now + delay_s, other._last_arrival + 1e-9 if deliver else 0.0)
         other._last_arrival = time
-        self._network.loop.at(time, other._port.process, lambda: other.break_off(_reset()))
+        self._network.loop.at(time, other._port.process, tell)
 
     # -- bytes
 
@@ -205,8 +250,18 @@ class SimTransport:
         del unread[:count]
         other = self._other
         if other is not None and not other.closed:
-            self._later(other, other._poll_write, in_order=False)
+            if other._inbound.blocked:
+                self._unacked += count
+                self._later(other, partial(self._acknowledge, count), in_order=False)
+            else:
+                self._later(other, other._poll_write, in_order=False)
         return count
+
+    def _acknowledge(self, count: int) -> None:
+        """The other end learns that so many bytes were read."""
+        self._unacked -= count
+        if self._other is not None:
+            self._other._poll_write()
 
     def send(self, parts: Sequence[Part]) -> int:
         """See ports.Transport; a FileSpan's bytes are read from the simulated file at this moment."""
@@ -255,7 +310,7 @@ class SimTransport:
             return 0
         if other.closed:
             return self._capacity
-        return self._capacity - len(other._unread) - max(0, other._in_flight)
+        return self._capacity - len(other._unread) - max(0, other._in_flight) - other._unacked
 
     def _carry(self, data: bytearray) -> None:
         other = self._other
@@ -277,8 +332,14 @@ class SimTransport:
         self, end: SimTransport, callback: Callable[[], None], *, in_order: bool = True, behind: float = 1e-9
     ) -> None:
         """Let something arrive at one end after a delay, so long behind everything sent there before."""
-        now = self._network.loop.now
-        time = now + self._network.delay()
+        link = end._inbound
+        if link.blocked:
+            again = partial(self._later, end, callback, in_order=in_order, behind=behind)
+            link.hold(again, self.reset if in_order else None)
+            return
+        network = self._network
+        now = network.loop.now
+        time = now + (network.delay() if link.delay_s is None else network.delay_on(link))
         if in_order:
             time = end._last_arrival = max(time, max(now, end._last_arrival) + behind)
         self._network.loop.at(time, end._port.process, callback)

@@ -46,6 +46,7 @@ class SimNode:
     given_up: the running server has stopped serving something, until it is started again.
     wall_start_ms: what its wall clock, which `set_clock` moves, showed at the beginning (first_wall_ms: before it was
     moved); latest_wall_ms: the latest it has shown when it was moved; leapt_ms: by how much it was moved ahead, in all.
+    host: its name in the network. rate: its clocks' seconds in one second of the simulation.
     """
 
     def __init__(
@@ -57,8 +58,12 @@ class SimNode:
         disk: CrashDisk,
         boot: Callable[[World], Server],
         note: Callable[[str], None],
+        host: str = "",
+        rate: float = 1.0,
     ) -> None:
         self.node_id = node_id
+        self.host = host
+        self.rate = rate
         self.name = f"n{node_id}"
         self.disk = disk
         self.starts = 0
@@ -94,6 +99,7 @@ class SimNode:
         """Start the server's process now; `ready` tells when it serves."""
         if self.process is not None:
             raise ValueError(f"{self.name} runs already")
+        self._network.links.set_power(self.host, on=True)
         self.disk.power_on()
         self.disk.take_delay()
         self.starts += 1
@@ -101,9 +107,9 @@ class SimNode:
         process = Process(f"{self.name}#{self.starts}", self._died, self.disk.take_delay, self._failed)
         seed = self._random.getrandbits(64)
         self.process = process
-        self._port = SimPort(self._network, process)
+        self._port = SimPort(self._network, process, self.host)
         self._executor = SimExecutor(self._loop, process, Random(seed), self.lane_start_s)
-        self._clock = SimClock(self._loop, process, self.wall_start_ms)
+        self._clock = SimClock(self._loop, process, self.wall_start_ms, self.rate)
         world = World(
             self.disk,
             self._clock,
@@ -120,11 +126,11 @@ class SimNode:
 
     def wall_ms(self) -> int:
         """What the machine's wall clock shows now."""
-        return self.wall_start_ms + int(self._loop.now * 1000)
+        return self.wall_start_ms + int(self._loop.now * self.rate * 1000)
 
     def passed_ms(self) -> int:
         """How far the wall clock has gone ahead, jumps included; that it was set back is not counted."""
-        return self.leapt_ms + int(self._loop.now * 1000)
+        return self.leapt_ms + int(self._loop.now * self.rate * 1000)
 
     def busy_until(self) -> float:
         """When the work off its loop that has begun will be done."""
@@ -170,6 +176,15 @@ class SimNode:
 
         self._loop.soon(process, lambda: server.stop(on_stopped))
 
+    def pause(self, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT so many seconds later: it answers nothing, and its connections stay."""
+        process, executor = self.process, self._executor
+        if process is None or executor is None:
+            raise ValueError(f"{self.name} does not run")
+        self._note(f"{process.name} pauses for {seconds:.6f} s")
+        process.pause(self._loop.now + seconds)
+        executor.pause(self._loop.now + seconds)
+
     def kill(self) -> None:
         """kill -9, now."""
         self.disk.kill()
@@ -178,15 +193,25 @@ class SimNode:
     def power_cut(self) -> None:
         """The machine loses power, now."""
         self.disk.power_cut()
-        self._end("power cut", self._random.uniform(0.0, 0.5), deliver=self._random.random() < 0.5)
+        self._lose_power("power cut")
+
+    def _lose_power(self, how: str, *, deliver: bool | None = None) -> None:
+        """Its peers hear of it late; where hosts are silent, only when it has power again."""
+        silence_s = self._random.uniform(0.0, 0.5)
+        deliver = self._random.random() < 0.5 if deliver is None else deliver
+        if self._network.conditions.silent:
+            self._network.links.set_power(self.host, on=False)
+        self._end(how, silence_s, deliver=deliver)
 
     def _died(self, death: NodeDied) -> None:
         """A disk call was the last one."""
         cut = isinstance(death, PowerCut)
         if cut and not self._has_served:
             self.on_state("power cut while starting")
-        deliver = not cut or self._random.random() < 0.5
-        self._end(str(death), self._random.uniform(0.0, 0.5) if cut else 0.0, deliver=deliver)
+        if cut:
+            self._lose_power(str(death), deliver=self._random.random() < 0.5)
+        else:
+            self._end(str(death), 0.0, deliver=True)
 
     def _stopped(self) -> None:
         self.disk.end_process()

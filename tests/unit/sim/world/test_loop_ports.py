@@ -47,6 +47,27 @@ class TestLoop:
         assert [number for number in seen if number >= 0] == [0, 1, 2, 3, 4]
         assert seen[0] == -1 or seen[-1] == -1
 
+    def test_who_wakes_from_a_pause_looks_at_its_sockets_before_its_timers(self) -> None:
+        loop, server, client = ports(1)
+        seen: list[str] = []
+        accepted: list[Transport] = []
+        server.listen("h", 9092, accepted.append)
+        caller = client.connect("h", 9092)
+        drain(loop)
+
+        def read() -> None:
+            seen.append("socket")
+            accepted[0].set_reader(None)
+
+        accepted[0].set_reader(read)
+        SimClock(loop, server.process, 0).call_later(1.0, lambda: seen.append("timer"))
+        server.process.pause(loop.now + 5.0)
+        loop.at(loop.now + 3.0, client.process, lambda: caller.send([b"x"]) and None)
+        loop.run(lambda: False, loop.now + 4.9)
+        assert seen == []
+        drain(loop)
+        assert seen == ["socket", "timer"]
+
     def test_call_last_comes_behind_all_that_is_soon(self) -> None:
         loop, process, seen = SimLoop(Random(3)), Process("p"), []
         clock = SimClock(loop, process, 1000)
