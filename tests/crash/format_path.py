@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from tests.crash.promises import require
-from tests.crash.session import NOW, SETTINGS, Numbers
+from tests.crash.session import NOW, SETTINGS, Numbers, commit
 from tests.crash.states import State
 from tests.crash.tape import Tape, TapeDisk
 
@@ -46,12 +46,22 @@ def formatting(disk: TapeDisk, seed: int) -> Formatter:
 
 
 def format_directories(seed: int) -> tuple[Tape, int]:
-    """The command; returns its tape, from the beginning."""
+    """The command, and the first start of what it made; returns the tape, from the beginning."""
     disk = TapeDisk()
     disk.mark(seed)
     formatted = formatting(disk, seed).run()
     disk.mark(formatted)
+    for path, _ in formatted:
+        directory = _start(disk, path)
+        for log in directory.logs.values():
+            log.assign_epoch(1)
+        commit(directory)
+        directory.close(clean=path == DATA)
     return disk.tape, 0
+
+
+def _start(disk: TapeDisk, path: str) -> LogDirectory:
+    return LogDirectory.open(disk, path, SETTINGS._replace(node_id=NODE), now_ms=NOW, entropy=Numbers(999))
 
 
 def check_format(state: State) -> None:
@@ -92,9 +102,7 @@ def _no_start_of_half(state: State) -> None:
             continue
         whole = disk.exists(f"{path}/meta.properties")
         try:
-            LogDirectory.open(disk, path, SETTINGS._replace(node_id=NODE), now_ms=NOW, entropy=Numbers(999)).close(
-                clean=True
-            )
+            _start(disk, path).close(clean=True)
         except StorageError as error:
             require("run it again" in str(error), f"a start refuses and does not say what to do: {error}")
         else:

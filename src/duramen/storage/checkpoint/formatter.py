@@ -21,9 +21,11 @@ from duramen.storage.checkpoint.kafka_files import (
     FORMATTING,
     LOCK,
     META_PROPERTIES,
+    RECOVERY_POINT,
     MetaProperties,
     decode_meta,
     encode_meta,
+    encode_offsets,
 )
 from duramen.storage.checkpoint.metadata_snapshot import SnapshotId, WriteSnapshotJob
 from duramen.storage.checkpoint.quorum_state import QUORUM_STATE, QuorumState, encode_quorum_state
@@ -38,9 +40,10 @@ BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
 FIRST_SNAPSHOT: Final = SnapshotId(0, 0)
 """Of the metadata log, with the first voters; nothing of the log is in it."""
 
-_LOG = str(TopicPartition(METADATA_TOPIC, 0))
+_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+_LOG = str(_PARTITION)
 _STAGED = f"{_LOG}.part"
-_OURS = {FORMATTING, SHARED_CLUSTER, META_PROPERTIES, BOOTSTRAP_CHECKPOINT, CLEAN_SHUTDOWN}
+_OURS = {FORMATTING, SHARED_CLUSTER, META_PROPERTIES, BOOTSTRAP_CHECKPOINT, CLEAN_SHUTDOWN, RECOVERY_POINT}
 _MAY_BE_THERE = _OURS | {f"{name}.tmp" for name in _OURS} | {_LOG, _STAGED, LOCK, "lost+found"}
 
 Batches = Callable[[], Iterator[bytearray]]
@@ -176,5 +179,6 @@ class Formatter:
         if voters is not None:
             WriteSnapshotJob(disk, staged, FIRST_SNAPSHOT, lambda: voters(directory_id)).run()
         disk.sync_directory(staged)
+        replace_file(disk, posixpath.join(path, RECOVERY_POINT), encode_offsets({_PARTITION: 0}))  # as behind a stop
         disk.rename(staged, home)
         disk.sync_directory(path)
