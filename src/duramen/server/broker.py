@@ -18,8 +18,7 @@ from duramen.machines.metadata.image import Endpoint, MetadataImage
 from duramen.model import topic_id_from_text
 from duramen.partition.host.load_turns import LoadTurns
 from duramen.partition.metadata.controller import METADATA_PARTITION, Controller
-from duramen.partition.metadata.directory_checks import assign_metadata_home, check_apart
-from duramen.partition.metadata.formation import check_formation
+from duramen.partition.metadata.directory_checks import assign_metadata_home, check_apart, check_formation
 from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.store.settings import cleaner_settings, directory_settings
 from duramen.partition.store.store import Store

@@ -1,4 +1,4 @@
-"""What a cluster begins with: its first voters and features, and the checks of a start before anything is opened.
+"""What a cluster begins with: its first voters and features, as `duramen cluster init` writes them.
 
 As Kafka's `kafka-storage format` (KIP-853): the same list of voters is written on every node that gets one, into a
 snapshot of the metadata log at offset 0. Nobody fetches that: the first leader appends what is in its own.
@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 
 from duramen.config import BrokerConfig
 from duramen.config.listeners import ListenerAddress, parse_host_port
-from duramen.errors import ConfigError, StorageError
+from duramen.errors import ConfigError
 from duramen.machines.metadata import codec
 from duramen.machines.metadata.brokers import METADATA_VERSION
 from duramen.model import topic_id_from_text, topic_id_text
 from duramen.ports import Disk, Entropy
-from duramen.storage import FormattedDirectory, Formatter, is_shared, known_cluster
+from duramen.storage import FormattedDirectory, Formatter
 from duramen.wire.batch import build_batch
 from duramen.wire.records.control import (
     ControlType,
@@ -214,32 +214,3 @@ def _footer(now_ms: int) -> Row:
 
 def _control(kind: ControlType, message: object, now_ms: int) -> Row:
     return encode_key(kind), encode_value(kind, message), (), now_ms
-
-
-# ---- at a start
-
-
-def check_formation(disk: Disk, config: BrokerConfig) -> None:
-    """Whether a node that starts may make a cluster of its own of what it finds. StorageError where not. OSError."""
-    roles = config.strings("process.roles")
-    if set(roles) != {"broker", "controller"}:
-        raise StorageError(f"process.roles={','.join(roles)}: this release runs nodes that are both, broker,controller")
-    refuse_several(disk, config.directories)
-    servers = config.strings("controller.quorum.bootstrap.servers")
-    metadata = config.metadata_directory
-    if servers and known_cluster(disk, [metadata]) is None:
-        raise StorageError(
-            f"{metadata} is not formatted, and controller.quorum.bootstrap.servers={','.join(servers)} is set: a node "
-            "that makes its directory itself could forget what its cluster has committed. Run `duramen cluster init`, "
-            "with --standalone for a cluster of this node alone, or remove the setting"
-        )
-
-
-def refuse_several(disk: Disk, paths: Sequence[str]) -> None:
-    """StorageError for a directory that belongs to a cluster of several nodes. OSError."""
-    for path in paths:
-        if is_shared(disk, path):
-            raise StorageError(
-                f"{path} is formatted for a cluster of several nodes, which this release does not serve yet; for a "
-                "node alone format another directory by `duramen cluster init --standalone`"
-            )

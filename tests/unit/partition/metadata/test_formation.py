@@ -9,11 +9,11 @@ import pytest
 
 from duramen.config import load_broker_config
 from duramen.errors import ConfigError, StorageError
+from duramen.partition.metadata.directory_checks import check_formation
 from duramen.partition.metadata.formation import (
     Founding,
     InitialController,
     bootstrap,
-    check_formation,
     first_snapshot,
     format_node,
     new_id,
@@ -199,4 +199,12 @@ def test_the_sign_in_any_directory_counts(tmp_path: Path) -> None:
     form(settings, Founding(is_standalone=True))
     mark_shared(RealDisk(), str(tmp_path / "data"))
     with pytest.raises(StorageError, match="data is formatted for a cluster of several nodes"):
+        check_formation(RealDisk(), load_broker_config(None, settings))
+
+
+def test_a_controller_alone_may_join_later(tmp_path: Path) -> None:
+    settings = node(tmp_path, process_roles="controller", listeners="CONTROLLER://127.0.0.1:9093")
+    form(settings, Founding())
+    assert [path.name for path in (tmp_path / "metadata" / "__cluster_metadata-0").glob("*.checkpoint")] == []
+    with pytest.raises(StorageError, match=r"process\.roles=controller: this release runs nodes that are both"):
         check_formation(RealDisk(), load_broker_config(None, settings))
