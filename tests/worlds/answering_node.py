@@ -78,6 +78,10 @@ class AnsweringNode:
 
     def _send(self, transport: Transport, unsent: list[Part]) -> None:
         data = b"".join(bytes(part) for part in unsent if not isinstance(part, tuple))
-        sent = transport.send([data])
+        try:
+            sent = transport.send([data])
+        except OSError:
+            transport.close()
+            return
         unsent[:] = [data[sent:]] if sent < len(data) else []
         transport.set_writer((lambda: self._send(transport, unsent)) if unsent else None)
