@@ -53,6 +53,7 @@ from duramen.storage import (
     lacks_files,
     read_losses,
     remedy_of,
+    spread_sign,
 )
 
 METADATA_FEATURE = ("metadata.version", 7, 30)
@@ -189,6 +190,7 @@ class Broker:
                 self.report("records-lost", **loss)  # until somebody removes the list
             for damage in recovery.damage:
                 self.report("damage", directory=path, what=str(damage))
+        spread_sign(self.world.disk, paths)
         check_apart(self.store.directories)
         assign_metadata_home(self.store, self.config)
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from duramen.storage.checkpoint.shared_cluster import SHARED_CLUSTER as SHARED_CLUSTER
     from duramen.storage.checkpoint.shared_cluster import is_shared as is_shared
     from duramen.storage.checkpoint.shared_cluster import mark_shared as mark_shared
+    from duramen.storage.checkpoint.shared_cluster import spread_sign as spread_sign
     from duramen.storage.compaction.compaction_pass import CleanerSettings as CleanerSettings
     from duramen.storage.compaction.compaction_pass import CompactionJob as CompactionJob
     from duramen.storage.compaction.compaction_pass import CompactionPass as CompactionPass
@@ -154,6 +155,7 @@ _PLACES: Final = {
         "is_shared",
         "mark_shared",
         "SHARED_CLUSTER",
+        "spread_sign",
     ),
     "compaction.compaction_pass": (
         "CleanerSettings",

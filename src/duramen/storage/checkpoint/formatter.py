@@ -101,6 +101,10 @@ class Formatter:
                 lock.release()
         return [FormattedDirectory(path, self._identities[path]) for path in self.paths]
 
+    @property
+    def _whose(self) -> str:
+        return "several-nodes" if self.is_shared else "one-node"
+
     def _is_formatted(self, path: str, *, resumed: bool) -> bool:
         """Whether an earlier try, which is gone on with, was done with this directory. StorageError: not to be done."""
         disk = self.disk
@@ -125,7 +129,12 @@ class Formatter:
         lines = decode_lines(content, f"{FORMATTING} 1 ")
         if lines is None:
             raise StorageError(f"{name} is damaged, and nothing was started on this directory: remove it")
-        _, _, node_id, cluster_id, directory_id = lines[0].split(" ")
+        _, _, whose, node_id, cluster_id, directory_id = lines[0].split(" ")
+        if whose != self._whose:
+            raise StorageError(
+                f"{posixpath.dirname(name)}: formatting was begun here for {whose}, now it is for {self._whose}; "
+                f"ask for the same again, or remove {posixpath.dirname(name)}"
+            )
         return MetaProperties(cluster_id, int(node_id), directory_id)
 
     def _choose_identities(self, todo: list[str]) -> None:
@@ -149,7 +158,7 @@ class Formatter:
         if self.is_shared:
             mark_shared(self.disk, path)
         identity = self._identities[path]
-        line = f"{FORMATTING} 1 {identity.node_id} {identity.cluster_id} {identity.directory_id}"
+        line = f"{FORMATTING} 1 {self._whose} {identity.node_id} {identity.cluster_id} {identity.directory_id}"
         replace_file(self.disk, posixpath.join(path, FORMATTING), encode_lines([line]))
         if not self.is_shared:
             unmark_shared(self.disk, path)

@@ -7,6 +7,7 @@ committed metadata, and records that are missing here, are on the others.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Sequence
 from typing import Final
 
 from duramen.errors import StorageError
@@ -30,6 +31,13 @@ def mark_shared(disk: Disk, path: str) -> None:
     """Put it there, durably: before anything can come from another node, or go to one. OSError."""
     if not is_shared(disk, path):
         replace_file(disk, posixpath.join(path, SHARED_CLUSTER), _CONTENT)
+
+
+def spread_sign(disk: Disk, paths: Sequence[str]) -> None:
+    """Where one of a node's directories has the sign, all of them get it: one may have been added. OSError."""
+    if any(is_shared(disk, path) for path in paths):
+        for path in paths:
+            mark_shared(disk, path)
 
 
 def unmark_shared(disk: Disk, path: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -10,6 +11,7 @@ from duramen.errors import DirectoryLockedError, StorageError
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.formatter import Formatter
 from duramen.storage.checkpoint.kafka_files import FORMATTING
+from duramen.storage.checkpoint.shared_cluster import mark_shared
 from duramen.storage.files.atomic import read_file, replace_file
 from duramen.storage.files.crc_lines import encode_lines
 
@@ -50,7 +52,7 @@ def interrupted(disk: CrashDisk, ids: Callable[[], str], **changes: object) -> N
     """What a crash in front of the last step leaves."""
     formatted = formatting(disk, ids, **changes).run()
     for path, identity in formatted:
-        line = f"{FORMATTING} 1 {identity.node_id} {identity.cluster_id} {identity.directory_id}"
+        line = f"{FORMATTING} 1 several-nodes {identity.node_id} {identity.cluster_id} {identity.directory_id}"
         replace_file(disk, f"{path}/{FORMATTING}", encode_lines([line]))
 
 
@@ -118,9 +120,44 @@ def test_a_directory_in_use_is_refused(disk: CrashDisk, ids: Callable[[], str]) 
 
 def test_the_sign_of_several_nodes_is_there_or_not(disk: CrashDisk, ids: Callable[[], str]) -> None:
     interrupted(disk, ids)
-    formatting(disk, ids, is_shared=False).run()
-    assert not disk.exists("/a/duramen-cluster")
+    with pytest.raises(StorageError, match="/a: formatting was begun here for several-nodes, now it is for one-node"):
+        formatting(disk, ids, is_shared=False).run()
+    formatting(disk, ids).run()
+    assert disk.exists("/a/duramen-cluster")
+    assert disk.exists("/m/duramen-cluster")
     other = CrashDisk()
-    formatting(other, ids).run()
-    assert other.exists("/a/duramen-cluster")
-    assert other.exists("/m/duramen-cluster")
+    mark_shared_before_anything_else(other)
+    formatting(other, ids, is_shared=False).run()
+    assert not other.exists("/a/duramen-cluster")
+
+
+def mark_shared_before_anything_else(disk: CrashDisk) -> None:
+    """What a crash behind the first step leaves."""
+    for path in ("/a", "/m"):
+        disk.make_directories(path)
+        mark_shared(disk, path)
+
+
+def test_an_error_at_any_call_of_the_disk_is_told_and_the_same_again_completes_it() -> None:
+    def error_at(number: int) -> CrashDisk:
+        disk = CrashDisk()
+        disk.fault = lambda call: OSError(5, "Input/output error", call.path) if call.number == number else None
+        with pytest.raises(OSError, match="Input/output error"):
+            formatting(disk, lambda: f"id-{disk.calls}").run()
+        disk.fault = None
+        return disk
+
+    quiet = CrashDisk()
+    formatting(quiet, lambda: f"id-{quiet.calls}").run()
+    assert quiet.calls > 100
+    for number in range(1, quiet.calls - 4):  # the last ones let go of the locks, and sync what need not be
+        disk = error_at(number)
+        drawn = {path: read_file(disk, f"{path}/meta.properties") for path in ("/a", "/m")}
+        disk.end_process()
+        with suppress(StorageError):  # it was done
+            formatting(disk, lambda: "later").run()
+        for path, content in drawn.items():
+            assert content in (None, read_file(disk, f"{path}/meta.properties"))
+            assert not disk.exists(f"{path}/{FORMATTING}")
+            assert disk.exists(f"{path}/duramen-cluster")
+            assert disk.exists(f"{path}/meta.properties")

@@ -11,6 +11,7 @@ from duramen.storage.checkpoint.shared_cluster import (
     is_shared,
     mark_shared,
     refuse_shared,
+    spread_sign,
     unmark_shared,
 )
 from duramen.storage.files.atomic import replace_file
@@ -38,3 +39,14 @@ def test_a_damaged_one_counts_and_only_formatting_takes_it_away() -> None:
     unmark_shared(disk, "/d")
     unmark_shared(disk, "/d")
     assert not is_shared(disk, "/d")
+
+
+def test_a_directory_that_is_added_to_a_node_gets_it() -> None:
+    disk = CrashDisk()
+    for path in ("/a", "/b"):
+        disk.make_directories(path)
+    spread_sign(disk, ["/a", "/b"])
+    assert not is_shared(disk, "/a")
+    mark_shared(disk, "/a")
+    spread_sign(disk, ["/a", "/b"])
+    assert is_shared(disk, "/b")
