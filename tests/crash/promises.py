@@ -40,7 +40,8 @@ class LogPromise:
     start_asked, start: the log start that was asked for, the acknowledged one. cut_asked: the offset of the truncation
     under way; cuts_asked, cuts: how many truncations were asked for and acknowledged. lost: the path of a file that was
     taken away or is an old one; whichever start makes it anew says so. forgotten: the highest log start that was asked
-    for and never came to be: the file of epochs may be of that moment, and know nothing of the batches in front.
+    for and never came to be: the file of epochs may be of that moment, and know nothing of the batches in front. gaps:
+    base offsets of batches that follow where offsets are missing, by the end in front of them.
     """
 
     tp: TopicPartition
@@ -60,6 +61,7 @@ class LogPromise:
     synced_end: int = 0
     lost: str = ""
     forgotten: int = 0
+    gaps: dict[int, int] = field(default_factory=dict)
 
     def snapshot(self) -> LogPromise:
         """A copy that later acknowledgements do not change; what may be there is shared."""
@@ -74,10 +76,11 @@ class LogPromise:
                 if after not in ending or cut >= ending[after][0]:
                     ending[after] = (cut, base, data)
         found: dict[int, bytes] = {}
+        before = {base: end for end, base in self.gaps.items()}
         while end > start:
             _, base, data = ending[end]
             found[base] = data
-            end = base
+            end = before.get(base, base)
         return found
 
 
@@ -140,6 +143,7 @@ def check_log(log: Log, view: LogView, promise: LogPromise) -> None:
     for base, data in view.batches:
         header = parse_header(data)
         fits = base <= view.start < header.next_offset if expected is None else base == expected
+        fits = fits or promise.gaps.get(view.start if expected is None else expected) == base
         require(fits, f"{tp}: a batch at {base}, expected one at {expected}; the log starts at {view.start}")
         expected = header.next_offset
         known = [cut for cut, queued in promise.queued.get(base, ()) if queued == data]

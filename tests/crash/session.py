@@ -17,6 +17,7 @@ from duramen.ports import Disk
 from duramen.storage.compaction.compaction_pass import CleanerSettings
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.follower import append_as_follower
 from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header
 
@@ -173,12 +174,18 @@ class Session:
         producer: int = -1,
         tombstone: bool = False,
         timeless: bool = False,
+        gap: int = 0,
     ) -> int:
-        """Append one batch of about `size` bytes, of seven keys in turn; returns its base offset."""
+        """Append one batch of about `size` bytes, of seven keys in turn; returns its base offset.
+
+        gap: offsets in front of it that its leader has no more, where the log follows.
+        """
         log = self.log(number)
         promise = self.promises[topic_id(number)]
         self._count += 1
-        base = log.end_offset
+        base = log.end_offset + gap
+        if gap:
+            promise.gaps[log.end_offset] = base
         sequence = self._sequences.get((log.topic_id, producer), 0)
         value = b"%d:" % self._count + self.random.randbytes(max(0, size // records - 80))
         rows = [
@@ -197,7 +204,10 @@ class Session:
         promise.queued.setdefault(base, []).append((promise.cuts_asked, data))
         if timeless:
             self.stored_ms[data] = self.now
-        log.append(data, parse_header(data), self.now)
+        if gap:
+            append_as_follower(log, data, parse_header(data), self.now)
+        else:
+            log.append(data, parse_header(data), self.now)
         if promise.stable:
 
             def acknowledged() -> None:

@@ -386,6 +386,35 @@ def change_of_durability(run: Session) -> None:
     run.checkpoint()
 
 
+def followed(run: Session) -> None:
+    """Batches with gaps in front of them, as a follower has them of a compacted topic: journaled, past the journal, and
+    not journaled, within segments and where one is rolled, before and after a checkpoint.
+    """
+    _two_topics(run)
+    run.create(3, stable=False)
+    run.commit()
+    run.begin()
+    for number in (1, 3):
+        run.put(number, 300, gap=4, producer=7)
+        run.put(number, 200)
+    run.commit()
+    for turn in range(5):
+        run.put(1, 900, gap=turn % 2, producer=7)
+        run.put(3, 800, gap=3 - turn % 3)
+        run.commit()
+    run.put(1, 6500, gap=9)
+    run.put(1, 300, gap=2)
+    run.commit()
+    run.checkpoint()
+    for gap in (0, 5):
+        run.put(1, 150, gap=gap)
+        run.put(3, 150, gap=gap)
+        run.commit()
+    run.configure(3, stable=True)
+    run.put(3, 120, gap=2)
+    run.commit()
+
+
 def _two_topics(run: Session) -> None:
     run.start()
     run.create(1)
@@ -414,5 +443,6 @@ STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
         clean_stop,
         recovery,
         change_of_durability,
+        followed,
     )
 }

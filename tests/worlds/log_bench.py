@@ -13,6 +13,7 @@ from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import create_log
 from duramen.storage.log.log import Log
 from duramen.storage.log.open import open_log
+from duramen.storage.log.seals import complete_seal, take_seals
 from duramen.storage.read.read_plan import LogRead, Pending
 from duramen.wire.batch import NewRecord, batches, build_batch, parse_header, records
 
@@ -92,10 +93,10 @@ class Bench:
             self.log.complete_sync(job)
 
     def seal(self) -> int:
-        jobs = self.log.take_seals()
+        jobs = take_seals(self.log)
         for job in jobs:
             job.run()
-            self.log.complete_seal(job)
+            complete_seal(self.log, job)
         return len(jobs)
 
     def reopen(self, *, clean: bool = True, start_offset: int = 0, recovery_point: int | None = None) -> Log:

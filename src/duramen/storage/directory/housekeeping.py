@@ -30,6 +30,7 @@ from duramen.storage.log.retention import (
     active_expired,
     removable_before,
 )
+from duramen.storage.log.seals import complete_seal, take_seals
 from duramen.storage.segment.corruption import Findings, damage_of
 from duramen.storage.segment.producer_state import is_sinks
 from duramen.storage.segment.seal import SealJob
@@ -93,7 +94,7 @@ class SealSegmentJob:
         """The segment is sealed; where it went meanwhile, its seal goes, too."""
         log, base = self.log, self.job.base_offset
         self.pending.discard((log, base))
-        log.complete_seal(self.job)
+        complete_seal(log, self.job)
         if all(segment.base_offset != base for segment in log.segments):
             try:
                 remove_file(log.disk, posixpath.join(log.path, file_name(base, SEAL)))
@@ -219,7 +220,7 @@ class Housekeeping:
             for notice in log.take_notices():
                 self._findings.add(damage_of(notice))
             with suppress(NoRoomError):
-                for seal in log.take_seals():
+                for seal in take_seals(log):
                     if (log, seal.base_offset) not in self._sealing:
                         self._sealing.add((log, seal.base_offset))
                         jobs.append(SealSegmentJob(log, seal, self._sealing, self._fail, self._findings))

@@ -40,7 +40,6 @@ from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.segment.leader_epochs import EpochCache
 from duramen.storage.segment.producer_state import AbortedTransaction, ProducerStates
 from duramen.storage.segment.scan import scan
-from duramen.storage.segment.seal import SealJob
 from duramen.storage.segment.segment import INDEX, MAX_RELATIVE, SUFFIXES, TIME_INDEX, TXN_INDEX, Segment
 from duramen.storage.segment.write_checksums import SUMMED_BYTES, WrittenSums
 from duramen.wire.batch import BatchHeader, read_marker
@@ -209,7 +208,7 @@ class Log:
         self.journal.admit(size)
         if not self.is_whole:
             self.check_whole()
-        segment, offset = self.active, header.base_offset
+        segment, offset, end = self.active, header.base_offset, self.end_offset
         last = offset + header.last_offset_delta
         timestamp = header.max_timestamp
         stamp = timestamp if timestamp >= 0 else now_ms
@@ -254,7 +253,7 @@ class Log:
         if self.marked:
             return 0
         self.marked = True
-        return self.journal.append(_DURABILITY, self, offset, epoch, segment.base_offset, position)
+        return self.journal.append(_DURABILITY, self, end, epoch, segment.base_offset, position)
 
     def track_producer(self, data: Buffer, header: BatchHeader, segment: Segment) -> None:
         """Remember what a batch says of its producer; also how state is rebuilt when a log is opened."""
@@ -770,30 +769,3 @@ class Log:
     def leased_from(self, now_ms: int) -> int | None:
         """Lowest offset under a lease; None without one. Leases that ran out are dropped."""
         return None if self._leases is None else self._leases.lowest(now_ms)
-
-    # ---- seals --------------------------------------------------------------------------------------------------
-
-    def take_seals(self) -> list[SealJob]:
-        """Jobs that seal the segments which are rolled and synced but not sealed.
-
-        Not those below the log start: they are about to go, and a crash may have left a hole behind one of them, which
-        is no damage.
-        """
-        return [
-            SealJob(self, segment, segment.open_file(), segment.size, segment.next_offset - 1)
-            for segment in self.segments[:-1]
-            if not segment.sealed
-            and segment.synced == segment.size
-            and self.start_offset < segment.next_offset <= self.recovery_point
-        ]  # fmt: skip
-
-    def complete_seal(self, job: SealJob) -> None:
-        """The seal is on disk: reads of that segment check against it from now on."""
-        self.writers.pop(job, None)
-        for segment in self.segments:
-            if job.is_of(segment):
-                segment.sealed = True
-                segment.seal = None
-                segment.release_files()
-            elif segment.base_offset == job.base_offset:
-                segment.drop_seal()  # a truncation overtook the job

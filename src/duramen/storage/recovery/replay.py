@@ -221,7 +221,7 @@ class PartitionRecovery:
                 break
             position = start.position if base == start.segment_base else 0
             stop_at = plan.accept_to if plan.accept_to is not None and plan.accept_to.segment_base == base else None
-            reached, size = self._accept_segment(base, position, end.offset, tails.get(base), stop_at, exact=not strict)
+            reached, size = self._accept_segment(base, position, end.offset, tails.get(base), stop_at)
             if reached.position < size and strict and base != bases[-1] and self._is_synced(reached.offset):
                 raise CorruptLogError(
                     self._file(log_name(base)), reached.position, size, "not a record batch", reached.offset
@@ -242,9 +242,13 @@ class PartitionRecovery:
         return self.synced is None or not self._journaled or offset < self.synced
 
     def _accept_segment(
-        self, base: int, position: int, offset: int, tail: int | None, stop_at: Point | None, *, exact: bool
+        self, base: int, position: int, offset: int, tail: int | None, stop_at: Point | None
     ) -> tuple[Point, int]:
-        """(where acceptance ends in this segment, the segment's size), reading an earlier recovery's side file."""
+        """(where acceptance ends in this segment, the segment's size), reading an earlier recovery's side file.
+
+        Offsets may be missing between two sound batches, the second of which begins at the byte where the first ends:
+        what a power cut takes leaves other bytes there. A follower has gaps where its leader was compacted.
+        """
         shift, position = (0, position) if tail is None else (tail, tail)
         file = self._disk.open(self._file(log_name(base) if tail is None else _tail_name(base, tail)))
         try:
@@ -253,12 +257,8 @@ class PartitionRecovery:
             epoch = -1
             end = Point(offset, base, position)
             expected = offset if tail is None else -1
-            # Behind a group that was compacted a segment may begin with a gap, too.
-            known = tail is None and (position > 0 or all(offset != merged for _, merged in self._plan.merged))
             for at, header, ok in scan(file, position - shift, limit - shift, expect_offset=expected):
                 if not ok or header is None or header.leader_epoch < epoch:
-                    break
-                if exact and (known or end.position > position) and header.base_offset != end.offset:
                     break
                 epoch = header.leader_epoch
                 end = Point(header.next_offset, base, at + shift + header.size)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from duramen.ports import Disk, File
@@ -42,6 +43,7 @@ from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.scan import NO_END, NO_LIMIT, Limit
 from duramen.storage.segment.seal import SEALING, blocks_hold, read_sides, sound_seal
 from duramen.storage.segment.segment import INDEX, LOG, PRODUCERS, SEAL, SNAPSHOT, TXN_INDEX, log_name, parse_base
+from duramen.wire.batch import CRC_START
 from duramen.wire.checksum import crc32c
 from duramen.wire.seal import BLOCK_BYTES, Seal
 
@@ -143,14 +145,14 @@ class _Survey:
             if known is not None and not all(run.headers for run in pieces):
                 bad += [(at, at + 1) for at in found.patches]  # damage, too, may look like one flipped bit
             if bad and known is not None:
-                pieces = without_doubtful(pieces, self._segment(known, stop, bad))
+                pieces = without_doubtful(pieces, self._segment(known, stop, bad, pieces))
             pieces = without_impostors(pieces, found.base_offset, {} if known is None else known.entries)
             if stop < found.size:
                 start = pieces.pop().start if pieces and not pieces[-1].headers else stop
                 pieces.append(BatchRun(start, found.size, []))
             self._judge(source, pieces, known)
             if bad:
-                self._tell_gaps(pieces, 0 if known is None or known.is_growing else known.seal.length)
+                self._tell_gaps(pieces, known, bad)
             self._note_short(limit)
         finally:
             source.close()
@@ -161,9 +163,13 @@ class _Survey:
             self._repair.removals.append(RepairAction(REMOVED, path, 0, 0, -1, -1, what))
         return found
 
-    def _segment(self, known: _Known, stop: int, bad: list[tuple[int, int]]) -> DamagedSegment:
+    def _segment(self, known: _Known, stop: int, bad: list[tuple[int, int]], pieces: list[BatchRun]) -> DamagedSegment:
         repair, base = self._repair, self._found.base_offset
-        has_gaps = is_compacted(repair.disk, repair.directory, repair.name)
+        has_gaps = is_compacted(repair.disk, repair.directory, repair.name) or any(
+            header.base_offset != before.next_offset and known.vouches(at, bad)
+            for run in pieces
+            for (_, before), (at, header) in pairwise(run.headers)
+        )
         ascending = tuple(sorted(bad))
         length = known.seal.length
         return DamagedSegment(base, self._below, stop, length, ascending, known.entries, has_gaps, known.landmarks)
@@ -234,18 +240,19 @@ class _Survey:
         elif known is not None and found.size < known.seal.length:
             self._short(sound, self._below, f"{known.seal.length} bytes were sealed; the end of this file is missing")
 
-    def _tell_gaps(self, pieces: list[BatchRun], sealed: int) -> None:
+    def _tell_gaps(self, pieces: list[BatchRun], known: _Known | None, bad: list[tuple[int, int]]) -> None:
         """Of a file that is not what was sealed: what is missing between batches that follow each other is lost.
 
-        Unless compaction may have taken it. What lies beside other damage is reported with that. sealed: bytes of a
-        finished segment by its seal; 0 otherwise.
+        Unless compaction may have taken it, here or where a follower had it from. What lies beside other damage is
+        reported with that.
         """
         repair, found = self._repair, self._found
+        sealed = 0 if known is None or known.is_growing else known.seal.length
         expected = found.base_offset
         for run in pieces:
             for at, header in run.headers:
                 gap = None
-                if 0 <= expected < header.base_offset:
+                if 0 <= expected < header.base_offset and not (known is not None and known.vouches(at, bad)):
                     gap = gap_behind(repair.disk, repair.directory, repair.name, expected, header.base_offset)
                 if gap is not None:
                     what = "the batches with these offsets are missing"
@@ -323,6 +330,11 @@ class _Known(NamedTuple):
     entries: dict[int, int]
     landmarks: Landmarks | None
     is_growing: bool
+
+    def vouches(self, at: int, bad: Sequence[tuple[int, int]]) -> bool:
+        """Whether the batch at byte `at` was sealed there, behind the byte in front; bad: see `DamagedSegment`."""
+        start, end = at - 1, at + CRC_START
+        return end <= self.seal.length and not any(first < end and start < last for first, last in bad)
 
 
 def _readable_seal(disk: Disk, path: str, size: int) -> bool:

@@ -256,7 +256,7 @@ class SealedLog(Protocol):
 
 
 class SealJob:
-    """Seals one segment: `run` on any thread, then `Log.complete_seal` on the owner's."""
+    """Seals one segment: `run` on any thread, then `complete_seal` of `log/seals.py` on the owner's."""
 
     __slots__ = ("_file", "_last_offset", "_length", "_log", "_segment", "_truncations", "base_offset", "result")
 

@@ -15,6 +15,7 @@ from duramen.sim.world.disk import CrashDisk
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import create_log
 from duramen.storage.log.open import open_log
+from duramen.storage.log.seals import take_seals
 from duramen.storage.segment.producer_snapshot import SnapshotHome, encode_ours
 from duramen.storage.segment.producer_state import ProducerStates
 from duramen.storage.segment.seal import read_growing
@@ -66,7 +67,7 @@ def test_a_damaged_seal_is_an_error_and_no_seal_is_made_of_damage(bench: Bench) 
     bench.fill(60)
     bench.sync()
     flip(bench.log.segments[1].path, 200)
-    jobs = bench.log.take_seals()
+    jobs = take_seals(bench.log)
     jobs[0].run()
     with pytest.raises(CorruptLogError):
         jobs[1].run()

@@ -27,6 +27,7 @@ from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import NewLog
 from duramen.storage.log.log import Log
+from duramen.storage.log.seals import complete_seal, take_seals
 from duramen.storage.segment.producer_state import Duplicate
 from duramen.wire.batch import build_batch, parse_header
 
@@ -119,9 +120,9 @@ def test_epochs_and_producers_of_which_the_journal_does_not_know(rolled: bool) -
     directory.flush()
     commit(directory)
     if rolled:  # then the start has no reason to read what it may believe
-        for seal in log.take_seals():
+        for seal in take_seals(log):
             seal.run()
-            log.complete_seal(seal)
+            complete_seal(log, seal)
         assert log.segments[0].sealed
     else:
         batches.append(put(directory, log, 5))
@@ -175,9 +176,9 @@ def test_what_a_power_cut_tore_beside_a_segment_is_no_damage(seed: int, sealed: 
     log.roll()
     more(directory, log, 200)
     checkpoint(directory)
-    for seal in log.take_seals() if sealed else ():
+    for seal in take_seals(log) if sealed else ():
         seal.run()
-        log.complete_seal(seal)
+        complete_seal(log, seal)
     more(directory, log, 200)
     checkpoint(directory)
     _, log = restarted(disk)
