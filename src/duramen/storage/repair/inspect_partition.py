@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from duramen.ports import Disk, File
@@ -145,7 +144,7 @@ class _Survey:
             if known is not None and not all(run.headers for run in pieces):
                 bad += [(at, at + 1) for at in found.patches]  # damage, too, may look like one flipped bit
             if bad and known is not None:
-                pieces = without_doubtful(pieces, self._segment(known, stop, bad, pieces))
+                pieces = without_doubtful(pieces, self._segment(known, stop, bad))
             pieces = without_impostors(pieces, found.base_offset, {} if known is None else known.entries)
             if stop < found.size:
                 start = pieces.pop().start if pieces and not pieces[-1].headers else stop
@@ -163,13 +162,9 @@ class _Survey:
             self._repair.removals.append(RepairAction(REMOVED, path, 0, 0, -1, -1, what))
         return found
 
-    def _segment(self, known: _Known, stop: int, bad: list[tuple[int, int]], pieces: list[BatchRun]) -> DamagedSegment:
+    def _segment(self, known: _Known, stop: int, bad: list[tuple[int, int]]) -> DamagedSegment:
         repair, base = self._repair, self._found.base_offset
-        has_gaps = is_compacted(repair.disk, repair.directory, repair.name) or any(
-            header.base_offset != before.next_offset and known.vouches(at, bad)
-            for run in pieces
-            for (_, before), (at, header) in pairwise(run.headers)
-        )
+        has_gaps = is_compacted(repair.disk, repair.directory, repair.name)
         ascending = tuple(sorted(bad))
         length = known.seal.length
         return DamagedSegment(base, self._below, stop, length, ascending, known.entries, has_gaps, known.landmarks)
