@@ -92,9 +92,9 @@ class Numbers:
 
 
 class Bench:
-    """A store of one directory with one led partition, `t-0`."""
+    """A store of one directory with one partition, `t-0`, led if there is an epoch."""
 
-    def __init__(self, disk: CrashDisk | None = None, *, epoch: int = 1, **configs: str) -> None:
+    def __init__(self, disk: CrashDisk | None = None, *, epoch: int | None = 1, **configs: str) -> None:
         self.disk = disk or CrashDisk()
         self.clock = Clock()
         self.lanes = Lanes()
@@ -106,7 +106,8 @@ class Bench:
         self.store.on_failure = lambda directory, error: self.failures.append(error)
         self.directory = self.store.open_directory("/data", DirectorySettings())
         self.partition = self.store.open_partition(TP, TOPIC_ID, self.config(**configs))
-        self.partition.lead(epoch, (1,), (1,))
+        if epoch is not None:
+            self.partition.lead(epoch, (1,), (1,))
         self.run()
 
     def config(self, **configs: str) -> TopicConfig:

@@ -97,7 +97,7 @@ class Store:
             if not is_disk_full(error) or not release_ballast(disk, path, settings.reserve_bytes):
                 raise
             directory = begin()  # all over again, as after a crash
-        directory.high_watermark = self._high_watermark
+        directory.high_watermark = partial(self._high_watermark, directory)
         directory.journal.on_failed = self.commit_soon
         self.directories.append(directory)
         return directory
@@ -107,10 +107,10 @@ class Store:
         """Those that topics are made in."""
         return [directory for directory in self.directories if not directory.only_metadata]
 
-    def _high_watermark(self, log: Log) -> int:
-        """What the directory asks before it deletes anything."""
+    def _high_watermark(self, directory: LogDirectory, log: Log) -> int:
+        """What the directory asks before it deletes anything, and writes down for the next start."""
         partition = self._by_log.get((log.topic_id, log.tp.partition))
-        return log.durable_end if partition is None else partition.high_watermark
+        return directory.known_watermark(log) if partition is None else partition.high_watermark
 
     def find_log(self, topic_id: TopicId, partition: int) -> tuple[LogDirectory, Log] | None:
         """The log of a partition as recovered from disk, in whichever directory holds it."""
@@ -185,6 +185,7 @@ class Store:
         partition.most_queued = self.most_queued
         self.partitions[tp] = partition
         key = topic_id, tp.partition
+        partition.replication.high_watermark = directory.known_watermark(log)
         self.hosted.retry_gates.made(topic_id, tp.partition, partition.retry_gate)
         self.hosted.mark_online(key)
         self._by_log[key] = partition

@@ -131,6 +131,7 @@ class LogDirectory:
         self.logs: dict[LogKey, Log] = {}
         self.offline: dict[LogKey, Offline] = {}
         self.high_watermark: Callable[[Log], int] = lambda log: log.durable_end
+        self._watermarks: dict[LogKey, int] = {}
         self.journal: Journal
         self.ballast = Ballast(disk, path, settings.reserve_bytes)
         self._queue: FlushQueue[Log] = FlushQueue(settings.reserve_bytes // 2 or sys.maxsize)
@@ -205,7 +206,8 @@ class LogDirectory:
             self.disk, self.path, maker.generation, journal, self.logs, self._mark_of, points, self.offline
         )
         self._checkpointer.identity = state.meta
-        files = self._checkpointer.files({})
+        marks = {log.tp: self.known_watermark(log) for log in self.logs.values()}
+        files = self._checkpointer.files({})._replace(high_watermarks=marks)
         files.write()
         self._checkpointer.wrote(files)
         # What was recovered is in synced files and checkpoints; the new first part's rename retires the old journal.
@@ -258,11 +260,20 @@ class LogDirectory:
                 self.offline[opening.offline.key] = opening.offline
                 continue
             self.logs[key_of(log)] = log
+        self._watermarks = state.watermarks
         for key, absent in state.absent.items():
             self.offline[key] = missing_log_offline(self.path, key[0], absent)
 
     def _mark_of(self, log: Log) -> int:
         return self.high_watermark(log)
+
+    def known_watermark(self, log: Log) -> int:
+        """The log's high watermark as the last checkpoint before the start knew it, from its start to its durable end.
+
+        Its start where none knew it. From here on whoever leads or follows knows better.
+        """
+        known = self._watermarks.get(key_of(log), log.start_offset)
+        return min(max(known, log.start_offset), log.durable_end)
 
     # -- the logs
 

@@ -117,7 +117,10 @@ class MissingLog(NamedTuple):
 
 @dataclass(slots=True)
 class Startup:
-    """What a start found in a directory and made of it. absent: logs whose directories are gone."""
+    """What a start found in a directory and made of it. absent: logs whose directories are gone.
+
+    watermarks: the high watermarks that were known at the last checkpoint, of the logs that it speaks of.
+    """
 
     meta: MetaProperties
     clean: bool
@@ -126,6 +129,7 @@ class Startup:
     ready: list[PartitionStartup] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     absent: dict[LogKey, MissingLog] = field(default_factory=dict)
+    watermarks: dict[LogKey, int] = field(default_factory=dict)
 
 
 def prepare(
@@ -193,6 +197,7 @@ def prepare(
             if checkpoint is not None:
                 gone |= {partition.key for partition in found}
                 state.absent = _absent(disk, path, checkpoint, gone)
+        state.watermarks = _watermarks(disk, path, checkpoint, state)
     except BaseException:
         contents.close()
         raise
@@ -450,6 +455,19 @@ def _clean(
             directory = posixpath.join(path, f"{tp.topic}-{tp.partition}")
             report.damage.append(f"{directory}: it is missing; it went up to offset {offset} at the last clean stop")
     return ready
+
+
+def _watermarks(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, state: Startup) -> dict[LogKey, int]:
+    """By the file that names partitions: a topic since the last checkpoint may have the name of one before.
+
+    Our checkpoint, written behind that file, says which those are; after a clean stop none are.
+    """
+    named = read_offsets(disk, posixpath.join(path, HIGH_WATERMARK))
+    known = {ready.found.key: named[ready.found.tp] for ready in state.ready if ready.found.tp in named}
+    if state.clean:
+        return known
+    logs = {} if checkpoint is None else checkpoint.logs
+    return {key: offset for key, offset in known.items() if key in logs}
 
 
 def _want_segments(checkpoint: DirectoryCheckpoint | None, state: Startup) -> None:
