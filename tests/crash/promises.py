@@ -41,7 +41,8 @@ class LogPromise:
     under way; cuts_asked, cuts: how many truncations were asked for and acknowledged. lost: the path of a file that was
     taken away or is an old one; whichever start makes it anew says so. forgotten: the highest log start that was asked
     for and never came to be: the file of epochs may be of that moment, and know nothing of the batches in front. gaps:
-    base offsets of batches that follow where offsets are missing, by the end in front of them.
+    base offsets of batches that follow where offsets are missing, by the end in front of them. anew: what is promised
+    of the empty log that is to take its place, while that is under way.
     """
 
     tp: TopicPartition
@@ -62,10 +63,12 @@ class LogPromise:
     lost: str = ""
     forgotten: int = 0
     gaps: dict[int, int] = field(default_factory=dict)
+    anew: LogPromise | None = None
 
     def snapshot(self) -> LogPromise:
         """A copy that later acknowledgements do not change; what may be there is shared."""
-        return replace(self, acknowledged=dict(self.acknowledged))
+        anew = None if self.anew is None else self.anew.snapshot()
+        return replace(self, acknowledged=dict(self.acknowledged), anew=anew)
 
     def history(self, start: int, end: int) -> dict[int, bytes]:
         """The batches that make the log up to `end` now, back to the one that holds `start`; none that was cut away."""
@@ -131,6 +134,15 @@ def check_directory(directory: LogDirectory, promises: Promises) -> dict[TopicId
 def check_log(log: Log, view: LogView, promise: LogPromise) -> None:
     """One log against its promise."""
     tp = promise.tp
+    if promise.anew is not None:
+        try:
+            check_log(log, view, replace(promise, anew=None))
+        except PromiseBrokenError as as_it_was:
+            try:
+                check_log(log, view, promise.anew)
+            except PromiseBrokenError as begun:
+                raise PromiseBrokenError(f"{as_it_was}; nor was it begun anew: {begun}") from None
+        return
     require(log.durable_end == log.end_offset, f"{tp}: not all of it is durable after a start")
     low, high = promise.start, max(promise.start, promise.start_asked)
     require(low <= view.start <= high, f"{tp} starts at {view.start}, promised {low}..{high}")

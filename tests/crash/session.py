@@ -237,6 +237,19 @@ class Session:
 
         self._later(acknowledged)
 
+    def begin_anew(self, number: int, offset: int, segment_base: int | None = None) -> None:
+        """Drop all of a log; it begins with an offset, empty."""
+        promise = self.promises[topic_id(number)]
+        anew = LogPromise(promise.tp, promise.stable, promise.compacted, created=True, start=offset, start_asked=offset)
+        promise.anew = anew
+        self.mark()
+        self.directory.begin_anew(self.log(number), offset, segment_base)
+
+        def acknowledged() -> None:
+            self.promises[topic_id(number)] = anew
+
+        self._later(acknowledged)
+
     def advance_start(self, number: int, offset: int) -> None:
         """Delete the records below an offset."""
         promise = self.promises[topic_id(number)]

@@ -415,6 +415,45 @@ def followed(run: Session) -> None:
     run.commit()
 
 
+def begun_anew(run: Session) -> None:
+    """Logs of several segments are dropped and begin anew: above their end, at the base of a segment that they had, and
+    in front of the offset that a batch holds; before and after a checkpoint.
+    """
+    _two_topics(run)
+    run.create(3, stable=False)
+    run.commit()
+    for _ in range(5):
+        run.put(1, 1300, producer=7)
+        run.put(3, 1200)
+        run.commit()
+    run.checkpoint()
+    run.keep_house(NOW)
+    run.put(1, 300, producer=7)
+    run.put(3, 300)
+    run.begin()
+    run.begin_anew(1, 40)
+    run.begin_anew(3, 20, 17)
+    run.commit()
+    run.epoch(1, 4)
+    run.put(3, 200, records=5, gap=-3)
+    for _ in range(3):
+        run.put(1, 1400, producer=8)
+        run.put(3, 1400)
+        run.commit()
+    run.checkpoint()
+    run.keep_house(NOW)
+    run.put(1, 200, producer=8)
+    run.put(3, 200)
+    run.commit()
+    run.begin_anew(1, run.log(1).segments[1].base_offset)
+    run.begin_anew(3, 2)
+    run.commit()
+    run.epoch(1, 5)
+    run.put(1, 6500, producer=9)
+    run.put(3, 150)
+    run.commit()
+
+
 def _two_topics(run: Session) -> None:
     run.start()
     run.create(1)
@@ -444,5 +483,6 @@ STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
         recovery,
         change_of_durability,
         followed,
+        begun_anew,
     )
 }

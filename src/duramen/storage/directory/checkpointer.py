@@ -354,6 +354,19 @@ class Checkpointer:
                 for log, sync, point in job.syncs
             ]
 
+    def begun_anew(self, key: LogKey, offset: int, segment_base: int) -> None:
+        """All of the log was dropped: nothing that is known of what it was counts for what it is.
+
+        No checkpoint of this is written before its files are gone: none is begun until then.
+        """
+        known = self.points[key]
+        point = LogPoint(known.tp, offset, offset, segment_base, 0)
+        self.persisted.pop(key, None)
+        self.points[key] = point
+        if (job := self._job) is not None:
+            self._truncated_meanwhile.add(key)
+            job.syncs = [(log, sync, point if key_of(log) == key else known) for log, sync, known in job.syncs]
+
     def _is_gone(self, log: Log) -> bool:
         return self.logs.get(key_of(log)) is not log
 

@@ -157,6 +157,7 @@ class Housekeeping:
         self._removals: list[PendingRemoval] = [PendingRemoval(-1, leftovers)] if leftovers else []
         self._starting: list[PendingDeletion] = []
         self._unrenamed: list[HousekeepingJob] = []
+        self._renaming: list[RenameSegmentsJob] = []
         self._moving: list[MoveLogJob] = []
         self.waits = False
         """For a checkpoint that names segments below a log start no longer."""
@@ -334,7 +335,9 @@ class Housekeeping:
                 segments = log.detach_before(min(bound, forgettable))
                 if segments:
                     delay = log.config.file_delete_delay_ms
-                    jobs.append(RenameSegmentsJob(self._disk, log, segments, delay, self._renamed, self._not_renamed))
+                    job = RenameSegmentsJob(self._disk, log, segments, delay, self._renamed, self._not_renamed)
+                    self._renaming.append(job)
+                    jobs.append(job)
                 if log.segments[0] is not log.active and log.segments[0].next_offset <= bound:
                     waiting.append(going)  # for a checkpoint that syncs it
                     self.waits = self.waits or forgettable < bound
@@ -348,7 +351,12 @@ class Housekeeping:
         """
         return log.end_offset if log.stable and self._journal.knows(log) else self._cleaner.synced_below(log)
 
+    def is_renaming(self, log: Log) -> bool:
+        """Whether segments that are the log's no longer have their names still: none of its own may get one of them."""
+        return any(job.log is log for job in self._renaming)
+
     def _renamed(self, job: RenameSegmentsJob) -> None:
+        self._renaming = [each for each in self._renaming if each is not job]
         self._removals.append(PendingRemoval(self._now_ms + job.delay_ms, job.paths, job.segments))
 
     def _not_removed(self, removal: PendingRemoval, error: BaseException) -> None:

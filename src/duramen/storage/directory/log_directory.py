@@ -13,7 +13,7 @@ from collections.abc import Callable, Container
 from functools import partial
 from typing import NamedTuple
 
-from duramen.errors import ClosedError, FencedDirectoryError, StorageError
+from duramen.errors import ClosedError, ErrorCode, FencedDirectoryError, KafkaError, StorageError
 from duramen.model import LogKey, TopicId, TopicPartition
 from duramen.ports import Disk, Entropy
 from duramen.storage.checkpoint.clean_shutdown import UNKNOWN_EPOCH, encode_clean_shutdown, last_stop
@@ -219,6 +219,7 @@ class LogDirectory:
         self.disk.sync_directory(self.path)
         self._truncations = Truncations(journal, self._checkpointer, self.logs, self.findings)
         journal.on_truncate = self._truncations.journaled
+        journal.on_begin = self._truncations.begun_anew
         self._commits = GroupCommit(
             self.path, journal, self._queue, self.ballast, self.hot.files, self._checkpointer, self._truncations
         )
@@ -307,6 +308,18 @@ class LogDirectory:
         """
         self._check_usable()
         return self._registry.complete_creation(job)
+
+    def begin_anew(self, log: Log, offset: int, segment_base: int | None = None) -> None:
+        """Drop all that the log has: it begins with `offset`, empty. See `Log.begin_anew`.
+
+        KafkaError, retriable, also while a compaction or retention is about to give files of the log other names.
+        """
+        self._check_usable()
+        if self.cleaner.is_swapping(log) or self._housekeeping.is_renaming(log):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.tp}: its files are getting other names")
+        log.begin_anew(offset, segment_base)
+        self.cleaner.forget(key_of(log))
+        self.findings.forget(log.path)
 
     def delete_log(self, log: Log) -> str:
         """Forget the log and give its directory its `-delete` name, which is returned; files go later.

@@ -49,6 +49,10 @@ class EntryKind(IntEnum):
     """No change; records how far the journal was durable when it went idle."""
     SWAP = 11
     """A compacted segment takes the place of those from a segment base up to an offset, which were all synced."""
+    BEGIN = 12
+    """All of the log was dropped; it begins anew, empty, with an offset, in the segment with that base."""
+    GAP = 13
+    """In a log whose batches are not journaled one begins at that position with another offset than the log's end."""
 
 
 ALIGNMENT: Final = 512

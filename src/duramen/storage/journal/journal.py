@@ -45,7 +45,8 @@ from duramen.wire.checksum import crc32c
 
 SLACK = 4 * ENTRY_SIZE
 """Bytes for entries that an append may bring besides its batch: a roll with a mark on either side of it, an epoch."""
-_BATCH, _DURABILITY, _TRUNCATE = EntryKind.BATCH, EntryKind.DURABILITY, EntryKind.TRUNCATE
+_BATCH, _DURABILITY = EntryKind.BATCH, EntryKind.DURABILITY
+_TRUNCATE, _BEGIN, _GAP = EntryKind.TRUNCATE, EntryKind.BEGIN, EntryKind.GAP
 """Looking a member up takes longer than a comparison, and `append` makes some."""
 MAX_BUFFERS = 1000
 """Buffers per write; IOV_MAX is 1024 on Linux and macOS."""
@@ -258,6 +259,7 @@ class Journal(PartRing):
         self._marking: dict[JournaledLog, int] = {}
         self._before_next: list[tuple[FileSync | None, str, JournaledLog | None]] = []
         self.on_truncate: Callable[[JournaledLog, int, int, int], None] = lambda log, offset, base, position: None
+        self.on_begin: Callable[[JournaledLog, int, int], None] = lambda log, offset, base: None
 
     # -- appending
 
@@ -320,12 +322,15 @@ class Journal(PartRing):
             group.weight[log] = group.weight.get(log, 0) + size
         else:
             group.open.pop(log, None)
-            if kind == _DURABILITY:
+            if kind in (_DURABILITY, _GAP):
                 group.ends.setdefault(log, 0)
                 self._marking[log] = lsn
             elif kind == _TRUNCATE:
                 self._forget_above(log, offset)
                 self.on_truncate(log, offset, segment_base, position)
+            elif kind == _BEGIN:
+                self._forget_above(log, offset)
+                self.on_begin(log, offset, segment_base)
         return lsn
 
     def admit(self, size: int) -> None:

@@ -39,7 +39,6 @@ from duramen.storage.read.verified_window import Recall, VerifiedWindow
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.segment.leader_epochs import EpochCache
 from duramen.storage.segment.producer_state import AbortedTransaction, ProducerStates
-from duramen.storage.segment.scan import scan
 from duramen.storage.segment.segment import INDEX, MAX_RELATIVE, SUFFIXES, TIME_INDEX, TXN_INDEX, Segment
 from duramen.storage.segment.write_checksums import SUMMED_BYTES, WrittenSums
 from duramen.wire.batch import BatchHeader, read_marker
@@ -47,18 +46,22 @@ from duramen.wire.checksum import crc32c
 
 COPIED_BYTES = 16 * 1024
 """Batches up to this size are copied when queued, so that a receive buffer is not held for a few bytes."""
-_BATCH, _DURABILITY = EntryKind.BATCH, EntryKind.DURABILITY
+_BATCH, _DURABILITY, _GAP = EntryKind.BATCH, EntryKind.DURABILITY, EntryKind.GAP
 SNAPSHOT_BYTES = 16 << 20
 """Appended bytes after which a checkpoint writes the producers too, so that an open has little to replay."""
 
 
 class PendingTruncation(NamedTuple):
-    """A truncation that memory knows of and the files do not: whole segments to remove, and the place in the last."""
+    """A truncation that memory knows of and the files do not: whole segments to remove, and the place in the last.
+
+    anew: nothing of the log stays, and the last segment is a new one.
+    """
 
     removed: list[Segment]
     segment: Segment
     position: int
     aborted: list[AbortedTransaction] | None
+    anew: bool = False
 
 
 class Log:
@@ -250,10 +253,13 @@ class Log:
             self.flush_queue.append(self)
         if self.stable:
             return self.journal.append(_BATCH, self, offset, epoch, segment.base_offset, position, data)
-        if self.marked:
-            return 0
-        self.marked = True
-        return self.journal.append(_DURABILITY, self, end, epoch, segment.base_offset, position)
+        lsn = 0
+        if not self.marked:
+            self.marked = True
+            lsn = self.journal.append(_DURABILITY, self, end, epoch, segment.base_offset, position)
+        if offset != end:
+            lsn = self.journal.append(_GAP, self, offset, epoch, segment.base_offset, position)
+        return lsn
 
     def track_producer(self, data: Buffer, header: BatchHeader, segment: Segment) -> None:
         """Remember what a batch says of its producer; also how state is rebuilt when a log is opened."""
@@ -471,13 +477,13 @@ class Log:
                     self.disk.remove(path)
         active = truncation.segment
         active.drop_seal()
-        file = active.open_file()
+        file = active.open_file(create=truncation.anew)
         file.truncate(truncation.position)
         write_cut_indexes(active)
         if truncation.aborted is not None:
             active.rewrite_aborted(truncation.aborted)
         self.snapshots.find_again()
-        self.snapshots.drop_beyond(self.end_offset)
+        self.snapshots.drop_beyond(-1 if truncation.anew else self.end_offset)
         self.names_changed = True
         self.pending_truncation = None
         self.is_whole = self.rebuild_from is None
@@ -500,28 +506,43 @@ class Log:
         """How many are known; until they are rebuilt one, so that no start takes it that there are none."""
         return len(self.producers) if self.rebuild_from is None else 1
 
-    def replay(self, start: int, producers_from: int) -> None:
-        """Walk the headers from an offset on: epochs as the batches have them, producers from their own offset on."""
-        for segment in self.segments:
-            if segment.next_offset <= start or segment.size == 0:
-                continue
-            position = segment.position_before(start)
-            file = segment.open_file()
-            for at, header, ok in scan(file, position, segment.size, crc=False):
-                if not ok or header is None:
-                    raise CorruptLogError(segment.path, at, segment.size, "no batch starts here", segment.base_offset)
-                if header.next_offset > self.start_offset:
-                    self.epochs.hold(header.leader_epoch, max(header.base_offset, self.start_offset))
-                if header.producer_id >= 0 and header.base_offset >= producers_from:
-                    data = file.pread(header.size, at) if header.is_control else b""
-                    self.track_producer(data, header, segment)
-            if segment is not self.segments[-1]:
-                segment.release_files()
+    def begin_anew(self, offset: int, segment_base: int | None = None) -> None:
+        """Drop everything, producers and epochs too: an empty log that starts and ends at `offset`; journaled. OSError.
+
+        As with a truncation files change when that is durable, and appends are refused until then. segment_base: where
+        the batch may begin that holds `offset`; None: nowhere in front of it.
+        """
+        self.check_cut()
+        self.journal.admit(0)
+        self.flush()  # an extent in the journal's group may speak of it
+        base = offset if segment_base is None else min(offset, segment_base)
+        removed, segment = self.segments, Segment(self.disk, self.path, base, self._reader.files)
+        for gone in removed:
+            self._reader.dropped(gone)
+        self._reader.forget()
+        segment.activate()
+        segment.next_offset = offset
+        self.segments, self.active, self.marked = [segment], segment, False
+        self.start_offset = self.end_offset = self.durable_end = self.recovery_point = offset
+        self.recovery_position = self._unsnapshotted = 0
+        self.epochs.truncate_from_end(0)
+        self.epochs.changed = True
+        self.producers.clear()
+        self.snapshots.offsets = self.snapshots.kept = ()
+        self.truncations += 1
+        self.pending_truncation = PendingTruncation(removed, segment, 0, None, anew=True)
+        self.is_whole, self.rebuild_from = False, None  # a rebuild under way is overtaken: there is nobody to know
+        self._set_roll_time()
+        self._journal(EntryKind.BEGIN, offset)
+
+    def check_cut(self) -> None:
+        """KafkaError, retriable, while the files have still more than the log."""
+        if self.pending_truncation is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: a truncation is not durable yet")
 
     def check_whole(self) -> None:
         """KafkaError, retriable, while a truncation is under way."""
-        if self.pending_truncation is not None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: a truncation is not durable yet")
+        self.check_cut()
         if self.rebuild_from is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: behind a truncation its producers are read")
 

@@ -22,6 +22,7 @@ from duramen.storage.read.verified_window import VerifiedWindow
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, EpochCache
 from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.replacement import NOT_IN_PLACE
+from duramen.storage.segment.scan import scan
 from duramen.storage.segment.seal import SEALING, drop_torn
 from duramen.storage.segment.segment import (
     DELETED,
@@ -134,6 +135,8 @@ class LogLoader:
             for segment in log.segments:
                 if segment.size and segment.max_timestamp < 0:
                     segment.stored_ms = log.disk.modified_ms(segment.path)
+        if not log.active.size and len(log.segments) == 1:  # begun anew at an offset that a batch in front may hold
+            log.active.next_offset = max(log.active.base_offset, start_offset)
         log.end_offset = log.durable_end = log.recovery_point = log.active.next_offset
         log.recovery_position = log.active.size
         log.start_offset = min(max(start_offset, log.segments[0].base_offset), log.end_offset)
@@ -184,7 +187,7 @@ class LogLoader:
         log.snapshots.drop_beyond(log.end_offset)
         log.producers.clear()
         if whole:
-            log.replay(first, first)
+            _replay(log, first, first)
             log.producers.clear()
         state = None if known is None else known.state
         # Behind that checkpoint a producer may have come and gone with its batches: only a snapshot knows of it then.
@@ -197,10 +200,29 @@ class LogLoader:
         for epoch, offset in walk.epochs:  # the journal does not know of those of a page-cache topic
             log.epochs.hold(epoch, offset)
         if start < walked_from or walk.producers or walk.unread:
-            log.replay(start, producers_from)
+            _replay(log, start, producers_from)
         log.snapshots.restore_expired(log.producers, known_to, log.start_offset)
         log.producers.committed(log.end_offset)
         _persist(log)
+
+
+def _replay(log: Log, start: int, producers_from: int) -> None:
+    """Walk the headers from an offset on: epochs as the batches have them, producers from their own offset on."""
+    for segment in log.segments:
+        if segment.next_offset <= start or segment.size == 0:
+            continue
+        position = segment.position_before(start)
+        file = segment.open_file()
+        for at, header, ok in scan(file, position, segment.size, crc=False):
+            if not ok or header is None:
+                raise CorruptLogError(segment.path, at, segment.size, "no batch starts here", segment.base_offset)
+            if header.next_offset > log.start_offset:
+                log.epochs.hold(header.leader_epoch, max(header.base_offset, log.start_offset))
+            if header.producer_id >= 0 and header.base_offset >= producers_from:
+                data = file.pread(header.size, at) if header.is_control else b""
+                log.track_producer(data, header, segment)
+        if segment is not log.segments[-1]:
+            segment.release_files()
 
 
 def _present(log: Log, *, ours: bool, clean: bool) -> dict[int, set[str]]:

@@ -30,6 +30,8 @@ class RecoveryPoints(Protocol):
 
     def truncated(self, key: LogKey, offset: int, segment_base: int, position: int) -> None: ...
 
+    def begun_anew(self, key: LogKey, offset: int, segment_base: int) -> None: ...
+
 
 @dataclass(slots=True)
 class RebuildJob:
@@ -125,6 +127,12 @@ class Truncations:
                     rebuild.run()
                     log.complete_rebuild(rebuild)
         self._unread.clear()
+
+    def begun_anew(self, log: JournaledLog, offset: int, segment_base: int) -> None:
+        """The entry that drops all of a log was queued: the same way, for its files go when that is durable."""
+        key = (log.topic_id, log.tp.partition)
+        self._points.begun_anew(key, offset, segment_base)
+        self._waiting.append((self._journal.last_lsn, key))
 
     def nobody_writes(self) -> None:
         """No job is running any more: what is not accounted for holds no truncation up."""

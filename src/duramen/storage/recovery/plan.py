@@ -40,7 +40,9 @@ class RecoveryPlan:
     trusted: all before it was synced (None: unknown). end: where the log ends by the journal (None: unknown).
     accept_from: page-cache topics: from here on intact batches are accepted though unsynced; accept_to: and to here.
     epochs: (epoch, start) to add, or (-1, offset) to cut from. entries: how many were folded. cut: least offset of a
-    truncation; merged: (base, end offset) of compacted groups of segments. is_least: see `LogPoint`.
+    truncation; merged: (base, end offset) of compacted groups of segments. begun: where the log was begun anew, None
+    when it was not; no segment with a lesser base is its own any more. is_least: see `LogPoint`.
+    gaps: offset of each batch, by place, that does not begin where the one before ends, and is not journaled.
     """
 
     key: LogKey
@@ -56,6 +58,8 @@ class RecoveryPlan:
     truncated: bool = False
     cut: int = 1 << 62
     merged: list[tuple[int, int]] = field(default_factory=list)
+    begun: int | None = None
+    gaps: dict[tuple[int, int], int] = field(default_factory=dict)
     entries: int = 0
     is_least: bool = False
 
@@ -78,6 +82,10 @@ class RecoveryPlan:
         writes = self.writes.get(base, [])
         return bool(writes) and writes[0].position == 0 and not any(write.extent for write in writes)
 
+    def is_dropped(self, base: int) -> bool:
+        """Whether a segment is one of those in front of a new beginning."""
+        return self.begun is not None and base < self.begun
+
     @property
     def kept_to(self) -> Point | None:
         """The end of what recovery leaves unless it writes it anew; behind that batches may be accepted. None: all."""
@@ -88,6 +96,8 @@ class RecoveryPlan:
 
     def replaces(self, base: int, position: int) -> bool:
         """Whether recovery writes that byte of a segment anew or cuts it off, whatever is there now."""
+        if self.is_dropped(base):
+            return True
         end = None if self.is_least else self.kept_to  # that is where the file ends now: what is missing there is lost
         if end is not None and (base, position) >= end.place:
             return True
@@ -122,6 +132,8 @@ class RecoveryPlan:
             self._advance(point)
         elif kind == EntryKind.TRUNCATE:
             self._truncate(point)
+        elif kind == EntryKind.BEGIN:
+            self._begin(point)
         elif kind == EntryKind.LOG_START:
             self.start = max(self.start, entry.offset)
         elif kind == EntryKind.EPOCH:
@@ -129,6 +141,8 @@ class RecoveryPlan:
                 self.epochs.append((entry.epoch, entry.offset))
         elif kind == EntryKind.DURABILITY:
             self._durability(point, entry.stable)
+        elif kind == EntryKind.GAP:
+            self.gaps[point.place] = point.offset
         elif kind == EntryKind.SWAP:
             self._swap(entry.segment_base, Point(entry.offset, entry.offset, 0))
         elif kind == EntryKind.DELETE:
@@ -198,6 +212,7 @@ class RecoveryPlan:
             elif write.position < point.position:
                 kept.append(write._replace(length=point.position - write.position, crc=None))
         self.writes[point.segment_base] = kept
+        self.gaps = {place: offset for place, offset in self.gaps.items() if place < point.place}
         if self.trusted is None or self.trusted.place > point.place:
             self.trusted = point
         if self.accept_from is not None:
@@ -208,6 +223,18 @@ class RecoveryPlan:
         self.truncated = True
         self.cut = min(self.cut, point.offset)
         self.epochs.append((-1, point.offset))
+
+    def _begin(self, point: Point) -> None:
+        """Whatever there was is gone; only what follows counts."""
+        self.writes.clear()
+        self.merged.clear()
+        self.gaps.clear()
+        self.trusted = self.end = point
+        if self.accept_from is not None:
+            self.accept_from = self.accept_to = point
+        self.start, self.begun = point.offset, point.segment_base
+        self.truncated, self.cut = True, -1
+        self.epochs = [(-1, 0)]
 
     def _swap(self, first_base: int, end: Point) -> None:
         """The segments from `first_base` up to `end` were synced, and other bytes may be in their place by now."""
@@ -251,9 +278,13 @@ def make_plans(
         trusted = Point(known.recovery_point, known.segment_base, known.position)
         plans[key] = RecoveryPlan(key, known.start_offset, trusted, trusted, is_least=known.is_least)
     told: dict[LogKey, list[JournalEntry]] = {}
+    begin = EntryKind.BEGIN
     for entry in entries:
         key = entry[2], entry[3]  # by number: there may be very many
-        if key in told:
+        if entry[1] == begin and entry[0] < checkpoint_lsn and key in points:
+            # A round begins when the files of the old log are gone: that checkpoint is one of the new log.
+            told[key] = []
+        elif key in told:
             told[key].append(entry)
         else:
             told[key] = [entry]

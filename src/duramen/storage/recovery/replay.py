@@ -161,8 +161,9 @@ class PartitionRecovery:
         self._cuts = TruncationMarks(self._disk, self._path, names)
         end = self._accept(bases, tails)
         for base in bases:
-            if base > end.segment_base:
+            if base > end.segment_base or plan.is_dropped(base):
                 self._drop_segment(base)
+        bases = [base for base in bases if not plan.is_dropped(base)]
         wanted = sorted({*(base for base in bases if base <= end.segment_base), *plan.writes, end.segment_base})
         for number, base in enumerate(wanted):
             following = wanted[number + 1] if number + 1 < len(wanted) else None
@@ -221,7 +222,7 @@ class PartitionRecovery:
                 break
             position = start.position if base == start.segment_base else 0
             stop_at = plan.accept_to if plan.accept_to is not None and plan.accept_to.segment_base == base else None
-            reached, size = self._accept_segment(base, position, end.offset, tails.get(base), stop_at)
+            reached, size = self._accept_segment(base, position, end.offset, tails.get(base), stop_at, exact=not strict)
             if reached.position < size and strict and base != bases[-1] and self._is_synced(reached.offset):
                 raise CorruptLogError(
                     self._file(log_name(base)), reached.position, size, "not a record batch", reached.offset
@@ -242,12 +243,12 @@ class PartitionRecovery:
         return self.synced is None or not self._journaled or offset < self.synced
 
     def _accept_segment(
-        self, base: int, position: int, offset: int, tail: int | None, stop_at: Point | None
+        self, base: int, position: int, offset: int, tail: int | None, stop_at: Point | None, *, exact: bool
     ) -> tuple[Point, int]:
         """(where acceptance ends in this segment, the segment's size), reading an earlier recovery's side file.
 
-        Offsets may be missing between two sound batches, the second of which begins at the byte where the first ends:
-        what a power cut takes leaves other bytes there. A follower has gaps where its leader was compacted.
+        exact: none begins elsewhere than where the one before ends, but where the journal says so: a base offset is in
+        no CRC, and a wrong one would pass for that of a batch behind a gap.
         """
         shift, position = (0, position) if tail is None else (tail, tail)
         file = self._disk.open(self._file(log_name(base) if tail is None else _tail_name(base, tail)))
@@ -256,9 +257,15 @@ class PartitionRecovery:
             limit = size if stop_at is None else min(size, stop_at.position)
             epoch = -1
             end = Point(offset, base, position)
-            expected = offset if tail is None else -1
+            # Behind a group that was compacted a segment may begin with a gap, too.
+            known = tail is None and (position > 0 or all(offset != merged for _, merged in self._plan.merged))
+            # The first batch of a log that was begun anew may begin in front of the offset with which the log does.
+            expected = -1 if tail is not None else base if not position else offset
             for at, header, ok in scan(file, position - shift, limit - shift, expect_offset=expected):
                 if not ok or header is None or header.leader_epoch < epoch:
+                    break
+                told = self._plan.gaps.get((base, at + shift), end.offset)
+                if exact and (known or end.position > position) and header.base_offset != told:
                     break
                 epoch = header.leader_epoch
                 end = Point(header.next_offset, base, at + shift + header.size)

@@ -70,7 +70,8 @@ def survey_partition(
     for number, base in enumerate(bases):
         is_last = number == len(bases) - 1
         below = end_offset if is_last else bases[number + 1]
-        found = _Survey(repair, base, NO_END if below is None else below, is_last=is_last).run(limit(base))
+        survey = _Survey(repair, base, NO_END if below is None else below, is_last=is_last)
+        found = survey.run(limit(base), max(base, start) if len(bases) == 1 else base)
         repair.segments.append(found)
         is_needed = not is_last and bases[number + 1] > start
         gap = gap_behind(disk, directory, name, found.next_offset, bases[number + 1]) if is_needed else None
@@ -130,11 +131,14 @@ class _Survey:
         self._path = posixpath.join(repair.path, log_name(base))
         self._found = SegmentRepair(base, 0, is_last=is_last, next_offset=base)
 
-    def run(self, limit: Limit) -> SegmentRepair:
+    def run(self, limit: Limit, begun: int) -> SegmentRepair:
+        """begun: where the log ends if nothing is in it."""
         disk, found = self._repair.disk, self._found
         source = disk.open(self._path)
         try:
             found.size = source.size()
+            if not found.size:
+                found.next_offset = begun
             file = PatchedFile(source, found.patches)
             known = None if self._was_replaced(source) else self._known(source)
             bad = [] if known is None else list(self._mend(file, known.seal))

@@ -83,8 +83,9 @@ class KnownLog(NamedTuple):
             is_active = self.point is not None and self.point.segment_base == base
             position = self.point.position if self.point is not None and is_active else NO_END
             return NO_LIMIT if self.end_offset is None else Limit(position, self.end_offset)
-        kept = self.forecast.plan.kept_to
-        if kept is None or self.forecast.plan.is_least or base > kept.segment_base:
+        plan = self.forecast.plan
+        kept = plan.kept_to
+        if kept is None or plan.is_least or plan.is_dropped(base) or base > kept.segment_base:
             return NO_LIMIT
         return Limit(NO_END if base < kept.segment_base else kept.position, kept.offset)
 

@@ -206,6 +206,10 @@ def synced_ends(disk: Disk, path: str, journal: JournalContents, named: Director
             if key in known:
                 reached = min(known[key].recovery_point, entry.offset)
                 known[key] = known[key]._replace(recovery_point=reached)
+        elif entry.kind == EntryKind.BEGIN and (checkpoint is None or entry.lsn >= checkpoint.checkpoint_lsn):
+            extents.pop(key, None)
+            if key in known:
+                known[key] = known[key]._replace(recovery_point=0)
     ends = {}
     for name in disk.list_directory(path):
         tp = parse_partition_name(name)

@@ -292,11 +292,12 @@ def verify_partition(
         replaced = _replaced(base, synced, forecast)
         check = SegmentCheck(disk, path, base, following, report.findings, tick, decode=decode)
         check.log_start = known.start_offset
+        check.is_dropped = forecast is not None and forecast.plan.begun is not None and forecast.plan.replaces(base, 0)
         check.limit = known.limit(base)
         check.may_be_reserved = known.point is None and following == NO_OFFSET
         segment = check.run(replaced=replaced, expected=expected)
         report.segments.append(segment)
-        expected = segment.next_offset
+        expected = -1 if forecast is not None and forecast.plan.is_dropped(base) else segment.next_offset
         gap = None
         if not check.damaged and known.start_offset < following != NO_OFFSET:
             gap = gap_behind(disk, posixpath.dirname(path), report.name, segment.next_offset, following)
@@ -306,6 +307,8 @@ def verify_partition(
             if forecast is not None:
                 filled = forecast.fills(base, segment.size, *gap, bases)
             report.findings.append(Finding("tail" if filled else "damage", path, 0, 0, gap[0], what, gap[1]))
+    if len(bases) == 1 and not report.segments[0].size:  # begun anew; the batch that holds its start may come in front
+        report.segments[0].next_offset = max(bases[0], known.start_offset)
     _verify_list(path, known.missing(disk.list_directory(path)), report)
     if bases and lost_beginning(disk, posixpath.dirname(path), report.name, report.start_offset, expected):
         report.findings.append(Finding("damage", path, 0, 0, 0, NO_SNAPSHOT, report.start_offset - 1))

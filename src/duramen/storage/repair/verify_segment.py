@@ -69,6 +69,8 @@ class SegmentCheck:
         """Records below are deleted."""
         self.may_be_reserved = True
         """Whether zeros at the end may be space that Kafka reserved and never wrote (`preallocate`)."""
+        self.is_dropped = False
+        """Whether nothing of it is kept, for the log begins anew: what a seal says of it is of no use."""
         self.damaged = False
         self.starts: dict[int, int] = {}
         """Base offset of the batch at each position."""
@@ -89,7 +91,7 @@ class SegmentCheck:
                     self.base,
                     f"it starts below offset {expected}, where the segment before ends",
                 )
-            seal = self._seal()
+            seal = None if self.is_dropped else self._seal()
             report.sealed = seal is not None
             end = self._walk(file, report, None if seal is not None else replaced)
             if seal is not None:

@@ -166,3 +166,41 @@ def test_plans_read_entries_by_position_as_their_fields_say() -> None:
     assert plan.writes == {30: [write]}
     assert plan.epochs == [(4, 50)]
     assert (plan.trusted, plan.end) == (Point(50, 30, 600), Point(51, 30, 690))
+
+
+def test_a_new_beginning_leaves_nothing_of_what_was() -> None:
+    script = (
+        Script()
+        .batch(5, 500)
+        .add(EntryKind.SWAP, 4, 0)
+        .add(EntryKind.EPOCH, 6, epoch=2)
+        .add(EntryKind.LOG_START, 3)
+        .add(EntryKind.BEGIN, 90, 88)
+        .batch(88, 0, base=88, epoch=7)
+    )
+    plan = script.plan(point(5, 500))
+    assert places(plan) == {88: [(0, 100)]}
+    assert (plan.start, plan.begun, plan.merged) == (90, 88, [])
+    assert (plan.trusted, plan.end) == (Point(90, 88, 0), Point(89, 88, 100))
+    assert fold_epochs([(0, 0), (1, 4)], plan.epochs) == [(7, 88)]
+    assert [plan.is_dropped(base) for base in (0, 5, 88, 100)] == [True, True, False, False]
+    assert plan.replaces(0, 0)
+    assert plan.replaces(500, 0)
+
+
+def test_a_checkpoint_behind_a_new_beginning_is_one_of_the_new_log() -> None:
+    script = Script().batch(5, 500).add(EntryKind.BEGIN, 90, 90).batch(90, 0, base=90).batch(91, 100, base=90)
+    known = point(91, 100, base=90, start=90)
+    for lsn, begun in ((2, 90), (3, None)):  # that of the beginning is 2
+        plan = make_plans(script.entries, {KEY: known}, lsn)[KEY]
+        assert (plan.begun, plan.truncated, plan.end) == (begun, begun == 90, Point(92, 90, 200))
+        assert places(plan) == {90: [(0, 100), (100, 100)] if begun else [(100, 100)]}
+
+
+def test_gaps_are_known_by_their_place_up_to_a_cut() -> None:
+    script = Script().add(EntryKind.DURABILITY, 5, 0, 500).add(EntryKind.GAP, 8, 0, 500).add(EntryKind.GAP, 12, 0, 700)
+    assert script.plan(point(5, 500)).gaps == {(0, 500): 8, (0, 700): 12}
+    assert script.plan().gaps == {(0, 500): 8, (0, 700): 12}
+    assert script.add(EntryKind.TRUNCATE, 9, 0, 600).plan(point(5, 500)).gaps == {(0, 500): 8}
+    assert script.add(EntryKind.BEGIN, 9, 9).plan(point(5, 500)).gaps == {}
+    assert Script().add(EntryKind.GAP, 12, 0, 700).plan().end is None, "it says nothing of what is in front"
