@@ -239,6 +239,12 @@ def truncation(run: Session) -> None:
     run.checkpoint()
     run.put(1, 260)
     run.commit()
+    run.epoch(1, 5)
+    run.commit()
+    run.truncate(1, run.log(1).end_offset)  # the epoch goes, which has no record
+    run.commit()
+    run.put(1, 270)
+    run.commit()
 
 
 def cut_whose_producers_are_unknown(run: Session) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, check
-from duramen.model import INTERNAL_TOPICS, TopicId, TopicPartition
+from duramen.model import INTERNAL_TOPICS, NO_EPOCH, TopicId, TopicPartition
 from duramen.ports import Buffer, Disk
 from duramen.storage.files import disk_full
 from duramen.storage.files.disk_full import NoRoomError
@@ -278,12 +278,12 @@ class Log:
             self.epochs.assign(epoch, self.end_offset)
             self._journal(EntryKind.EPOCH, self.end_offset)
 
-    def _journal(self, kind: int, offset: int, data: bytes | None = None) -> int:
+    def _journal(self, kind: int, offset: int, data: bytes | None = None, epoch: int | None = None) -> int:
         if not self.dirty:
             self.dirty = True
             self.flush_queue.append(self)
-        active = self.active
-        return self.journal.append(kind, self, offset, self.epochs.latest, active.base_offset, active.size, data)
+        active, epoch = self.active, self.epochs.latest if epoch is None else epoch
+        return self.journal.append(kind, self, offset, epoch, active.base_offset, active.size, data)
 
     def flush(self) -> None:
         """Write everything queued with one call. NoRoomError: it stays queued, the next call writes all of it again.
@@ -414,9 +414,13 @@ class Log:
 
         Files change when the entry is durable (`complete_truncation`), and what is known of producers is read again
         off the loop (`take_rebuild`). Until both is done appends are refused: KafkaError, retriable. CorruptLogError
-        where the place cannot be found, OSError.
+        where the place cannot be found, OSError. At the end or above it only epochs go that have no record yet.
         """
         if offset >= self.end_offset:
+            if self.epochs.latest_start >= self.end_offset:  # whoever led here then appended nothing: nobody knows it
+                self.journal.admit(0)
+                self.epochs.truncate_from_end(self.end_offset)
+                self._journal(EntryKind.EPOCH, self.end_offset, epoch=NO_EPOCH)
             return
         check(offset >= self.segments[0].base_offset, "a truncation stays inside the log")
         self.check_whole()

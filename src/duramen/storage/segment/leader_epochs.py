@@ -33,6 +33,11 @@ class EpochCache:
         """(epoch, start offset), ascending."""
         return list(zip(self._epochs, self._starts, strict=True))
 
+    @property
+    def latest_start(self) -> int:
+        """Where the highest epoch starts, -1 when there is none."""
+        return self._starts[-1] if self._starts else -1
+
     def assign(self, epoch: int, start_offset: int) -> None:
         """`epoch` starts at `start_offset`. Entries that this contradicts (later epochs or offsets) are dropped.
 
