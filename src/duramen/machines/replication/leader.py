@@ -48,6 +48,12 @@ class Replication:
         self.is_leader = leader == self.local
         self.epoch = max(self.epoch, epoch)
 
+    def begin_anew(self, offset: int) -> None:
+        """This replica's log was dropped, and begins with `offset`: what was known of it is of another one."""
+        check(not self.is_leader, "a leader's log is what the others follow")
+        self._ends.clear()
+        self.high_watermark = offset
+
     def durable(self, node: int, end: int) -> bool:
         """`node` has everything below `end` on stable storage; True when the high watermark moved."""
         if end > self._ends.get(node, -1):
@@ -60,6 +66,8 @@ class Replication:
         return self._ends.get(self.local, 0)
 
     def _advance(self) -> bool:
+        if not self.is_leader:
+            return False  # what is here says nothing of the others: its leader tells a follower
         ends = self._ends
         isr = self.isr
         if len(isr) < self.fewest and len(isr) < len(self.replicas):

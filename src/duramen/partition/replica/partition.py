@@ -21,7 +21,7 @@ from functools import partial
 from typing import NamedTuple
 
 from duramen.config import TopicConfig
-from duramen.errors import ErrorCode, KafkaError, StorageError
+from duramen.errors import ErrorCode, KafkaError, StorageError, check
 from duramen.machines.replication.leader import Replication
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.partition.replica.batch_rules import (
@@ -33,7 +33,7 @@ from duramen.partition.replica.batch_rules import (
 )
 from duramen.partition.replica.retry_gate import RetryGate
 from duramen.ports import Part, Submit
-from duramen.storage import COPIED_BYTES, Log, Pending
+from duramen.storage import COPIED_BYTES, Log, LogDirectory, Pending
 from duramen.wire.batch import TRANSACTIONAL, BatchHeader, check_produced, parse_header, place, stamp_append_time
 
 READ_UNCOMMITTED = 0
@@ -408,6 +408,17 @@ class Partition:
 
     def unwatch(self, callback: Callable[[], None]) -> None:
         self._watchers.pop(callback, None)
+
+    def begin_anew(self, directory: LogDirectory, offset: int, segment_base: int | None = None) -> None:
+        """Drop all that this replica has, which must not lead: it begins with `offset`, empty (`Log.begin_anew`).
+
+        Whoever waits for what was there is sent to the leader. KafkaError, retriable, NoRoomError: nothing has changed.
+        """
+        check(not self.replication.is_leader, "a leader's log is what the others follow")
+        directory.begin_anew(self.log, offset, segment_base)
+        self.replication.begin_anew(offset)
+        self.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is read anew from its leader"))
+        self.touched()
 
     def touched(self) -> None:
         """Something was journaled for this partition outside of an append: have it committed."""

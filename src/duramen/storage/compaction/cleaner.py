@@ -18,7 +18,13 @@ from duramen.storage.checkpoint.kafka_files import (
     encode_offsets,
     read_offsets,
 )
-from duramen.storage.compaction.compaction_pass import CleanerSettings, CleanerStatistics, CompactionJob, CompactionPass
+from duramen.storage.compaction.compaction_pass import (
+    CleanerSettings,
+    CleanerStatistics,
+    CompactionJob,
+    CompactionPass,
+    Noting,
+)
 from duramen.storage.compaction.eligibility import (
     Cleanable,
     bound_but_for_checkpoints,
@@ -29,7 +35,7 @@ from duramen.storage.compaction.eligibility import (
 from duramen.storage.compaction.key_map import OffsetMap
 from duramen.storage.compaction.segment_rewrite import UncleanableBatchError
 from duramen.storage.files.atomic import read_file, replace_file
-from duramen.storage.files.disk_full import NoRoomError, as_disk_full
+from duramen.storage.files.disk_full import NoRoomError, as_disk_full, retriable_open
 from duramen.storage.journal.journal import Journal
 from duramen.storage.log.log import Log
 from duramen.storage.segment.corruption import Findings, damage_of
@@ -37,6 +43,34 @@ from duramen.storage.segment.recovery_point import LogPoint
 
 LEAST_LATE_MS = 1000
 """See `Cleaner.lateness`."""
+
+
+@dataclass(slots=True)
+class CleanedNote:
+    """Writes the file anew that speaks of what was cut off since. run: on any thread; the rest on the loop."""
+
+    cleaner: Cleaner
+    logs: set[LogKey]
+    write: CompactionJob
+    over: bool = False
+
+    def run(self) -> None:
+        """Write it. NoRoomError, OSError."""
+        with retriable_open():
+            self.write()
+
+    def complete(self) -> None:
+        """A checkpoint may be taken of these logs."""
+        self.over = True
+
+    def fail(self, error: BaseException) -> None:
+        """Where there was no room it is written later; else the directory is fenced."""
+        self.over = True
+        self.cleaner.outdated |= self.logs
+        if isinstance(error, NoRoomError):
+            self.cleaner.journal.give_way()
+        else:
+            self.cleaner.journal.fail(None, error)
 
 
 @dataclass(slots=True)
@@ -51,7 +85,8 @@ class Cleaner:
     was there to be read after the beginning of that copy, from which delete horizons count: the longest ever.
     cleaned: see `seen_from`. within: where the next pass goes on in the batch at `cleaned`, which has more keys
     than fit into a map, and how often the log had been cut. owing: `cleaned` of logs whose last pass had no room for a
-    delete horizon there.
+    delete horizon there. noted: at most so far goes what the file says of a log. outdated: logs that were cut below
+    that: only the journal's entry tells, and no checkpoint is taken before the file does (`take_note`).
     """
 
     disk: Disk
@@ -68,26 +103,33 @@ class Cleaner:
     cleaned: dict[LogKey, int] = field(default_factory=dict)
     running: list[CompactionPass] = field(default_factory=list)
     waits: bool = False
-    noting: CompactionPass | None = None
+    noting: Noting | None = None
     suspended: bool = False
     late_ms: dict[LogKey, int] = field(default_factory=dict)
     within: dict[LogKey, tuple[int, int]] = field(default_factory=dict)
     owing: dict[LogKey, int] = field(default_factory=dict)
+    noted: dict[LogKey, int] = field(default_factory=dict)
+    outdated: set[LogKey] = field(default_factory=set)
 
-    def load(self) -> None:
+    def load(self, cuts: Mapping[LogKey, int]) -> None:
         """Take over our own checkpoint, or, where Kafka was here last, its one, which knows names only.
 
         Both may be older than the logs, or missing. What ours does not know is a topic that no pass has been over.
+        cuts: where the journal says that a log was cut since, -1 where it was begun anew.
         """
         content = read_file(self.disk, posixpath.join(self.directory, CLEANED_FILE))
         ours = None if content is None else decode_cleaned(content)
         named = read_offsets(self.disk, posixpath.join(self.directory, CLEANER)) if ours is None else {}
         for key, log in self.logs.items():
             offset, late_ms = CleanedLog(named.get(log.tp, -1)) if ours is None else ours.get(key, CleanedLog(-1))
+            if offset >= 0:
+                self.noted[key] = offset
             if log.start_offset <= offset <= log.end_offset:
                 self.cleaned[key] = offset
             if late_ms:
                 self.late_ms[key] = late_ms
+            if key in cuts:
+                self.cut(key, cuts[key])
 
     def first_dirty(self, log: Log) -> int:
         """From where on no pass has looked at the log's keys."""
@@ -163,6 +205,30 @@ class Cleaner:
             known.pop(key, None)
         self.forget_reasons(key)
 
+    def cut(self, key: LogKey, offset: int) -> None:
+        """The log was cut off there; -1: it was dropped, and begins anew."""
+        if offset < 0:
+            self.forget(key)
+        elif self.cleaned.get(key, -1) > offset:
+            self.cleaned[key] = offset
+        if self.noted.get(key, -1) > offset:
+            self.outdated.add(key)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the file has still to be written anew behind a cut."""
+        return bool(self.outdated) or (isinstance(self.noting, CleanedNote) and not self.noting.over)
+
+    def take_note(self) -> CleanedNote | None:
+        """The job that does it; None when there is no need, or while a pass writes the file."""
+        if not self.outdated or (self.noting is not None and not self.noting.over):
+            return None
+        logs, self.outdated = self.outdated, set()
+        for key in logs:
+            self.noted.pop(key, None)
+        self.noting = note = CleanedNote(self, logs, self.take_checkpoint())
+        return note
+
     def forget_reasons(self, key: LogKey) -> None:
         """Nothing is in the way of a pass over the log any more."""
         self.uncleanable.pop(key, None)
@@ -182,6 +248,7 @@ class Cleaner:
             if log is not None:
                 offset = min(self.cleaned.get(key, -1), log.end_offset)
                 known[key] = CleanedLog(offset, self.late_ms.get(key, 0))
+                self.noted[key] = max(offset, self.noted.get(key, -1))
                 if offset >= 0:
                     offsets[log.tp] = offset
 

@@ -60,12 +60,18 @@ class CleanerStatistics:
     max_dirty_ratio: float = 0.0
 
 
+class Noting(Protocol):
+    """Who writes down what all passes share, until it is over."""
+
+    over: bool
+
+
 class PassOwner(Protocol):
     """What a pass asks of the directory's cleaner, and says to it."""
 
     journal: Journal
     statistics: CleanerStatistics
-    noting: CompactionPass | None
+    noting: Noting | None
 
     def knows(self, log: Log) -> bool: ...
     def is_durable(self, lsn: int) -> bool: ...

@@ -217,6 +217,8 @@ class Housekeeping:
         growth = self._journal.take_growth()
         if growth is not None:
             jobs.append(GrowJournalJob(self._journal, growth))
+        if (note := self._cleaner.take_note()) is not None:
+            jobs.append(note)
         for log in self._next_logs(logs):
             for notice in log.take_notices():
                 self._findings.add(damage_of(notice))

@@ -206,6 +206,14 @@ class LogDirectory:
             self.disk, self.path, maker.generation, journal, self.logs, self._mark_of, points, self.offline
         )
         self._checkpointer.identity = state.meta
+        self.cleaner = Cleaner(
+            self.disk, self.path, journal, self.logs, lambda: self._checkpointer.persisted, self._mark_of, self.findings
+        )
+        self.cleaner.load(state.cuts)
+        if (note := self.cleaner.take_note()) is not None:
+            note.run()  # the journal, which alone says what was cut, is about to go
+            note.complete()
+        self._checkpointer.leaving = self.cleaner.leaving
         marks = {log.tp: self.known_watermark(log) for log in self.logs.values()}
         files = self._checkpointer.files({})._replace(high_watermarks=marks)
         files.write()
@@ -220,14 +228,10 @@ class LogDirectory:
         self._truncations = Truncations(journal, self._checkpointer, self.logs, self.findings)
         journal.on_truncate = self._truncations.journaled
         journal.on_begin = self._truncations.begun_anew
+        self._truncations.on_cut = self.cleaner.cut
         self._commits = GroupCommit(
             self.path, journal, self._queue, self.ballast, self.hot.files, self._checkpointer, self._truncations
         )
-        self.cleaner = Cleaner(
-            self.disk, self.path, journal, self.logs, lambda: self._checkpointer.persisted, self._mark_of, self.findings
-        )
-        self.cleaner.load()
-        self._checkpointer.leaving = self.cleaner.leaving
         self._housekeeping = Housekeeping(
             self.disk, self.path, journal, self._mark_of, state.leftovers, self.findings, self.cleaner,
             settings.producer_id_expiration_ms,
@@ -313,12 +317,17 @@ class LogDirectory:
         """Drop all that the log has: it begins with `offset`, empty. See `Log.begin_anew`.
 
         KafkaError, retriable, also while a compaction or retention is about to give files of the log other names.
+        NoRoomError: not yet. Any other OSError: the directory is fenced.
         """
         self._check_usable()
         if self.cleaner.is_swapping(log) or self._housekeeping.is_renaming(log):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.tp}: its files are getting other names")
-        log.begin_anew(offset, segment_base)
-        self.cleaner.forget(key_of(log))
+        try:
+            log.begin_anew(offset, segment_base)
+        except OSError as error:
+            if not isinstance(error, NoRoomError):
+                self.journal.fail(None, error)  # some of what was queued is not written
+            raise
         self.findings.forget(log.path)
 
     def delete_log(self, log: Log) -> str:
@@ -400,8 +409,8 @@ class LogDirectory:
         if self.journal.failed is not None or not (force or self.checkpoint_due):
             return None
         self._truncations.carry_out()
-        if self._truncations.waiting or self._housekeeping.moving:
-            # A round that covered its entry would have to have synced the cut, or the new name.
+        if self._truncations.waiting or self._housekeeping.moving or self.cleaner.is_outdated:
+            # A round that covered its entry would have to have synced the cut, or the new name, or known of the cut.
             scarce = self.waits_for_files or lacks_files(self.journal.no_room)
             return self._checkpointer.take_written() if scarce else None
         try:
@@ -502,8 +511,8 @@ class LogDirectory:
             self._truncations.finish()
             self._housekeeping.finish()
             self._checkpointer.sync_and_close(self._together)
+            self.cleaner.take_checkpoint()()  # before the checkpoint after which no journal says what was cut
             self._checkpointer.files({}).write()
-            self.cleaner.take_checkpoint()()
             maker = self.journal.maker
             bare = PartMaker(self.disk, self.path, maker.generation + 1, maker.seed)
             bare.make(HEADER_BLOCK).file.close()

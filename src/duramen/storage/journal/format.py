@@ -38,7 +38,7 @@ class EntryKind(IntEnum):
     LOG_START = 5
     """Records below an offset are gone for readers."""
     EPOCH = 6
-    """A leader epoch starts at an offset."""
+    """A leader epoch starts at an offset; -1: those that start there or above it are no more."""
     DELETE = 7
     """The partition was deleted."""
     CREATE = 8

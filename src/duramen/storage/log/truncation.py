@@ -8,7 +8,7 @@ bytes that were cut off are never taken for those that came later.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -70,6 +70,8 @@ class Truncations:
         self._findings = findings
         self._waiting: list[tuple[int, LogKey]] = []
         self._unread: list[LogKey] = []
+        self.on_cut: Callable[[LogKey, int], None] = lambda key, offset: None
+        """Files were cut, where, or at -1 of a log that begins anew; no checkpoint speaks of that yet."""
 
     @property
     def waiting(self) -> bool:
@@ -158,9 +160,11 @@ class Truncations:
                 due.append(log)
         self._waiting = waiting
         for log in due:
+            anew = log.pending_truncation is not None and log.pending_truncation.anew
             try:
                 log.complete_truncation()
             except OSError as error:
                 self._journal.fail(None, error)
                 raise
             self._journal.sync_before_next(to_sync(log.active), log.path)
+            self.on_cut((log.topic_id, log.tp.partition), -1 if anew else log.end_offset)

@@ -43,6 +43,7 @@ class RecoveryPlan:
     truncation; merged: (base, end offset) of compacted groups of segments. begun: where the log was begun anew, None
     when it was not; no segment with a lesser base is its own any more. is_least: see `LogPoint`.
     gaps: offset of each batch, by place, that does not begin where the one before ends, and is not journaled.
+    new_cut: as cut, or -1 of a new beginning, but of what came since the checkpoint of that LSN.
     """
 
     key: LogKey
@@ -62,6 +63,8 @@ class RecoveryPlan:
     gaps: dict[tuple[int, int], int] = field(default_factory=dict)
     entries: int = 0
     is_least: bool = False
+    checkpoint_lsn: int = 0
+    new_cut: int = 1 << 62
 
     def fold(self, entries: Sequence[JournalEntry]) -> None:
         """Fold all entries of the partition, in LSN order."""
@@ -132,8 +135,10 @@ class RecoveryPlan:
             self._advance(point)
         elif kind == EntryKind.TRUNCATE:
             self._truncate(point)
+            self._note_cut(entry.lsn, point.offset)
         elif kind == EntryKind.BEGIN:
             self._begin(point)
+            self._note_cut(entry.lsn, -1)
         elif kind == EntryKind.LOG_START:
             self.start = max(self.start, entry.offset)
         elif kind == EntryKind.EPOCH:
@@ -224,6 +229,10 @@ class RecoveryPlan:
         self.cut = min(self.cut, point.offset)
         self.epochs.append((-1, point.offset))
 
+    def _note_cut(self, lsn: int, offset: int) -> None:
+        if lsn >= self.checkpoint_lsn:
+            self.new_cut = min(self.new_cut, offset)
+
     def _begin(self, point: Point) -> None:
         """Whatever there was is gone; only what follows counts."""
         self.writes.clear()
@@ -276,7 +285,9 @@ def make_plans(
     plans: dict[LogKey, RecoveryPlan] = {}
     for key, known in points.items():
         trusted = Point(known.recovery_point, known.segment_base, known.position)
-        plans[key] = RecoveryPlan(key, known.start_offset, trusted, trusted, is_least=known.is_least)
+        plans[key] = RecoveryPlan(
+            key, known.start_offset, trusted, trusted, is_least=known.is_least, checkpoint_lsn=checkpoint_lsn
+        )
     told: dict[LogKey, list[JournalEntry]] = {}
     begin = EntryKind.BEGIN
     for entry in entries:

@@ -119,7 +119,8 @@ class MissingLog(NamedTuple):
 class Startup:
     """What a start found in a directory and made of it. absent: logs whose directories are gone.
 
-    watermarks: the high watermarks that were known at the last checkpoint, of the logs that it speaks of.
+    watermarks: the high watermarks that were known at the last checkpoint, of the logs that it speaks of. cuts: where
+    logs were cut since, -1 where they were begun anew, by the journal.
     """
 
     meta: MetaProperties
@@ -130,6 +131,7 @@ class Startup:
     leftovers: list[str] = field(default_factory=list)
     absent: dict[LogKey, MissingLog] = field(default_factory=dict)
     watermarks: dict[LogKey, int] = field(default_factory=dict)
+    cuts: dict[LogKey, int] = field(default_factory=dict)
 
 
 def prepare(
@@ -460,14 +462,15 @@ def _clean(
 def _watermarks(disk: Disk, path: str, checkpoint: DirectoryCheckpoint | None, state: Startup) -> dict[LogKey, int]:
     """By the file that names partitions: a topic since the last checkpoint may have the name of one before.
 
-    Our checkpoint, written behind that file, says which those are; after a clean stop none are.
+    Our checkpoint, written behind that file, says which those are; after a clean stop none are. What was cut off since
+    was below no watermark that holds now.
     """
     named = read_offsets(disk, posixpath.join(path, HIGH_WATERMARK))
     known = {ready.found.key: named[ready.found.tp] for ready in state.ready if ready.found.tp in named}
     if state.clean:
         return known
     logs = {} if checkpoint is None else checkpoint.logs
-    return {key: offset for key, offset in known.items() if key in logs}
+    return {key: min(offset, state.cuts.get(key, offset)) for key, offset in known.items() if key in logs}
 
 
 def _want_segments(checkpoint: DirectoryCheckpoint | None, state: Startup) -> None:
@@ -528,6 +531,7 @@ def _recover(
             plan.accept_from, plan.accept_to = plan.accept_from or plan.end, None
         elif checkpoint is None:
             plan.accept_untold()
+        state.cuts[partition.key] = plan.new_cut
         known = trusted.get(partition.key)
         if known is not None and (forgo or plan.created or plan.truncated):
             known = None

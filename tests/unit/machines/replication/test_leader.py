@@ -55,6 +55,26 @@ def test_epochs_of_clients_are_checked() -> None:
     assert replication.epoch_error(-1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def test_a_log_that_is_begun_anew_takes_the_high_watermark_with_it() -> None:
+    replication = leader(durable=9)
+    with pytest.raises(BugError):
+        replication.begin_anew(3)
+    replication.resign(2, 6)
+    replication.begin_anew(3)
+    assert (replication.high_watermark, replication.own_end) == (3, 0)
+    assert not replication.durable(1, 7), "its leader has to say so"
+    assert replication.high_watermark == 3
+    replication.lead(7, (1, 2), (1,), 7)
+    assert replication.high_watermark == 7
+
+
+def test_what_a_follower_has_moves_no_high_watermark() -> None:
+    replication = leader(durable=4)
+    replication.resign(2, 6)
+    assert not replication.durable(1, 9)
+    assert replication.high_watermark == 4
+
+
 def test_an_epoch_is_never_led_twice() -> None:
     with pytest.raises(BugError):
         leader().lead(5, (1,), (1,), 0)

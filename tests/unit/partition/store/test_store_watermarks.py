@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from tests.worlds.partition_world import NOW, TP, Bench, Numbers
 
@@ -10,7 +12,8 @@ from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import CHECKPOINT, HIGH_WATERMARK, decode_offsets, encode_offsets
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.atomic import replace_file
-from duramen.wire.batch import build_batch
+from duramen.storage.log.follower import append_as_follower
+from duramen.wire.batch import build_batch, parse_header
 
 MARKS = f"/data/{HIGH_WATERMARK}"
 
@@ -113,6 +116,34 @@ def test_a_new_topic_does_not_get_that_of_an_older_one_of_its_name() -> None:
     directory = LogDirectory.open(bench.disk, "/data", DirectorySettings(), now_ms=NOW, entropy=Numbers())
     (log,) = directory.logs.values()
     assert (log.topic_id, log.end_offset, directory.known_watermark(log)) == (b"u" * 16, 3, 0)
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_what_was_known_of_what_was_cut_off_counts_no_more(anew: bool) -> None:
+    """The log has grown beyond it since; a checkpoint behind that knows better."""
+    bench = led(known=4)
+    checkpoint(bench)
+    partition, log = bench.partition, bench.partition.log
+    partition.replication.resign(2, 3)
+    if anew:
+        partition.begin_anew(bench.directory, 2)
+    else:
+        log.truncate_to(2)
+        partition.replication.high_watermark = 2
+        partition.touched()
+    bench.run()
+    for offset in range(2, 9):
+        data = build_batch([(None, b"v", [], 1_000)], base_offset=offset, leader_epoch=3)
+        append_as_follower(log, data, parse_header(data), NOW)
+    partition.touched()
+    bench.run()
+    copy = bench.disk.copy(Random(0))
+    copy.kill()
+    copy.power_on()
+    found = Bench(copy, epoch=None).partition
+    assert (found.high_watermark, found.log_end_offset, found.log_start_offset) == (2, 9, 2 if anew else 0)
+    partition.replication.high_watermark = 3
+    assert Bench(stop(bench, "kill"), epoch=None).partition.high_watermark == 3
 
 
 def test_without_our_checkpoint_nobody_knows_whose_it_is() -> None:
