@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.crash.lives_steps import Steps
-from tests.crash.promises import LogPromise, LogView, check_directory, require
+from tests.crash.promises import LogPromise, LogView, check_directory, require, settled
 from tests.crash.session import DATA, open_directory
 
 from duramen.errors import StorageError
@@ -185,6 +185,8 @@ class Life(Steps):
         """Hold what the start has found against the ledger; from here on it is the ledger."""
         logs = {topic_id: self.directory.logs.get((topic_id, 0)) for topic_id in self.promises}
         for topic_id, log in logs.items():
+            if log is not None:
+                self.promises[topic_id] = settled(log, self.promises[topic_id])
             if log is not None and self.promises[topic_id].compacted:
                 _count_all(log, self.promises[topic_id])
         views = check_directory(self.directory, self.promises)
@@ -253,7 +255,12 @@ def _count_all(log: Log, promise: LogPromise) -> None:
     for base, data in promise.acknowledged.items():
         there = parse_header(data).next_offset <= log.end_offset
         require(there, f"{promise.tp} ends at {log.end_offset}, {base} was acknowledged")
-    promise.acknowledged = {base: each[-1][1] for base, each in promise.queued.items() if base < log.end_offset}
+    promise.acknowledged = {base: each[-1][1] for base, each in promise.queued.items() if _fits(each, log.end_offset)}
+
+
+def _fits(queued: list[tuple[int, bytes]], end: int) -> bool:
+    """Whether the last batch of these is one of a log that ends there; the first of one may begin in front of it."""
+    return parse_header(queued[-1][1]).next_offset <= end
 
 
 def _begin_anew(promise: LogPromise, view: LogView) -> None:
@@ -265,7 +272,7 @@ def _begin_anew(promise: LogPromise, view: LogView) -> None:
     promise.synced_end = view.end
     promise.epoch = view.epochs[-1][0] if view.epochs else -1
     if promise.compacted:
-        promise.queued = {base: [(0, each[-1][1])] for base, each in promise.queued.items() if base < view.end}
+        promise.queued = {base: [(0, each[-1][1])] for base, each in promise.queued.items() if _fits(each, view.end)}
     else:
         promise.queued = {base: [(0, data)] for base, data in view.batches}
         promise.acknowledged = dict(view.batches) if promise.stable else {}

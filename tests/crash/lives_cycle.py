@@ -110,8 +110,9 @@ class Cycle(Session):
                 return
         except (OSError, DuramenError) as error:
             self.rebuilds.pop(0)
+            overtaken = job.rebuild.overtaken  # the log may have begun anew, and then its files go
             job.fail(error)
-            if not isinstance(error, NoRoomError):
+            if not isinstance(error, NoRoomError) and not overtaken:
                 raise
             return
         self.rebuilds.pop(0)

@@ -14,6 +14,7 @@ from tests.crash.session import NOW, SmallSegments, topic_id
 from duramen.errors import CorruptLogError, FencedDirectoryError, KafkaError, StorageError
 from duramen.sim.world.disk import DiskCall
 from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.log.follower import is_empty
 from duramen.storage.log.log import Log
 
 TOPICS = 4
@@ -30,6 +31,8 @@ STEPS: dict[str, int] = {
     "raise_epoch": 1,
     "append": 4,
     "append_some": 5,
+    "follow_some": 3,
+    "begin_log_anew": 1,
     "cut_end": 1,
     "raise_start": 1,
     "roll": 1,
@@ -139,7 +142,7 @@ class Steps(Cycle):
     def change_durability(self) -> None:
         """From stable to page-cache, or back."""
         some = self._some(compacted=False)
-        if some is None or some[1].cut_asked is not None or self.dice.random() < 0.5:
+        if some is None or some[1].cut_asked is not None or some[1].anew is not None or self.dice.random() < 0.5:
             return
         log, promise = some
         try:
@@ -208,10 +211,54 @@ class Steps(Cycle):
         for _ in range(self.dice.randrange(1, 8)):
             self.append()
 
+    def follow(self) -> None:
+        """A batch of a leader, which may have offsets no more that were in front of it; or one that holds the start."""
+        some = self._some()
+        if some is None:
+            return
+        log, promise = some
+        room = log.end_offset - log.active.base_offset if is_empty(log) else 0
+        gap = -room if room and self.dice.random() < 0.8 else self.dice.choice([1, 1, 5, 300])
+        base, end, told = log.end_offset + gap, log.end_offset, len(promise.gaps)
+        try:
+            self.put(number_of(log), self.dice.choice(SIZES), records=max(self.dice.choice([1, 3]), 1 - gap), gap=gap)
+        except (KafkaError, OSError, StorageError):
+            require(log.end_offset == end, f"{log.tp}: a batch was refused, and the log ends behind it")
+            if len(promise.gaps) > told:
+                promise.queued[base].pop()
+                if not promise.queued[base]:
+                    del promise.queued[base]
+            self.met["appends refused"] += 1
+            raise
+        self.met["batches behind gaps" if gap > 0 else "batches that hold the start"] += 1
+
+    def follow_some(self) -> None:
+        """A few batches, some of them of other sizes and producers, behind no gap."""
+        for _ in range(self.dice.randrange(1, 5)):
+            self.follow() if self.dice.random() < 0.6 else self.append()
+
+    def begin_log_anew(self) -> None:
+        """Nothing of a log stays; then it is led in another epoch, mostly."""
+        some = self._some()
+        if some is None or some[1].anew is not None or some[1].cut_asked is not None or self.dice.random() < 0.4:
+            return
+        log, promise = some
+        end, epoch = log.end_offset, log.epochs.latest
+        places = [end, end + 1, end + 40, self.dice.choice(log.segments).base_offset, self.dice.randrange(end + 1)]
+        offset = self.dice.choice(places)
+        before = self.dice.choice([0, 2])
+        self.begin_anew(number_of(log), offset, max(0, offset - before) if before else None)
+        self.met["logs begun anew"] += 1
+        if self.dice.random() < 0.7:
+            if promise.stable:
+                self.epoch(number_of(log), epoch + 1)
+            else:
+                log.assign_epoch(epoch + 1)
+
     def cut_end(self) -> None:
         """A truncation, when nothing waits: what was not acknowledged before a cut would be so after it."""
         some = self._some(compacted=False)
-        if some is None or some[1].cut_asked is not None or self.dice.random() < 0.6:
+        if some is None or some[1].cut_asked is not None or some[1].anew is not None or self.dice.random() < 0.6:
             return
         log, promise = some
         low = max(log.start_offset, log.segments[0].base_offset)

@@ -41,8 +41,8 @@ class LogPromise:
     under way; cuts_asked, cuts: how many truncations were asked for and acknowledged. lost: the path of a file that was
     taken away or is an old one; whichever start makes it anew says so. forgotten: the highest log start that was asked
     for and never came to be: the file of epochs may be of that moment, and know nothing of the batches in front. gaps:
-    base offsets of batches that follow where offsets are missing, by the end in front of them. anew: what is promised
-    of the empty log that is to take its place, while that is under way.
+    where the log ended in front of batches that do not begin there. anew: what is promised of the empty log that is to
+    take its place, while that is under way.
     """
 
     tp: TopicPartition
@@ -62,7 +62,7 @@ class LogPromise:
     synced_end: int = 0
     lost: str = ""
     forgotten: int = 0
-    gaps: dict[int, int] = field(default_factory=dict)
+    gaps: dict[bytes, int] = field(default_factory=dict)
     anew: LogPromise | None = None
 
     def snapshot(self) -> LogPromise:
@@ -79,15 +79,26 @@ class LogPromise:
                 if after not in ending or cut >= ending[after][0]:
                     ending[after] = (cut, base, data)
         found: dict[int, bytes] = {}
-        before = {base: end for end, base in self.gaps.items()}
         while end > start:
             _, base, data = ending[end]
             found[base] = data
-            end = before.get(base, base)
+            end = self.gaps.get(data, base)
         return found
 
 
 Promises = dict[TopicId, LogPromise]
+
+
+def settled(log: Log, promise: LogPromise) -> LogPromise:
+    """What is promised of it behind a start: where it was to begin anew, of the one log or of the other."""
+    anew, promise.anew = promise.anew, None
+    if anew is None:
+        return promise
+    try:
+        check_log(log, view_of(log), promise)
+    except PromiseBrokenError:
+        return anew
+    return promise
 
 
 class LogView(NamedTuple):
@@ -154,8 +165,8 @@ def check_log(log: Log, view: LogView, promise: LogPromise) -> None:
     found = {}
     for base, data in view.batches:
         header = parse_header(data)
-        fits = base <= view.start < header.next_offset if expected is None else base == expected
-        fits = fits or promise.gaps.get(view.start if expected is None else expected) == base
+        front = promise.gaps.get(data, base)
+        fits = min(front, base) <= view.start < header.next_offset if expected is None else front == expected
         require(fits, f"{tp}: a batch at {base}, expected one at {expected}; the log starts at {view.start}")
         expected = header.next_offset
         known = [cut for cut, queued in promise.queued.get(base, ()) if queued == data]
@@ -231,8 +242,9 @@ def _check_compacted(log: Log, view: LogView, promise: LogPromise) -> None:
             require(queued.get(offset) == content, f"{tp}: the record at {offset} was never written so")
             require(offset > max(found, default=-1), f"{tp}: offset {offset} comes late")
             found[offset] = content
-    expected = _fold({offset: content for offset, content in queued.items() if offset < view.end})
-    left = _fold(found)
+    # In front of the start, in the batch that holds it, there may still be some that were deleted.
+    expected = _fold({offset: content for offset, content in queued.items() if view.start <= offset < view.end})
+    left = _fold({offset: content for offset, content in found.items() if offset >= view.start})
     require(left == expected, f"{tp}: {sorted(set(expected.items()) ^ set(left.items()), key=repr)[:4]} differ")
     for base, data in promise.acknowledged.items():
         require(parse_header(data).next_offset <= view.end, f"{tp} ends at {view.end}, {base} was acknowledged")

@@ -11,11 +11,12 @@ from tests.crash.promises import LogPromise, Promises, require
 from tests.crash.retention_oracle import allowed_start
 from tests.crash.tape import TapeDisk
 
-from duramen.errors import DuramenError, StorageError
+from duramen.errors import DuramenError, KafkaError, StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.compaction.compaction_pass import CleanerSettings
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
+from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.follower import append_as_follower
 from duramen.storage.log.log import Log
@@ -144,21 +145,23 @@ class Session:
     def delete(self, number: int) -> None:
         """Delete a topic."""
         promise = self.promises[topic_id(number)]
-        promise.delete_asked = True
+        for each in (promise, promise.anew):
+            if each is not None:
+                each.delete_asked = True
         self.mark()
         self.directory.delete_log(self.log(number))
 
         def acknowledged() -> None:
-            promise.deleted = True
+            self.promises[topic_id(number)].deleted = True
 
         self._later(acknowledged)
 
     def epoch(self, number: int, epoch: int) -> None:
         """A leader epoch begins."""
-        promise = self.promises[topic_id(number)]
         self.log(number).assign_epoch(epoch)
 
         def acknowledged() -> None:
+            promise = self.promises[topic_id(number)]  # it may have begun anew before that
             promise.epoch = max(promise.epoch, epoch)
 
         self._later(acknowledged)
@@ -184,8 +187,6 @@ class Session:
         promise = self.promises[topic_id(number)]
         self._count += 1
         base = log.end_offset + gap
-        if gap:
-            promise.gaps[log.end_offset] = base
         sequence = self._sequences.get((log.topic_id, producer), 0)
         value = b"%d:" % self._count + self.random.randbytes(max(0, size // records - 80))
         rows = [
@@ -202,6 +203,8 @@ class Session:
         if producer >= 0:
             self._sequences[(log.topic_id, producer)] = sequence + records
         promise.queued.setdefault(base, []).append((promise.cuts_asked, data))
+        if gap:
+            promise.gaps[data] = log.end_offset
         if timeless:
             self.stored_ms[data] = self.now
         if gap:
@@ -243,7 +246,13 @@ class Session:
         anew = LogPromise(promise.tp, promise.stable, promise.compacted, created=True, start=offset, start_asked=offset)
         promise.anew = anew
         self.mark()
-        self.directory.begin_anew(self.log(number), offset, segment_base)
+        try:
+            self.directory.begin_anew(self.log(number), offset, segment_base)
+        except (KafkaError, NoRoomError):
+            promise.anew = None
+            raise
+        for producer in [producer for known, producer in self._sequences if known == topic_id(number)]:
+            self._sequences[topic_id(number), producer] = 0
 
         def acknowledged() -> None:
             self.promises[topic_id(number)] = anew

@@ -218,10 +218,11 @@ class RecoveryPlan:
                 kept.append(write._replace(length=point.position - write.position, crc=None))
         self.writes[point.segment_base] = kept
         self.gaps = {place: offset for place, offset in self.gaps.items() if place < point.place}
-        if self.trusted is None or self.trusted.place > point.place:
+        # At the same place the log may have begun anew, at an offset that the batch held which went.
+        if self.trusted is None or self.trusted.place >= point.place:
             self.trusted = point
         if self.accept_from is not None:
-            self.accept_from = min(self.accept_from, point, key=lambda each: each.place)
+            self.accept_from = min(point, self.accept_from, key=lambda each: each.place)
             self.accept_to = point
         self.end = point
         self.start = min(self.start, point.offset)  # it lay in the batch that went: the next one is to be read

@@ -197,6 +197,21 @@ def test_a_checkpoint_behind_a_new_beginning_is_one_of_the_new_log() -> None:
         assert places(plan) == {90: [(0, 100), (100, 100)] if begun else [(100, 100)]}
 
 
+def test_a_truncation_in_the_batch_that_held_the_start_takes_the_start_along() -> None:
+    """At the same place: that batch began in front of the offset with which the log began anew."""
+    script = Script().add(EntryKind.DURABILITY, 5, 0, 500).add(EntryKind.BEGIN, 90, 88)
+    plan = script.add(EntryKind.TRUNCATE, 88, 88).plan(point(5, 500))
+    assert (plan.start, plan.trusted, plan.end, plan.accept_from) == (88, *[Point(88, 88, 0)] * 3)
+
+
+def test_cuts_since_a_checkpoint_are_told_from_older_ones() -> None:
+    known = point(9, 900)
+    script = Script().batch(5, 500).add(EntryKind.TRUNCATE, 5, 0, 500).batch(5, 500).add(EntryKind.TRUNCATE, 7, 0, 700)
+    for lsn, cut in ((0, 5), (2, 5), (3, 7), (4, 7), (5, 1 << 62)):
+        assert make_plans(script.entries, {KEY: known}, lsn)[KEY].new_cut == cut, lsn
+    assert script.add(EntryKind.BEGIN, 9, 9).plan(known).new_cut == -1
+
+
 def test_gaps_are_known_by_their_place_up_to_a_cut() -> None:
     script = Script().add(EntryKind.DURABILITY, 5, 0, 500).add(EntryKind.GAP, 8, 0, 500).add(EntryKind.GAP, 12, 0, 700)
     assert script.plan(point(5, 500)).gaps == {(0, 500): 8, (0, 700): 12}
