@@ -21,7 +21,7 @@ from duramen.storage.files.ballast import Ballast
 from duramen.storage.log import sync
 from duramen.storage.segment.segment import PRODUCERS, SNAPSHOT
 
-LIVES = 12
+LIVES = 16
 """In `make test`; `make crash-lives INTERLEAVED=1` has 4,000."""
 ROLLS_AND_CHECKPOINTS = {"make_topic": 1, "append": 6, "roll": 8, "commit_some": 2, "go_on_with_checkpoint": 12}
 FOCUSED = range(42, 100)

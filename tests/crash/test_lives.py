@@ -57,7 +57,7 @@ def start_that_stays_behind_a_cut() -> Iterator[None]:
         truncate(plan, point)
         plan.start = start
 
-    weights = {**STEPS, "cut_end": 12, "raise_start": 12}
+    weights = {**STEPS, "cut_end": 12, "raise_start": 12, "begin_log_anew": 0}
     with patch.object(RecoveryPlan, "_truncate", forgetful), patch.object(Steps, "weights", weights):
         yield
 
