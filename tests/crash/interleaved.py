@@ -62,7 +62,7 @@ COVERED = (
     "times looked up beside",
     "volumes filled",
 )
-"""What has to be met in some sixteen lives, by the names of `Ending.met`. mixed: jobs between whose calls others were."""
+"""What has to be met in sixteen lives, by the names of `Ending.met`. mixed: jobs between whose calls others were."""
 RARE = (
     *(f"died amid: {lane}" for lane in LANES),
     "compactions side by side",

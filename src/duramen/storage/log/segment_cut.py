@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from duramen.errors import CorruptLogError
 from duramen.storage.files.atomic import read_file
-from duramen.storage.log.open_segment import SegmentLoader, Walk, write_end
+from duramen.storage.files.disk_full import NoRoomError, as_disk_full
+from duramen.storage.log.open_segment import SegmentLoader, Walk
 from duramen.storage.segment.index import (
     OFFSET_ENTRY_SIZE,
     TIME_ENTRY_SIZE,
@@ -109,15 +110,27 @@ def find_cut(segment: Segment, offset: int, interval: int) -> SegmentCut:
 
 
 def write_cut_indexes(segment: Segment) -> None:
-    """What is left of the index entries into the files, and nothing behind it: later writes only ever add. OSError."""
-    index, times = segment.index, segment.times
-    if index is not None and times is not None:
-        write_end(segment.disk, segment.path_of(INDEX), index.written * OFFSET_ENTRY_SIZE, index.encode(index.written))
-        index.written = len(index)
-        write_end(
-            segment.disk, segment.path_of(TIME_INDEX), times.written * TIME_ENTRY_SIZE, times.encode(times.written)
-        )
-        times.written = len(times)
+    """What is left of the index entries into the files, and nothing behind it: later writes only ever add. OSError.
+
+    On a full disk the next sync adds what has no room.
+    """
+    for suffix, index, size in (
+        (INDEX, segment.index, OFFSET_ENTRY_SIZE),
+        (TIME_INDEX, segment.times, TIME_ENTRY_SIZE),
+    ):
+        if index is not None:
+            file = segment.disk.open(segment.path_of(suffix), create=True, write=True)
+            try:
+                file.truncate(index.written * size)
+                if len(index) > index.written:
+                    file.pwritev([index.encode(index.written)], index.written * size)
+            except OSError as error:
+                if not isinstance(as_disk_full(error), NoRoomError):
+                    raise
+            else:
+                index.written = len(index)
+            finally:
+                file.close()
 
 
 def _is_right(segment: Segment, index: OffsetIndex, entry: int) -> bool:

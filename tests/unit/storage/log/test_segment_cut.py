@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from tests.worlds.stored_batches import stored_batches
 
 from duramen.errors import CorruptLogError
 from duramen.model import TopicPartition
-from duramen.sim.world.disk import CrashDisk
+from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.sim.world.entropy import SimEntropy
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.atomic import read_file
@@ -289,6 +290,44 @@ def test_the_end_is_behind_the_last_batch_that_is_left_where_offsets_have_gaps()
     commit(directory)
     assert log.end_offset == log.active.next_offset == 11
     assert log.epochs.entries == [(0, 0), (10, 10)]
+
+
+def test_a_full_disk_lacks_index_entries_until_it_has_room() -> None:
+    disk, directory, log = large(300)
+    log.truncate_to(250)
+    index = log.active.index
+    assert index is not None
+    assert 0 == index.written < len(index)
+
+    def full(call: DiskCall) -> OSError | None:
+        is_index = call.operation == "pwritev" and call.path.endswith((INDEX, TIME_INDEX))
+        return OSError(errno.ENOSPC, "full", call.path) if is_index else None
+
+    disk.fault = full
+    commit(directory)
+    assert (log.is_whole, index.written, directory.journal.failed) == (True, 0, None)
+    disk.fault = None
+    checkpoint(directory)
+    assert index.written == len(index)
+    assert len(disk.contents()[log.active.path_of(INDEX)]) == 8 * len(index)
+    disk.kill()
+    disk.power_on()
+    (log,) = start(disk).logs.values()
+    assert log.end_offset == 250
+
+
+def test_another_error_of_the_disk_fences() -> None:
+    disk, directory, log = large(300)
+    log.truncate_to(250)
+
+    def broken(call: DiskCall) -> OSError | None:
+        is_index = call.operation == "pwritev" and call.path.endswith(INDEX)
+        return OSError(errno.EIO, "a bad sector", call.path) if is_index else None
+
+    disk.fault = broken
+    with pytest.raises(OSError, match="a bad sector"):
+        commit(directory)
+    assert directory.journal.failed is not None
 
 
 def test_the_active_segment_of_a_clean_stop_is_woken_and_cut() -> None:
