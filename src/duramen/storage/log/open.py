@@ -135,7 +135,9 @@ class LogLoader:
             for segment in log.segments:
                 if segment.size and segment.max_timestamp < 0:
                     segment.stored_ms = log.disk.modified_ms(segment.path)
-        if not log.active.size and len(log.segments) == 1:  # begun anew at an offset that a batch in front may hold
+        is_end_known = self._end_offset is not None if not clean else known is None or not known.is_least
+        if not log.active.size and len(log.segments) == 1 and is_end_known:
+            # Begun anew at an offset that a batch in front may hold; else there may have been some.
             log.active.next_offset = max(log.active.base_offset, start_offset)
         log.end_offset = log.durable_end = log.recovery_point = log.active.next_offset
         log.recovery_position = log.active.size

@@ -25,8 +25,10 @@ from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.follower import append_as_follower, starts_before
 from duramen.storage.log.log import Log
+from duramen.storage.log.open import open_log
 from duramen.storage.log.retention import RenameSegmentsJob
 from duramen.storage.repair.repair import survey_directory
+from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.segment import LOG, log_name, parse_name
 from duramen.wire.batch import BatchHeader, build_batch, parse_header
 
@@ -251,3 +253,25 @@ def test_it_comes_later_where_segments_are_getting_other_names() -> None:
         job.complete()
     directory.begin_anew(log, 0)
     assert log.end_offset == 0
+
+
+@pytest.mark.parametrize(("clean", "end_offset", "is_least", "opened"), [
+    (False, 40, False, 40),
+    (False, None, True, 0),
+    (True, None, False, 40),
+    (True, None, True, 0),
+])  # fmt: skip
+def test_an_empty_log_ends_at_its_start_only_where_its_end_is_known(
+    clean: bool, end_offset: int | None, is_least: bool, opened: int
+) -> None:
+    """One that was left offline, because it ended too early, has not begun anew."""
+    _, directory, log = filled()
+    directory.begin_anew(log, 40, 0)
+    commit(directory)
+    commit(directory)
+    point = LogPoint(TP, 40, 40, 0, 0, is_least=is_least)
+    log = open_log(
+        log.disk, log.path, TP, log.topic_id, log.config, log.journal,
+        clean=clean, start_offset=40, recovery_point=40, known=point, end_offset=end_offset,
+    )  # fmt: skip
+    assert (log.start_offset, log.end_offset) == (opened, opened)
