@@ -161,8 +161,8 @@ class EmbeddedLog:
 
     def _directory_failed(self, directory: LogDirectory, error: BaseException) -> None:
         """Whoever waits for a change of topics is told at once, as appends are."""
-        if hasattr(self._controller, "host"):
-            self._controller.host.fail(StorageError(f"{directory.path}: {error}"))
+        if hasattr(self, "_controller"):
+            self._controller.fail(StorageError(f"{directory.path}: {error}"))
 
     def _tell_damage(self, directory: LogDirectory) -> None:
         """What the start found missing or damaged, and what is found later, goes to Python's log, as to a node's."""
@@ -291,7 +291,7 @@ class EmbeddedLog:
             self._call(BrokerStopping(self._node_id, self._epoch))
         idle = threading.Event()
         with self._turn:
-            self._controller.host.close()
+            self._controller.close()
             self._store.stop(idle.set)
         idle.wait()
         try:
@@ -323,7 +323,7 @@ class EmbeddedLog:
         """Decide a metadata command and wait until it is durable; errors are raised."""
         decided: ThreadResult[Any] = ThreadResult()
         # Deletions lead to room on a full disk, and the others are a start and a stop: the reserve is for all of them.
-        self._turn.take(lambda: self._store.disk_full.submit(self._controller.host, command, decided.give))
+        self._turn.take(lambda: self._controller.decide(command, decided.give, makes_room=True))
         answer = decided.wait(timeout)
         if isinstance(answer, DuramenError):
             raise answer

@@ -9,17 +9,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from duramen.config import BrokerConfig, ListenerAddress
+from duramen.config.listeners import parse_host_port
 from duramen.errors import DuramenError, StorageError
 from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, Registered
 from duramen.machines.metadata.image import Endpoint, MetadataImage
+from duramen.machines.raft.voters import VoterEndpoint
 from duramen.model import topic_id_from_text
 from duramen.partition.host.load_turns import LoadTurns
 from duramen.partition.metadata.controller import METADATA_PARTITION, Controller
 from duramen.partition.metadata.directory_checks import assign_metadata_home, check_apart, check_formation
 from duramen.partition.metadata.publisher import MetadataPublisher
+from duramen.partition.metadata.quorum import Quorum, QuorumNetwork
 from duramen.partition.store.settings import cleaner_settings, directory_settings
 from duramen.partition.store.store import Store
 from duramen.ports import Listener, World
@@ -148,8 +152,11 @@ class Broker:
             with contextlib.suppress(OSError, DuramenError):  # the first is what is to be told
                 self.store.close(clean=True)
             raise
-        self.controller.start()
-        self.metadata = self.controller.host
+        controllers = self._endpoints(self.acceptor.controller_listeners, self.config.advertised_controller_listeners)
+        self.advertised_addresses = self._endpoints(self.acceptor.listeners, self.config.advertised_listeners)
+        self.controller.start(
+            self._connect_quorum, tuple(VoterEndpoint(each.name, each.host, each.port) for each in controllers)
+        )
         context = CoordinatorContext(
             clock=self.clock,
             entropy=self.world.entropy,
@@ -163,10 +170,25 @@ class Broker:
         )
         self.groups = GroupCoordinators(context)
         self.sinks = SinkCoordinators(context)
-        self.producer_ids = ProducerIdSource(self.metadata, self.node_id)
-        registration = self._registration()
-        self.services = self._build_services()
-        self.metadata.submit(registration, lambda answer: self._registered(answer, on_ready))
+        self.producer_ids = ProducerIdSource(self.controller, self.node_id)
+        self.services = self._build_services(controllers)
+        for listener, table in TABLES.items():
+            self.decoders[listener] = RequestDecoder(self.services, table, MAX_ELEMENTS)
+        self.acceptor.open(ListenerType.CONTROLLER, self.decoders[ListenerType.CONTROLLER].on_frame)
+        if self.controller.quorum.is_sole_voter:
+            self.controller.decide(self._registration(), lambda answer: self._registered(answer, on_ready))
+        else:
+            self.store.maintenance.start()
+            self.ready = True
+            self.clock.call_soon(on_ready)
+
+    def _connect_quorum(self, quorum: Quorum) -> QuorumNetwork:
+        servers = [parse_host_port("", text) for text in self.config.strings("controller.quorum.bootstrap.servers")]
+        # Loaded on demand: a node alone, as most are, starts without it.
+        peers: QuorumNetwork = import_module("duramen.server.quorum.network").QuorumPeers(
+            quorum, self.world, self.cluster_id, self.node_id, servers
+        )
+        return peers
 
     def _open_directories(self) -> None:
         check_formation(self.world.disk, self.config)
@@ -194,13 +216,13 @@ class Broker:
         check_apart(self.store.directories)
         assign_metadata_home(self.store, self.config)
 
-    def _build_services(self) -> Services:
+    def _build_services(self, controllers: list[Endpoint]) -> Services:
         node = NodeIdentity(
             self.node_id,
             self.cluster_id,
             topic_id_from_text(self.store.home(METADATA_PARTITION).directory_id),
             self.advertised_addresses,
-            self._endpoints(self.acceptor.controller_listeners, self.config.advertised_controller_listeners),
+            controllers,
             (METADATA_FEATURE,),
             {listener: advertised(listener) for listener in ListenerType},
         )
@@ -230,12 +252,10 @@ class Broker:
         )
 
     def _registration(self) -> RegisterBroker:
-        endpoints = self._endpoints(self.acceptor.listeners, self.config.advertised_listeners)
-        self.advertised_addresses = endpoints
         return RegisterBroker(
             self.node_id,
             self.controller.new_uuid(),
-            tuple(endpoints),
+            tuple(self.advertised_addresses),
             self.config.string("broker.rack") or None,
             self.publisher.closed_directories.registered_ids(),
         )
@@ -262,9 +282,7 @@ class Broker:
         self.groups.load_all()
         self.sinks.load_all()
         self.store.maintenance.start()
-        for listener, table in TABLES.items():
-            self.decoders[listener] = decoder = RequestDecoder(self.services, table, MAX_ELEMENTS)
-            self.acceptor.open(listener, decoder.on_frame)
+        self.acceptor.open(ListenerType.BROKER, self.decoders[ListenerType.BROKER].on_frame)
         self.ready = True
         on_ready()
 
@@ -283,10 +301,11 @@ class Broker:
             self.cold_reads.close()
             self.groups.close()
             self.sinks.close()
-            self.metadata.close()
+            self.controller.close()
             self.store.stop(close)
 
         def close() -> None:
+            self.controller.quorum.network.close()
             for _ in self.store.directories:
                 try:
                     self.store.close(clean=True)
@@ -303,7 +322,7 @@ class Broker:
         if self.broker_epoch < 0:
             finish(None)
         else:
-            self.metadata.submit(BrokerStopping(self.node_id, self.broker_epoch), finish)
+            self.controller.decide(BrokerStopping(self.node_id, self.broker_epoch), finish)
 
     # ---- following -------------------------------------------------------------------------------------------
 
@@ -359,4 +378,4 @@ class Broker:
         self.groups.directory_failed(failure)
         self.sinks.directory_failed(failure)
         if directory is self.store.home(METADATA_PARTITION):
-            self.metadata.fail(failure)
+            self.controller.fail(failure)

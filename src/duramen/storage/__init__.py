@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from duramen.storage.checkpoint.shared_cluster import is_shared as is_shared
     from duramen.storage.checkpoint.shared_cluster import mark_shared as mark_shared
     from duramen.storage.checkpoint.shared_cluster import spread_sign as spread_sign
+    from duramen.storage.checkpoint.snapshot_part import SnapshotPart as SnapshotPart
+    from duramen.storage.checkpoint.snapshot_part import read_piece as read_piece
     from duramen.storage.compaction.compaction_pass import CleanerSettings as CleanerSettings
     from duramen.storage.compaction.compaction_pass import CompactionJob as CompactionJob
     from duramen.storage.compaction.compaction_pass import CompactionPass as CompactionPass
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from duramen.storage.journal.ring import JournalGrowth as JournalGrowth
     from duramen.storage.journal.ring import JournalLimits as JournalLimits
     from duramen.storage.log.create import NewLog as NewLog
+    from duramen.storage.log.follower import append_as_follower as append_as_follower
     from duramen.storage.log.leases import NEVER_EXPIRES as NEVER_EXPIRES
     from duramen.storage.log.leases import Lease as Lease
     from duramen.storage.log.log import COPIED_BYTES as COPIED_BYTES
@@ -157,6 +160,10 @@ _PLACES: Final = {
         "SHARED_CLUSTER",
         "spread_sign",
     ),
+    "checkpoint.snapshot_part": (
+        "SnapshotPart",
+        "read_piece",
+    ),
     "compaction.compaction_pass": (
         "CleanerSettings",
         "CompactionJob",
@@ -196,6 +203,7 @@ _PLACES: Final = {
         "JournalLimits",
     ),
     "log.create": ("NewLog",),
+    "log.follower": ("append_as_follower",),
     "log.leases": (
         "Lease",
         "NEVER_EXPIRES",

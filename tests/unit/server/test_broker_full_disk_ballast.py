@@ -212,7 +212,7 @@ def test_what_makes_room_finds_some_for_the_journal() -> None:
 def test_what_makes_room_may_need_another_segment_of_the_metadata() -> None:
     world = FullWorld()
     world.disk.capacity = world.disk.used
-    world.server.broker.metadata.partition.log._roll_after_ms = -1
+    world.server.broker.controller.partition.log._roll_after_ms = -1
     delete_topic(world.line, "big")
     world.server.pass_ms(70_000)
     world.assert_takes_writes(1)

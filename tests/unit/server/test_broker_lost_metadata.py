@@ -218,7 +218,7 @@ def test_a_snapshot_that_is_gone_is_told_and_repaired() -> None:
 @pytest.mark.parametrize("which", ["older", "all"])
 def test_a_damaged_snapshot_that_no_start_uses_is_put_aside(which: str, unreadable: bool) -> None:
     """verify told it as damage for good, and repair had nothing to do with it."""
-    server = InProcess(metadata_log_max_record_bytes_between_snapshots="1", metadata_max_retention_bytes="600")
+    server = InProcess(metadata_log_max_record_bytes_between_snapshots="1", metadata_max_retention_bytes="2000")
     line = server.connect()
     for name in ("t", "u", "v"):
         line.create_topic(name)
@@ -506,7 +506,7 @@ def test_a_loss_that_only_a_snapshot_stood_for_is_a_loss_again_when_that_is_lost
                 disk.damage(f"/data/__cluster_metadata-0/{name}", 100)
     else:
         lose_snapshots(disk)
-    first = (4, 5) if of == "gone" else (6, 8)
+    first = (6, 7) if of == "gone" else (8, 10)
     for _ in range(2):
         server = InProcess(disk)
         lost = [(each["first_offset"], each["last_offset"]) for event, each in server.events if event == "records-lost"]

@@ -79,8 +79,13 @@ def test_without_it_the_log_is_not_found_where_it_was() -> None:
         InProcess(disk, log_dirs="/a,/b")
 
 
-def test_a_directory_of_a_cluster_of_several_is_not_served() -> None:
-    disk = stopped(served())
+def test_the_only_voter_of_a_cluster_knows_all_of_its_log_at_the_start() -> None:
+    server = served()
+    server.connect().create_topic("t")
+    disk = stopped(server)
     mark_shared(disk, "/b")
-    with pytest.raises(StorageError, match="/b is formatted for a cluster of several nodes"):
-        served(disk)
+    node = served(disk)
+    quorum = node.broker.controller.quorum
+    assert (quorum.is_leader, quorum.is_sole_voter, quorum.epoch) == (True, True, 2)
+    assert node.broker.image.topic("t") is not None
+    assert TopicPartition("t", 0) in node.broker.store.partitions

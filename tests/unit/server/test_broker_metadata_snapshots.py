@@ -12,7 +12,7 @@ from tests.worlds.broker_world import InProcess
 from duramen.cli.log import repair as repair_command
 from duramen.errors import CorruptLogError, StorageError
 from duramen.machines.contract import LogRecord
-from duramen.machines.metadata import MetadataImage
+from duramen.machines.metadata import CommittedImage, MetadataImage
 from duramen.machines.metadata.application import Application
 from duramen.machines.metadata.codec import decode
 from duramen.machines.metadata.snapshot import content
@@ -89,13 +89,13 @@ def test_a_start_reads_the_snapshot_and_only_the_log_behind_it(monkeypatch: pyte
     newest = snapshots(disk)[-1]
     assert newest.offset > 10
     applied: list[int] = []
-    original = server.broker.controller.machine.__class__.apply
+    original = CommittedImage.apply
 
     def counted(self: Any, record: LogRecord, offset: int, timestamp: int) -> None:
         applied.append(offset)
         original(self, record, offset, timestamp)
 
-    monkeypatch.setattr(server.broker.controller.machine.__class__, "apply", counted)
+    monkeypatch.setattr(CommittedImage, "apply", counted)
     server = restarted(disk)
     assert min(applied) >= newest.offset
     assert metadata(server) == before

@@ -106,8 +106,7 @@ KAFKA = {
     92: ("DeleteShareGroupOffsets", 0, 0, "b"),
 }
 TO_COME = {
-    1: "c",  # the metadata log, for voters and observers
-    **dict.fromkeys((52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73), "c"),
+    **dict.fromkeys((56, 58, 62, 63, 67, 70, 73), "c"),
     64: "bc",
     **dict.fromkeys((24, 25, 26, 27, 28, 65, 66), "b"),
     **dict.fromkeys((38, 39, 40, 41, 49, 51), "bc"),
@@ -153,7 +152,7 @@ def test_no_api_has_two_rows_for_one_listener() -> None:
     ("port", "key"),
     [(CONTROLLER_PORT, key) for key in sorted(TABLES[ListenerType.BROKER].keys() - TABLES[ListenerType.CONTROLLER])]
     + [(PORT, key) for key in sorted(TABLES[ListenerType.CONTROLLER].keys() - TABLES[ListenerType.BROKER])]
-    + [(PORT, 52), (CONTROLLER_PORT, 52)],
+    + [(PORT, 62), (CONTROLLER_PORT, 62)],
 )
 def test_an_api_of_the_other_listener_is_unknown(node: InProcess, port: int, key: int) -> None:
     line = node.connect(port)
@@ -229,7 +228,10 @@ def test_the_quorum_s_feature_is_told_to_who_understands_it(node: InProcess, por
     }
     assert names[4] == {"metadata.version": (7, 30), "kraft.version": (0, 1)}
     assert names[3] == {"metadata.version": (7, 30)}
-    assert {f.name for f in apis(node, port).finalized_features} == {"metadata.version"}, "level 0 is not told"
+    assert {f.name: f.max_version_level for f in apis(node, port).finalized_features} == {
+        "metadata.version": 30,
+        "kraft.version": 1,
+    }
 
 
 def described_quorum(node: InProcess, port: int) -> Any:
@@ -305,8 +307,8 @@ def test_the_quorum_s_feature_stays_as_it_is(node: InProcess, version: int) -> N
         one = kind(feature="kraft.version", max_version_level=level, upgrade_type=1)
         return node.connect(CONTROLLER_PORT).call(57, version, feature_updates=[one])
 
-    assert asked(0).error_code == 0
-    refused = asked(1)
+    assert asked(1).error_code == 0
+    refused = asked(0)
     assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert "Invalid update version 1 for feature kraft.version" in refused.error_message
+    assert "Invalid update version 0 for feature kraft.version" in refused.error_message
     assert "kraft.version" not in node.broker.image.features

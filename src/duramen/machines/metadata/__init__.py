@@ -5,6 +5,7 @@ from duramen.machines.metadata.commands import (
     AllocateProducerIds,
     AlterOperation,
     Barrier,
+    BeginCluster,
     BrokerStopping,
     ConfigChange,
     ConfigOperation,
@@ -27,7 +28,7 @@ from duramen.machines.metadata.commands import (
     TopicRef,
     UpdateFeatures,
 )
-from duramen.machines.metadata.committed_image import Changes, Follower
+from duramen.machines.metadata.committed_image import Changes, CommittedImage
 from duramen.machines.metadata.image import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
@@ -47,9 +48,11 @@ __all__ = [
     "AllocateProducerIds",
     "AlterOperation",
     "Barrier",
+    "BeginCluster",
     "BrokerImage",
     "BrokerStopping",
     "Changes",
+    "CommittedImage",
     "ConfigChange",
     "ConfigOperation",
     "CreatePartitions",
@@ -58,7 +61,6 @@ __all__ = [
     "ElectLeaders",
     "Endpoint",
     "FeatureUpdate",
-    "Follower",
     "MetadataImage",
     "MetadataMachine",
     "MorePartitions",

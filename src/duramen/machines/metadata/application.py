@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from duramen.errors import check
+from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import codec
 from duramen.machines.metadata.image import (
     LOST_DIRECTORY,
@@ -20,20 +21,57 @@ from duramen.wire.records.versioned import Unknown
 
 
 class Application:
-    """Applies decoded records to `image`. removed: takes the ids of topics seen deleted; None when nobody asks.
+    """Applies records to `image`. removed: takes the ids of topics seen deleted; None when nobody asks.
 
     forgiving: a repair took records out of the log, and what only they would have explained is passed over.
+    held: the records of a transaction that has begun and not ended (KIP-868); None outside of one. They take effect
+    with its end. before: is told of each record that takes effect, while the image is still without it.
     """
 
     def __init__(self, image: MetadataImage, removed: set[TopicId] | None = None) -> None:
         self.image = image
         self.removed = removed
         self.forgiving = False
+        self.held: list[tuple[str, Any]] | None = None
+        self.before: Callable[[str, Any], None] | None = None
+
+    def take(self, record: LogRecord, offset: int) -> None:
+        """The next record of the log. What `apply` raises; CORRUPT_MESSAGE."""
+        image = self.image
+        check(offset >= image.next_offset, "metadata records are applied in the order of their offsets")
+        kind, message = codec.decode(record)
+        if kind == "BeginTransactionRecord":
+            if self.forgiving:
+                self._end_transaction()  # its own end is lost
+            check(self.held is None, "metadata transactions do not nest")
+            self.held = []
+        elif kind == "EndTransactionRecord":
+            self._end_transaction()
+        elif kind == "AbortTransactionRecord":
+            self.held = None
+        elif self.held is not None:
+            self.held.append((kind, message))
+        else:
+            self.apply(kind, message)
+        image.next_offset = offset + 1
+        image.version += 1
+
+    def take_control(self, record: LogRecord, offset: int) -> None:
+        """The next record of the log, which is a control record."""
+        codec.apply_control(self.image, record)
+        self.image.next_offset = offset + 1
+
+    def _end_transaction(self) -> None:
+        inside, self.held = self.held or [], None
+        for kind, message in inside:
+            self.apply(kind, message)
 
     def apply(self, kind: str, message: Any) -> None:
         """One record; UNSUPPORTED_VERSION for a known type in a version that is not."""
         application = _APPLICATIONS.get(kind)
         if application is not None:
+            if self.before is not None:
+                self.before(kind, message)
             application(self, message)
             return
         codec.check_skippable(message)

@@ -35,22 +35,26 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-def register(image: MetadataImage, config: BrokerConfig, command: RegisterBroker) -> tuple[list[LogRecord], Registered]:
-    """Records of a start, and its broker epoch: the offset at which the registration itself will stand.
+def begin_cluster(image: MetadataImage, config: BrokerConfig) -> tuple[list[LogRecord], bool]:
+    """Records that a log begins with, if it has none of them.
 
-    The first start of a cluster makes the file's `min.insync.replicas` its cluster-wide setting, as Kafka does where
-    leaders may be elected from eligible replicas (KIP-966): how many copies count is one answer, not one per node.
+    They make the file's `min.insync.replicas` the cluster-wide setting, as Kafka does where leaders may be elected from
+    eligible replicas (KIP-966): how many copies count is one answer, not one per node.
+    """
+    if image.features:
+        return [], True
+    fewest = str(config.integer(MIN_IN_SYNC))
+    return [codec.feature(*METADATA_VERSION), codec.config(BROKER_RESOURCE, EVERY_BROKER, MIN_IN_SYNC, fewest)], True
+
+
+def register(image: MetadataImage, command: RegisterBroker) -> tuple[list[LogRecord], Registered]:
+    """Records of a start, and its broker epoch: the offset at which the registration itself will stand.
 
     Kafka leaves partitions without a leader when their last replica stops. The broker leads again those of which it
     holds everything that was committed (it was in sync, or eligible: KIP-966).
     """
-    records = []
-    if not image.features:
-        records.append(codec.feature(*METADATA_VERSION))
-        fewest = str(config.integer(MIN_IN_SYNC))
-        records.append(codec.config(BROKER_RESOURCE, EVERY_BROKER, MIN_IN_SYNC, fewest))
-    registered = Registered(image.next_offset + len(records))
-    records.append(codec.register_broker(command, registered.broker_epoch))
+    registered = Registered(image.next_offset)
+    records = [codec.register_broker(command, registered.broker_epoch)]
     for name, index in _all_partitions(image):
         topic = image.topics[name]
         partition = topic.partitions[index]

@@ -23,6 +23,10 @@ class Result(NamedTuple):
 OK = Result()
 
 
+class BeginCluster(NamedTuple):
+    """The first active controller of a new cluster: its features, and what all nodes agree on. Answer: True."""
+
+
 class RegisterBroker(NamedTuple):
     """A broker process starts. incarnation_id: 16 random bytes of this process. Answer: Registered."""
 

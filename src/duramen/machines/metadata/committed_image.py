@@ -1,16 +1,15 @@
 """The metadata as far as it is committed: what handlers read, and what changed for those who follow it.
 
-A power cut can take back what is applied and not yet committed. So nobody outside the machine sees that: not a client,
-not the partitions on disk, not a snapshot.
+A power cut or a newer leader can take back what is in the log and not yet committed. So nobody but the active
+controller's machine sees that: not a client, not the partitions on disk, not a snapshot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from duramen.machines.contract import LogRecord
-from duramen.machines.metadata import codec
 from duramen.machines.metadata.application import Application
 from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from duramen.model import TopicId
@@ -29,44 +28,131 @@ class Changes:
     """Resource names: a node id, or "" for the cluster-wide default."""
     brokers: list[int] = field(default_factory=list)
 
-
-class Follower:
-    """Applies committed records to an image of its own, which begins as what was loaded."""
-
-    def __init__(self, loaded: MetadataImage) -> None:
-        self.image = loaded
-        self._application = Application(loaded)
-
-    def follow(self, records: Iterable[LogRecord], end: int) -> Changes:
-        """Take over records that are now committed, in log order; `end`: the offset behind them."""
-        image = self.image
-        created: dict[TopicId, None] = {}
-        partitions: dict[TopicId, None] = {}
-        configured: dict[tuple[int, str], None] = {}
-        registered: dict[int, None] = {}
-        removed: list[tuple[str, TopicId]] = []
-        for record in records:
-            kind, message = codec.decode(record)
-            if kind == "RemoveTopicRecord":
-                removed.append((image.topics_by_id[message.topic_id].name, message.topic_id))
-            self._application.apply(kind, message)
-            image.version += 1
-            if kind == "TopicRecord":
-                created[message.topic_id] = None
-            elif kind in ("PartitionRecord", "PartitionChangeRecord"):
-                partitions[message.topic_id] = None
-            elif kind == "ConfigRecord":
-                configured[(message.resource_type, message.resource_name)] = None
-            elif kind in ("RegisterBrokerRecord", "BrokerRegistrationChangeRecord", "UnregisterBrokerRecord"):
-                registered[message.broker_id] = None
-                if kind == "RegisterBrokerRecord":
-                    partitions.update((topic.id, None) for topic in image.topics.values())
-        image.next_offset = end
-        return Changes(
-            created=list(created),
-            removed=removed,
-            partitions=list(partitions),
-            topic_configs=[name for kind, name in configured if kind == TOPIC_RESOURCE],
-            broker_configs=[name for kind, name in configured if kind == BROKER_RESOURCE],
-            brokers=list(registered),
+    def __bool__(self) -> bool:
+        return bool(
+            self.created or self.removed or self.partitions or self.topic_configs or self.broker_configs or self.brokers
         )
+
+
+_OF_BROKERS: Final = ("RegisterBrokerRecord", "BrokerRegistrationChangeRecord", "UnregisterBrokerRecord")
+_OF_PARTITIONS: Final = ("PartitionRecord", "PartitionChangeRecord")
+
+
+class CommittedImage:
+    """Applies committed records, which a reader of the log hands over in order, and gathers what they changed."""
+
+    def __init__(self) -> None:
+        self._application = Application(MetadataImage(), set())
+        self._application.before = self._note
+        self._created: dict[TopicId, None] = {}
+        self._removed: list[tuple[str, TopicId]] = []
+        self._partitions: dict[TopicId, None] = {}
+        self._configs: dict[tuple[int, str], None] = {}
+        self._brokers: dict[int, None] = {}
+
+    @property
+    def image(self) -> MetadataImage:
+        """Everything that was handed over, but for a transaction that has not ended."""
+        return self._application.image
+
+    @property
+    def held(self) -> list[tuple[str, Any]] | None:
+        """Records of a transaction that has begun and not ended: see `Application`. Its own list."""
+        held = self._application.held
+        return None if held is None else held[:]
+
+    @property
+    def removed(self) -> frozenset[TopicId]:
+        """Topics that the log says were deleted, since the snapshot with which it begins."""
+        return frozenset(self._application.removed or ())
+
+    def forget_removed(self) -> None:
+        """Whoever follows has been told of them."""
+        self._application.removed = None
+
+    def forgive(self) -> None:
+        """A repair took records out of the log: see `Application.forgiving`."""
+        self._application.forgiving = True
+
+    def restore(self, image: MetadataImage) -> None:
+        """Begin with an image that a snapshot holds; what follows it in the log is applied to it."""
+        self._application.image = image
+        self._application.held = None
+
+    def replace(self, image: MetadataImage) -> None:
+        """Go on from a snapshot of what is committed by now; the changes are those between the two images."""
+        before = self.image
+        image.version = before.version + 1
+        self.restore(image)
+        changes = difference(before, image)
+        self._created.update(dict.fromkeys(changes.created))
+        self._removed += changes.removed
+        self._partitions.update(dict.fromkeys(changes.partitions))
+        self._configs.update(dict.fromkeys((TOPIC_RESOURCE, name) for name in changes.topic_configs))
+        self._configs.update(dict.fromkeys((BROKER_RESOURCE, name) for name in changes.broker_configs))
+        self._brokers.update(dict.fromkeys(changes.brokers))
+
+    def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
+        """One record of the log."""
+        self._application.take(record, offset)
+
+    def apply_control(self, record: LogRecord, offset: int) -> None:
+        """One control record of the log."""
+        self._application.take_control(record, offset)
+
+    def take_changes(self) -> Changes:
+        """What has changed since this was asked last."""
+        changes = Changes(
+            created=list(self._created),
+            removed=self._removed,
+            partitions=list(self._partitions),
+            topic_configs=[name for kind, name in self._configs if kind == TOPIC_RESOURCE],
+            broker_configs=[name for kind, name in self._configs if kind == BROKER_RESOURCE],
+            brokers=list(self._brokers),
+        )
+        self._removed = []
+        for noted in (self._created, self._partitions, self._configs, self._brokers):
+            noted.clear()
+        return changes
+
+    def _note(self, kind: str, message: Any) -> None:
+        image = self.image
+        if kind == "RemoveTopicRecord":
+            topic = image.topics_by_id.get(message.topic_id)
+            if topic is not None:
+                self._removed.append((topic.name, message.topic_id))
+        elif kind == "TopicRecord":
+            self._created[message.topic_id] = None
+        elif kind in _OF_PARTITIONS:
+            self._partitions[message.topic_id] = None
+        elif kind == "ConfigRecord":
+            self._configs[(message.resource_type, message.resource_name)] = None
+        elif kind in _OF_BROKERS:
+            self._brokers[message.broker_id] = None
+            if kind == "RegisterBrokerRecord":
+                self._partitions.update(dict.fromkeys(image.topics_by_id))
+
+
+def difference(before: MetadataImage, after: MetadataImage) -> Changes:
+    """What led from one image to the other, where the records between them are not to be had (a snapshot)."""
+    removed = [(topic.name, topic_id) for topic_id, topic in before.topics_by_id.items()]
+    created = [topic_id for topic_id in after.topics_by_id if topic_id not in before.topics_by_id]
+    changed = []
+    for topic_id, topic in after.topics_by_id.items():
+        known = before.topics_by_id.get(topic_id)
+        if known is None or known.partitions != topic.partitions:
+            changed.append(topic_id)
+    resources = [
+        resource
+        for resource in {**before.configs, **after.configs}
+        if before.configs.get(resource) != after.configs.get(resource)
+    ]
+    brokers = {**before.brokers, **after.brokers}
+    return Changes(
+        created=created,
+        removed=[each for each in removed if each[1] not in after.topics_by_id],
+        partitions=changed,
+        topic_configs=[name for kind, name in resources if kind == TOPIC_RESOURCE and name in after.topics],
+        broker_configs=[name for kind, name in resources if kind == BROKER_RESOURCE],
+        brokers=[node_id for node_id in brokers if before.brokers.get(node_id) != after.brokers.get(node_id)],
+    )

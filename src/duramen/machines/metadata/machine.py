@@ -14,6 +14,7 @@ from duramen.machines.metadata.commands import (
     OK,
     AllocateProducerIds,
     Barrier,
+    BeginCluster,
     BrokerStopping,
     CreatePartitions,
     CreateTopics,
@@ -27,7 +28,6 @@ from duramen.machines.metadata.commands import (
     UpdateFeatures,
 )
 from duramen.machines.metadata.image import MetadataImage
-from duramen.model import TopicId
 
 Decision = tuple[list[LogRecord], Any]
 
@@ -37,11 +37,8 @@ class MetadataMachine:
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
-        self._application = Application(MetadataImage(), set())
+        self._application = Application(MetadataImage())
         self.transaction_marks: TransactionMarks | None = codec.TRANSACTION_MARKS
-        self._open_transaction: list[LogRecord] | None = None
-        self.removed: frozenset[TopicId] = frozenset()
-        """Topics that the log says were deleted before it was loaded."""
 
     @property
     def image(self) -> MetadataImage:
@@ -59,19 +56,14 @@ class MetadataMachine:
         return Outcome(records=records, replies=[(ticket, answer)])
 
     def on_loaded(self, now: int) -> Outcome:
-        """Close a transaction that a crash left open, so that nothing written later becomes part of it.
+        """Close a transaction that an earlier leader left open, so that nothing written later becomes part of it.
 
         Where records are lost its end may be one of them, and much that came later be held with it: it counts.
         """
-        self.removed = frozenset(self._application.removed or ())
-        self._application.removed = None
-        if self._open_transaction is None:
+        if self._application.held is None:
             return Outcome()
         marks = codec.TRANSACTION_MARKS
         return Outcome(records=[marks.end if self._application.forgiving else marks.abort])
-
-    def _register(self, command: RegisterBroker) -> Decision:
-        return brokers.register(self.image, self.config, command)
 
     def _stopping(self, command: BrokerStopping) -> Decision:
         return brokers.stopping(self.image, command), OK
@@ -82,44 +74,24 @@ class MetadataMachine:
         """A repair took records out of the log: see `Application.forgiving`. Before the first record."""
         self._application.forgiving = True
 
-    def restore(self, image: MetadataImage) -> None:
-        """Begin with an image that a snapshot holds; what follows it in the log is applied to it."""
-        check(self.image.next_offset == 0, "a snapshot comes before the first record")
+    def restore(self, image: MetadataImage, held: list[tuple[str, Any]] | None = None) -> None:
+        """Begin with what a reader of the log has applied; held: of a transaction that the log has not ended yet."""
+        check(self.image.next_offset == 0, "an image comes before the first record")
         self._application.image = image
+        self._application.held = held
 
     def apply_control(self, record: LogRecord, offset: int) -> None:
-        """Keep what a control record of the log says of the quorum; this node decides nothing by it."""
-        codec.apply_control(self.image, record)
-        self.image.next_offset = offset + 1
+        """Keep what a control record of the log says of the quorum; the machine decides nothing by it."""
+        self._application.take_control(record, offset)
 
     def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
         """Make one record of the metadata log part of the image."""
-        check(offset >= self.image.next_offset, "metadata records are applied in the order of their offsets")
-        kind, message = codec.decode(record)
-        if kind == "BeginTransactionRecord":
-            if self._application.forgiving:
-                self._end_transaction()  # its own end is lost
-            check(self._open_transaction is None, "metadata transactions do not nest")
-            self._open_transaction = []
-        elif kind == "EndTransactionRecord":
-            self._end_transaction()
-        elif kind == "AbortTransactionRecord":
-            self._open_transaction = None
-        elif self._open_transaction is not None:
-            self._open_transaction.append(record)
-        else:
-            self._application.apply(kind, message)
-        self.image.next_offset = offset + 1
-        self.image.version += 1
-
-    def _end_transaction(self) -> None:
-        inside, self._open_transaction = self._open_transaction or [], None
-        for held in inside:
-            self._application.apply(*codec.decode(held))
+        self._application.take(record, offset)
 
 
 _DECISIONS: Final[dict[type, Callable[[MetadataMachine, Any], Decision]]] = {
-    RegisterBroker: MetadataMachine._register,
+    BeginCluster: lambda machine, command: brokers.begin_cluster(machine.image, machine.config),
+    RegisterBroker: lambda machine, command: brokers.register(machine.image, command),
     BrokerStopping: MetadataMachine._stopping,
     CreateTopics: lambda machine, command: topics.create_topics(machine.image, machine.config, command),
     CreatePartitions: lambda machine, command: topics.create_partitions(machine.image, command),

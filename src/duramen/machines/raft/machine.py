@@ -164,7 +164,8 @@ class Raft:
             )
             return
         snapshot = log.latest_snapshot
-        if log.start_offset > 0 and (snapshot is None or snapshot.offset < log.start_offset):
+        needs_snapshot = log.start_offset > 0 and not state.voters.only(state.local)
+        if needs_snapshot and (snapshot is None or snapshot.offset < log.start_offset):
             state.halt(f"the metadata log begins at {log.start_offset}, and no snapshot of that end is whole")
             return
         if snapshot is not None:

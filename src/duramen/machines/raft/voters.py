@@ -60,6 +60,14 @@ class Voters:
         return f"Voters({list(self)})"
 
     @property
+    def keys(self) -> frozenset[ReplicaKey]:
+        """Who they are, wherever they listen."""
+        return frozenset(voter.key for voter in self)
+
+    def __str__(self) -> str:
+        return ",".join(f"{voter.id}" for voter in self)
+
+    @property
     def majority(self) -> int:
         """How many of them decide."""
         return len(self.by_id) // 2 + 1

@@ -165,6 +165,12 @@ class Host:
             pass
         self._finish_load()
 
+    def begin(self) -> None:
+        """Start a machine that has everything up to the end of the log already. Raises what starting it raises."""
+        check(not self._began, "a host is loaded once")
+        self._began = True
+        self._finish_load()
+
     def start_loading(self, done: Callable[[DuramenError | None], None], turns: LoadTurns | None = None) -> None:
         """Like `load`, but in small slices with the loop free in between; `done(error)` at the end.
 

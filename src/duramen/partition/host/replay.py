@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
-from duramen.machines.contract import LogRecord, Machine
+from duramen.machines.contract import LogRecord
 from duramen.model import TopicPartition
 from duramen.ports import FileSpan
 from duramen.wire import batch as batches
@@ -43,7 +43,7 @@ class Replay:
     def __init__(
         self,
         log: ReadableLog,
-        machine: Machine,
+        machine: Applier,
         start: int | None = None,
         on_gap: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -75,43 +75,72 @@ class Replay:
         """Goes on with each record that was applied."""
         while self._position < self._target:
             first = self._position
-            try:
-                # Again where compaction left nothing in a segment from here on, which a cold read has to find out.
-                data = self._read(first) or self._read(first)
-            except OSError as error:
-                raise StorageError(f"{self._log.tp}: {error}") from error
+            data = read_committed(self._log, first)
             if data is None:  # a repair dropped the log's end
                 return
-            for start, header in batches.batches(data):
-                expected, self._position = self._position, header.next_offset
-                view = data[start : start + header.size]
-                if not batches.check_crc(view, header):
-                    what = f"{self._log.tp}: bad CRC at offset {header.base_offset}"
-                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, what)
-                following = header.base_offset if header.count else header.next_offset  # none: for a lost end
-                if self._on_gap is not None and expected < following:
-                    self._on_gap(expected, following - 1)
-                yield from self._apply(view, header, first)
+            for header, view, missing in checked_batches(self._log.tp, data, first):
+                self._position = header.next_offset
+                if self._on_gap is not None and missing is not None:
+                    self._on_gap(*missing)
+                yield from apply_batch(self._machine, view, header, first)
             if self._position <= first:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._log.tp}: no whole batch at offset {first}")
 
-    def _read(self, offset: int) -> memoryview | None:
-        """Batches; empty where a cold read found none in its segment; None where no segment has any."""
-        parts = self._log.read(offset, CHUNK_BYTES, 0).parts
-        return memoryview(b"".join(map(_bytes_of, parts))) if parts else None
 
-    def _apply(self, view: memoryview, header: batches.BatchHeader, first: int) -> Iterator[None]:
-        for record in batches.records(view, header, max_bytes=MAX_INFLATED_BYTES):
-            if record.offset < first:
-                continue
-            if header.is_control:
-                self._machine.apply_control(LogRecord(record.key, record.value), record.offset)
-            else:
-                self._machine.apply(LogRecord(record.key, record.value), record.offset, record.timestamp)
-            yield
+class Applier(Protocol):
+    """Takes the records of a log in order."""
+
+    def apply(self, record: LogRecord, offset: int, timestamp: int) -> None: ...
+
+    def apply_control(self, record: LogRecord, offset: int) -> None: ...
 
 
-def _bytes_of(part: Any) -> Any:
+def read_committed(log: ReadableLog, offset: int) -> memoryview | None:
+    """Whole batches from `offset` on, below the high watermark; None where no segment has any. StorageError."""
+    try:
+        # Again where compaction left nothing in a segment from here on, which a cold read has to find out.
+        data = _read(log, offset) or _read(log, offset)
+    except OSError as error:
+        raise StorageError(f"{log.tp}: {error}") from error
+    return data
+
+
+def _read(log: ReadableLog, offset: int) -> memoryview | None:
+    """Batches; empty where a cold read found none in its segment; None where no segment has any."""
+    parts = log.read(offset, CHUNK_BYTES, 0).parts
+    return memoryview(b"".join(map(bytes_of, parts))) if parts else None
+
+
+def checked_batches(
+    tp: TopicPartition, data: memoryview, first: int
+) -> Iterator[tuple[batches.BatchHeader, memoryview, tuple[int, int] | None]]:
+    """Each batch that is read from offset `first` on, and the first and last offset that are missing before it.
+
+    KafkaError CORRUPT_MESSAGE when a checksum is wrong.
+    """
+    position = first
+    for start, header in batches.batches(data):
+        view = data[start : start + header.size]
+        if not batches.check_crc(view, header):
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{tp}: bad CRC at offset {header.base_offset}")
+        following = header.base_offset if header.count else header.next_offset  # none: for a lost end
+        yield header, view, (position, following - 1) if position < following else None
+        position = header.next_offset
+
+
+def apply_batch(machine: Applier, view: memoryview, header: batches.BatchHeader, first: int) -> Iterator[None]:
+    """Hand over the batch's records from offset `first` on; goes on with each."""
+    for record in batches.records(view, header, max_bytes=MAX_INFLATED_BYTES):
+        if record.offset < first:
+            continue
+        if header.is_control:
+            machine.apply_control(LogRecord(record.key, record.value), record.offset)
+        else:
+            machine.apply(LogRecord(record.key, record.value), record.offset, record.timestamp)
+        yield
+
+
+def bytes_of(part: Any) -> Any:
     """A part's bytes: in memory, in a file, or (cold) behind a checked read."""
     if isinstance(part, FileSpan):
         return part.file.pread(part.length, part.position)

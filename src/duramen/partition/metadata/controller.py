@@ -1,19 +1,29 @@
-"""The controller: decides about metadata with the metadata machine on its log.
+"""The controller: this node's metadata log, what is read from it, and what is decided where the node leads its quorum.
 
-Shared by the server and by `duramen.open`: topics made in one are topics in the other. What is committed reaches the
-partitions through the publisher.
+Shared by the server and by `duramen.open`: topics made in one are topics in the other. What is committed comes back by
+the log, on every node, and reaches the partitions through the publisher.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from duramen.config import BrokerConfig, TopicConfig
-from duramen.errors import DuramenError
+from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.machines.contract import LogRecord
-from duramen.machines.metadata.commands import CreateTopics, DeleteTopics, NewTopic, TopicCreated, TopicRef
+from duramen.machines.metadata.commands import (
+    BeginCluster,
+    CreateTopics,
+    DeleteTopics,
+    NewTopic,
+    TopicCreated,
+    TopicRef,
+)
+from duramen.machines.metadata.committed_image import Changes, CommittedImage
 from duramen.machines.metadata.machine import MetadataMachine
+from duramen.machines.raft.voters import ReplicaKey, Voter, VoterEndpoint, Voters
 from duramen.model import (
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
@@ -22,16 +32,21 @@ from duramen.model import (
     SINK_TOPICS,
     TopicId,
     TopicPartition,
+    topic_id_from_text,
 )
 from duramen.partition.host.host import Host
 from duramen.partition.metadata.directory_checks import check_metadata
+from duramen.partition.metadata.image_reader import ImageReader
+from duramen.partition.metadata.metadata_partition import MetadataPartition
 from duramen.partition.metadata.metadata_repair import MetadataRepair
 from duramen.partition.metadata.publisher import MetadataPublisher
+from duramen.partition.metadata.quorum import Quorum, QuorumNetwork
+from duramen.partition.metadata.quorum_records import latest_voters, voters_of_image
 from duramen.partition.metadata.snapshots import Report, Snapshots
+from duramen.partition.replica.partition import Partition
 from duramen.partition.store.store import Store
 from duramen.ports import World
-from duramen.wire.batch import build_batch
-from duramen.wire.records import control
+from duramen.storage import QuorumStateFile, is_shared
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 
@@ -47,10 +62,28 @@ METADATA_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.
 Created = Callable[["list[TopicCreated] | DuramenError"], None]
 
 
-class Controller:
-    """The metadata log of one node and the machine on it. Owned by the loop thread.
+class NoHost:
+    """In place of the active controller's host where another node has that part, or nobody."""
 
-    publisher: gets what is committed. report(event, **fields): takes what an operator should see.
+    def __init__(self, partition: Partition, failed: DuramenError) -> None:
+        self.partition = partition
+        self.failed = failed
+        self.waiting = 0
+
+    def submit(self, command: Any, on_reply: Callable[[Any], None]) -> None:
+        on_reply(self.failed)
+
+    def fail(self, error: DuramenError) -> None:
+        self.failed = error
+
+    def close(self) -> None:
+        pass
+
+
+class Controller:
+    """The metadata of one node: its copy of the log, the image read from it and, on the quorum's leader, the machine.
+
+    publisher: gets what is committed. report(event, **fields): takes what an operator should see. Loop thread only.
     """
 
     def __init__(self, world: World, store: Store, publisher: MetadataPublisher, node_id: int, report: Report) -> None:
@@ -59,26 +92,51 @@ class Controller:
         self._publisher = publisher
         self._node_id = node_id
         self._report = report
-        self.machine = MetadataMachine(publisher.config)
-        self.host: Host
+        self.host: Host | NoHost
+        """Decides, where this node is the active controller."""
+        self.machine: MetadataMachine | None = None
+        """The active controller's."""
+        self.quorum: Quorum
+        self.reader: ImageReader
+        self._committed = CommittedImage()
         self._repair = MetadataRepair(store, publisher.closed_directories, publisher.readopted)
+        self._is_alone = True
+        """Whether there never was another voter or broker: by a sign outside of the log, which may be damaged."""
+        self._recorded_voters: Voters | None = None
+        """Those whom the log named at the start."""
+        self._first_voters: Voters | None = None
+        """Those whom init named, where the log names nobody yet."""
+        self._has_begun = False
+        self._on_begun: Callable[[], None] = lambda: None
         publisher.on_reconfigured.append(self._reconfigured)
         publisher.withdraw_by(self._withdraw)
 
     # ---- start -----------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Replay the metadata log, and have the publisher open what it names."""
-        publisher = self._publisher
-        check_metadata(self._store.directories)
+    def start(
+        self,
+        connect: Callable[[Quorum], QuorumNetwork] | None = None,
+        endpoints: tuple[VoterEndpoint, ...] = (),
+        on_begun: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Open the metadata log and take part in its quorum; `on_begun` once the partitions that it names are open.
+
+        A sole voter has done all of that when this returns: what is in its log is committed, for no other node could
+        have another history. connect: makes what carries messages to other nodes, where there are any; endpoints: where
+        the node's controller listens. StorageError where the node cannot take part.
+        """
+        store, publisher = self._store, self._publisher
+        self._on_begun = on_begun
+        check_metadata(store.directories)
         config = _metadata_config(publisher.config)
-        self.partition = partition = self._store.open_partition(METADATA_PARTITION, METADATA_TOPIC_ID, config)
-        partition.lead(max(partition.log.epochs.latest + 1, 1), (self._node_id,), (self._node_id,))
-        self.host = Host(partition, self.machine, self._world.clock)
-        self._repair.find_losses(self._world.disk, self.machine, self._report)
+        partition = store.open_partition(METADATA_PARTITION, METADATA_TOPIC_ID, config, MetadataPartition)
+        assert isinstance(partition, MetadataPartition)
+        self.partition = partition
+        self.host = NoHost(partition, KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known yet"))
+        self._repair.find_losses(self._world.disk, self._committed, self._report)
         self._snapshots = Snapshots(
             self._world,
-            self._store,
+            store,
             partition,
             publisher.config,
             self._report,
@@ -86,27 +144,150 @@ class Controller:
             self._may_snapshot,
         )
         forgiving = self._repair.is_beginning_recorded(partition)
-        self.host.load(self._snapshots.load(self.machine, forgiving=forgiving), self._repair.note_gap)
+        self._is_alone = not any(is_shared(self._world.disk, each.path) for each in store.directories)
+        position = self._snapshots.load(self._committed, forgiving=forgiving, may_be_ahead=not self._is_alone)
+        if position > partition.log.end_offset:  # a crash came between the leader's snapshot and the new beginning
+            partition.begin_at(store.home(METADATA_PARTITION), position)
+        self.reader = ImageReader(
+            partition, self._committed, self._world.clock, self._changed, self._unreadable, self._repair.note_gap
+        )
+        self._load(position)
         self._snapshots.is_due = self._repair.found
-        publisher.load(self.machine.image.copy())
-        self.host.observers.append(self._committed)
-        now = self._world.clock.wall_ms()
-        opening = leader_change(self._node_id)
-        end = partition.append_local(build_batch([(opening.key, opening.value, (), now)], control=True), now)
-        self.machine.apply_control(opening, end - 1)
-        publisher.reconfigure()
-        self._repair.record_again(self.host, self.machine, self._node_id, now, self.new_topic)
-        publisher.start(self.machine.removed)
+        publisher.load(self._committed)
+        self.quorum = self._make_quorum(endpoints)
+        if not self.quorum.is_sole_voter:
+            if connect is None:
+                raise StorageError(f"{partition.log.path}: it belongs to a cluster of several nodes")
+            self.quorum.network = connect(self.quorum)
+            partition.watch(self._first_commit)
+        self.reader.follow()
+        self.quorum.start()
+        if self.quorum.halted is not None:
+            raise StorageError(self.quorum.halted)
+        if self.quorum.is_sole_voter:
+            self._begin()
 
-    def _committed(self, records: list[LogRecord], end: int) -> None:
-        self._publisher.publish(records, end)
-        self._snapshots.committed(records)
+    def _load(self, position: int) -> None:
+        """Apply to the image what is known to be committed, and find out who votes. position: the snapshot's end."""
+        partition, named = self.partition, voters_of_image(self._committed.image)
+        # What init wrote at offset 0 is only here: the first leader appends it.
+        self._first_voters = None if position else named
+        if not self._is_alone:
+            self._recorded_voters = latest_voters(partition.log, position, named if position else None)
+            is_sole = (self._recorded_voters or named or Voters()).only(self._local_key())
+            partition.commit(partition.log.durable_end if is_sole else position)  # a snapshot has what is committed
+            self.reader.load(position)
+            return
+        partition.commit(partition.log.durable_end)
+        self.reader.load(position)
+        self._recorded_voters = voters_of_image(self._committed.image) if self.reader.position else None
+
+    def _local_key(self) -> ReplicaKey:
+        return ReplicaKey(self._node_id, topic_id_from_text(self._store.home(METADATA_PARTITION).directory_id))
+
+    def _make_quorum(self, endpoints: tuple[VoterEndpoint, ...]) -> Quorum:
+        local = self._local_key()
+        voters = self._recorded_voters or self._first_voters or Voters()
+        if self._is_alone:
+            if len(voters) and [voter.id for voter in voters] != [self._node_id]:
+                raise StorageError(
+                    f"{self.partition.log.path}: the log names other voters than this node, {self._node_id}, and the "
+                    "directory does not belong to a cluster of several"
+                )
+            # It is the log that makes it the voter, also where somebody moved it to another directory.
+            known = voters.endpoints(self._node_id)
+            voters = Voters([Voter(self._node_id, local.directory_id, endpoints or known)])
+        quorum = Quorum(
+            self._world,
+            self._store,
+            self.partition,
+            self._snapshots,
+            local,
+            voters,
+            QuorumStateFile(self._world.disk, self.partition.log.path).read(),
+            self._publisher.config,
+            self._report,
+        )
+        quorum.recorded_voters, quorum.first_voters = self._recorded_voters, self._first_voters
+        quorum.on_opened, quorum.on_leader, quorum.on_restart = self._opened, self._leader_changed, self.reader.restart
+        return quorum
+
+    def _first_commit(self) -> None:
+        """The quorum has told what is committed, for the first time since the start."""
+        self.partition.unwatch(self._first_commit)
+        self.reader.when_applied(self.partition.high_watermark, self._begin)
+
+    def _begin(self) -> None:
+        """The image is what the quorum has committed: make this node's partitions what it says."""
+        publisher = self._publisher
+        publisher.reconfigure()
+        if self._is_alone and isinstance(self.host, Host) and self.machine is not None:
+            now = self._world.clock.wall_ms()
+            self._repair.record_again(self.host, self._committed, self._node_id, now, self.new_topic)
+        publisher.start(self._committed.removed)
+        self._committed.forget_removed()
+        self._has_begun = True
+        self._on_begun()
+
+    # ---- the active controller -------------------------------------------------------------------------------
+
+    def _opened(self, records: list[LogRecord], end: int) -> None:
+        """This node leads the quorum, and its epoch begins with these records."""
+        if self.quorum.is_sole_voter:
+            self._activate(records, end)
+        else:
+            epoch = self.quorum.epoch
+            self.reader.when_applied(end, partial(self._activate_in, epoch))
+
+    def _activate_in(self, epoch: int) -> None:
+        if self.quorum.is_leader and self.quorum.epoch == epoch:
+            self._activate([], self.reader.position)
+
+    def _activate(self, opening: list[LogRecord], end: int) -> None:
+        """Decide from now on, by a copy of the image; opening: what of the log it does not have yet."""
+        machine = MetadataMachine(self._publisher.config)
+        if self._repair.found:
+            machine.forgive()
+        machine.restore(self._committed.image.copy(), self._committed.held)
+        for offset, record in enumerate(opening, end - len(opening)):
+            machine.apply_control(record, offset)
+        host = Host(self.partition, machine, self._world.clock)
+        self.machine, self.host = machine, host
+        host.begin()
+        host.submit(BeginCluster(), lambda answer: None)
+
+    def _leader_changed(self, leader_id: int, epoch: int) -> None:
+        if isinstance(self.host, Host) and not self.quorum.is_leader:
+            error = KafkaError(ErrorCode.NOT_CONTROLLER, f"node {leader_id} is the active controller, or nobody")
+            self.host.fail(error)
+            self.machine, self.host = None, NoHost(self.partition, error)
+
+    def _changed(self, changes: Changes, size: int) -> None:
+        if self._has_begun and changes:
+            self._publisher.publish(changes)
+        self._snapshots.applied(size)
+
+    def _unreadable(self, error: DuramenError) -> None:
+        self._report("metadata-unreadable", error=error)
+        self.fail(error)
+
+    def fail(self, error: DuramenError) -> None:
+        """The log takes no more writes, or cannot be read: nothing is decided here until a restart."""
+        if hasattr(self, "host"):
+            self.host.fail(error)
+            self.quorum.append_failed()
+
+    def close(self) -> None:
+        """Decide nothing more, and leave the quorum."""
+        self.host.close()
+        self.quorum.stop()
 
     def _may_snapshot(self) -> bool:
-        return self.host.failed is None and self._publisher.is_settled
+        return self._has_begun and self.reader.failed is None and self._publisher.is_settled
 
     def _reconfigured(self, config: BrokerConfig) -> None:
-        self.machine.config = config
+        if self.machine is not None:
+            self.machine.config = config
 
     # ---- creating topics -------------------------------------------------------------------------------------
 
@@ -124,13 +305,29 @@ class Controller:
     def submit(self, command: Any, done: Callable[[Any], None]) -> None:
         """Have the metadata machine decide; `done(answer)` once that is committed and its partitions are there."""
         publisher = self._publisher
-        self.host.submit(
+        self.decide(
             command, lambda answer: publisher.when_published(lambda: done(publisher.with_creation_errors(answer)))
         )
 
+    def decide(self, command: Any, done: Callable[[Any], None], *, makes_room: bool = False) -> None:
+        """Have the metadata machine decide; `done(answer)` once that is committed, and in the image here.
+
+        makes_room: a full disk does not refuse it.
+        """
+        partition, reader = self.partition, self.reader
+
+        def decided(answer: Any) -> None:
+            reader.when_applied(partition.high_watermark, lambda: done(answer))
+
+        if makes_room:
+            with self._store.disk_full.making(self._store.home(METADATA_PARTITION)):
+                self.host.submit(command, decided)
+        else:
+            self.host.submit(command, decided)
+
     def _withdraw(self, topic_id: TopicId, done: Callable[[Any], None]) -> None:
         if self.host.failed is None:
-            self.host.submit(DeleteTopics((TopicRef(None, topic_id),)), done)
+            self.decide(DeleteTopics((TopicRef(None, topic_id),)), done)
 
     def new_topic(self, name: str, partitions: int = -1, configs: dict[str, str] | None = None) -> NewTopic:
         """A topic of this name; internal topics get the partitions and settings they are born with."""
@@ -171,14 +368,6 @@ def _metadata_config(config: BrokerConfig) -> TopicConfig:
         "segment.ms": str(config.integer("metadata.log.segment.ms")),
     }
     return TopicConfig(config, METADATA_CONFIG | segments)
-
-
-def leader_change(node_id: int) -> LogRecord:
-    """The control record with which a quorum leader opens its epoch; its only voter is itself (KIP-595)."""
-    voter = control.LeaderChangeMessage.Voter(voter_id=node_id)
-    message = control.LeaderChangeMessage.new(version=0, leader_id=node_id, voters=[voter], granting_voters=[voter])
-    kind = control.ControlType.LEADER_CHANGE
-    return LogRecord(control.encode_key(kind), control.encode_value(kind, message))
 
 
 def silent(event: str, **fields: Any) -> None:

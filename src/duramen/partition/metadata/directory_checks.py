@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from duramen.config import BrokerConfig
 from duramen.errors import StorageError
@@ -11,7 +11,7 @@ from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, LogKey, TopicId, to
 from duramen.partition.store.hosted_partitions import HostedPartitions, OfflineCause
 from duramen.partition.store.store import Store
 from duramen.ports import Disk
-from duramen.storage import LogDirectory, is_shared, known_cluster
+from duramen.storage import LogDirectory, known_cluster
 
 UNKNOWN_HOME = (
     "its log is in no directory of log.dirs, and what the metadata log knew of it is lost: name the directory that has "
@@ -22,9 +22,8 @@ UNKNOWN_HOME = (
 def check_formation(disk: Disk, config: BrokerConfig) -> None:
     """Whether a node that starts may make a cluster of its own of what it finds. StorageError where not. OSError."""
     roles = config.strings("process.roles")
-    if set(roles) != {"broker", "controller"}:
-        raise StorageError(f"process.roles={','.join(roles)}: this release runs nodes that are both, broker,controller")
-    refuse_several(disk, config.directories)
+    if "controller" not in roles:
+        raise StorageError(f"process.roles={','.join(roles)}: brokers apart from controllers are not served yet")
     servers = config.strings("controller.quorum.bootstrap.servers")
     metadata = config.metadata_directory
     if servers and known_cluster(disk, [metadata]) is None:
@@ -33,16 +32,6 @@ def check_formation(disk: Disk, config: BrokerConfig) -> None:
             "that makes its directory itself could forget what its cluster has committed. Run `duramen cluster init`, "
             "with --standalone for a cluster of this node alone, or remove the setting"
         )
-
-
-def refuse_several(disk: Disk, paths: Sequence[str]) -> None:
-    """StorageError for a directory that belongs to a cluster of several nodes. OSError."""
-    for path in paths:
-        if is_shared(disk, path):
-            raise StorageError(
-                f"{path} is formatted for a cluster of several nodes, which this release does not serve yet; for a "
-                "node alone format another directory by `duramen cluster init --standalone`"
-            )
 
 
 def check_apart(directories: Iterable[LogDirectory]) -> None:

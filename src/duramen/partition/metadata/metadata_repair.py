@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from duramen.errors import DuramenError
 from duramen.machines.metadata.brokers import PRODUCER_ID_BLOCK
 from duramen.machines.metadata.commands import LostTopic, NewTopic, RaiseEpochs, RegainTopics, SkipProducerIds
+from duramen.machines.metadata.committed_image import CommittedImage
 from duramen.machines.metadata.image import MetadataImage
-from duramen.machines.metadata.machine import MetadataMachine
 from duramen.machines.metadata.snapshot import Restoration
 from duramen.model import (
     METADATA_TOPIC,
@@ -83,16 +83,15 @@ def least_producer_id(now_ms: int, recorded: int, known: Iterable[int], end: int
     return max(time, max(seen, recorded) + _BEHIND_SEEN) + PRODUCER_ID_BLOCK * end
 
 
-def _all_removed(log: ReadableLog, machine: MetadataMachine) -> frozenset[TopicId]:
+def _all_removed(log: ReadableLog) -> frozenset[TopicId]:
     """Topics that were deleted by all of the log, also by what of it a snapshot stands for."""
-    whole = MetadataMachine(machine.config)
+    whole = CommittedImage()
     whole.forgive()
     whole.restore(Restoration().finish(log.log_start_offset))
     replay = Replay(log, whole)
     with suppress(DuramenError):  # damage below a snapshot: what was read counts
         while not replay.step():
             pass
-    whole.on_loaded(0)
     return whole.removed
 
 
@@ -112,9 +111,9 @@ class MetadataRepair:
         self._is_anew = False
         self._removed: frozenset[TopicId] = frozenset()
 
-    def find_losses(self, disk: Disk, machine: MetadataMachine, report: Callable[..., None]) -> None:
+    def find_losses(self, disk: Disk, committed: CommittedImage, report: Callable[..., None]) -> None:
         """Before the metadata log is replayed: is such a loss on the list of a directory? OSError."""
-        self._disk, self._machine, self._report = disk, machine, report
+        self._disk, self._committed, self._report = disk, committed, report
         told = [loss for directory in self._store.directories for loss in read_losses(disk, directory.path)]
         self.found = any(loss.get("partition") in _WITH_METADATA for loss in told)
         self._is_anew = any(loss.get("what") == METADATA_RECREATED for loss in told)
@@ -125,7 +124,7 @@ class MetadataRepair:
         self._report(
             "metadata-incomplete", remedy=f"look at the topics' settings, then remove {LOST_FOLDER}/{LOSS_RECORD}"
         )
-        self._machine.forgive()
+        self._committed.forgive()
         for directory in self._store.directories:
             directory.suspend_retention()
 
@@ -163,7 +162,7 @@ class MetadataRepair:
         return self.found and end > 0 and is_loss_recorded(self._disk, home, str(partition.tp), 0, end - 1)
 
     def record_again(
-        self, host: Host, machine: MetadataMachine, node_id: int, now_ms: int, born: Callable[[str], NewTopic]
+        self, host: Host, committed: CommittedImage, node_id: int, now_ms: int, born: Callable[[str], NewTopic]
     ) -> None:
         """Have recorded what the logs show and the machine, which is loaded, does not know.
 
@@ -173,11 +172,11 @@ class MetadataRepair:
         # A leader epoch takes a record of its own, so that none is above the log's end.
         least_epoch = min(host.partition.log_end_offset, LARGEST_EPOCH) if self.found else 0
         if self.found:
-            self._removed = machine.removed | _all_removed(host.partition, machine)
-            self._skip_producer_ids(host, machine.image, node_id, now_ms)
-            self._readopt(host, machine.image, self._topics(machine, least_epoch, born), node_id, born)
+            self._removed = committed.removed | _all_removed(host.partition)
+            self._skip_producer_ids(host, committed.image, node_id, now_ms)
+            self._readopt(host, committed.image, self._topics(committed, least_epoch, born), node_id, born)
         # Last: the first change of a topic that is readopted is what the publisher waits for.
-        self._raise_epochs(host, machine.image, node_id, least_epoch)
+        self._raise_epochs(host, committed.image, node_id, least_epoch)
 
     def _raise_epochs(self, host: Host, image: MetadataImage, node_id: int, least: int) -> None:
         """At each start: a partition may have been offline as long as a loss was on the list."""
@@ -248,7 +247,7 @@ class MetadataRepair:
             f"directories of this one out of log.dirs"
         )
 
-    def _topics(self, machine: MetadataMachine, least_epoch: int, born: Callable[[str], NewTopic]) -> list[LostTopic]:
+    def _topics(self, committed: CommittedImage, least_epoch: int, born: Callable[[str], NewTopic]) -> list[LostTopic]:
         """Not what the log says was deleted. OSError.
 
         Where the whole log was begun anew since a disk is gone, the last partitions of our own topics may be gone with
@@ -262,9 +261,9 @@ class MetadataRepair:
         here = {topic_id for directory in self._store.directories for topic_id, _ in directory.logs}
         for directory in self._store.directories:
             here |= {left.topic_id for left in directory.offline.values() if not left.absent}
-        taken = {tp.topic for topic_id in here & logs.keys() for tp in logs[topic_id]} | machine.image.topics.keys()
+        taken = {tp.topic for topic_id in here & logs.keys() for tp in logs[topic_id]} | committed.image.topics.keys()
         for topic_id, partitions in logs.items():
-            topic = machine.image.topic_by_id(topic_id)
+            topic = committed.image.topic_by_id(topic_id)
             name, count = max((tp.topic, tp.partition + 1) for tp in partitions)
             if self._is_anew and topic is None and name in _OUR_TOPICS:  # once: the setting may be another one later
                 count = max(count, born(name).partitions)

@@ -11,8 +11,7 @@ from typing import Any
 
 from duramen.config import BrokerConfig, TopicConfig
 from duramen.errors import DuramenError
-from duramen.machines.contract import LogRecord
-from duramen.machines.metadata.committed_image import Follower
+from duramen.machines.metadata.committed_image import Changes, CommittedImage
 from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.partition.metadata.directory_checks import ClosedDirectories
@@ -34,7 +33,7 @@ class MetadataPublisher:
         self._report = report
         self.config = config
         """The node's settings with the dynamic ones of the image."""
-        self._follower = Follower(MetadataImage())
+        self._committed = CommittedImage()
         self.on_deleted: list[Callable[[str, TopicId], None]] = []
         """Called with name and id of each topic that is gone."""
         self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
@@ -53,7 +52,7 @@ class MetadataPublisher:
     @property
     def image(self) -> MetadataImage:
         """What is committed; a power cut takes nothing of it back."""
-        return self._follower.image
+        return self._committed.image
 
     @property
     def is_settled(self) -> bool:
@@ -62,9 +61,9 @@ class MetadataPublisher:
 
     # ---- start -----------------------------------------------------------------------------------------------
 
-    def load(self, image: MetadataImage) -> None:
-        """Begin with this image; what is committed after it is published."""
-        self._follower = Follower(image)
+    def load(self, committed: CommittedImage) -> None:
+        """Go by this image; what changes in it is published."""
+        self._committed = committed
 
     def start(self, removed: frozenset[TopicId] | set[TopicId]) -> None:
         """Delete logs of topics that are `removed`, then open every partition that the image names.
@@ -90,10 +89,9 @@ class MetadataPublisher:
 
     # ---- following the log -----------------------------------------------------------------------------------
 
-    def publish(self, records: list[LogRecord], end: int) -> None:
-        """These records, which end before offset `end`, are committed."""
+    def publish(self, changes: Changes) -> None:
+        """The image has changed so."""
         self._topic_configs.clear()
-        changes = self._follower.follow(records, end)
         if changes.broker_configs:
             self.reconfigure()
         for name, topic_id in changes.removed:

@@ -15,8 +15,8 @@ from typing import Any, Final
 from duramen.config import BrokerConfig
 from duramen.errors import CorruptLogError, DuramenError, KafkaError, StorageError
 from duramen.machines.contract import LogRecord
+from duramen.machines.metadata.committed_image import CommittedImage
 from duramen.machines.metadata.image import MetadataImage
-from duramen.machines.metadata.machine import MetadataMachine
 from duramen.machines.metadata.snapshot import Restoration, content
 from duramen.partition.replica.partition import Partition
 from duramen.partition.store.store import Store
@@ -75,7 +75,8 @@ class Snapshots:
         self._interval = config.integer("metadata.log.max.snapshot.interval.ms") / 1000
         self._retention_bytes = config.integer("metadata.max.retention.bytes")
         self._retention_ms = config.integer("metadata.max.retention.ms")
-        self._kept = find_snapshots(world.disk, partition.log.path)
+        self.kept = find_snapshots(world.disk, partition.log.path)
+        """Oldest first."""
         self._sizes: dict[SnapshotId, int] = {}
         self._bytes = 0
         self._writing = False
@@ -85,30 +86,31 @@ class Snapshots:
 
     # ---- at a start ------------------------------------------------------------------------------------------
 
-    def load(self, machine: MetadataMachine, *, forgiving: bool = False) -> int:
-        """Give the machine what the newest sound snapshot holds; returns the offset its log is to be replayed from.
+    def load(self, committed: CommittedImage, *, forgiving: bool = False, may_be_ahead: bool = False) -> int:
+        """Give the image what the newest sound snapshot holds; returns the offset its log is to be replayed from.
 
         StorageError when the log was cut and no snapshot holds what came before; not so where one is `forgiving`, for
-        a repair has told that.
+        a repair has told that. may_be_ahead: the snapshot may be another node's; the log then has to begin anew at the
+        offset that is returned.
         """
         log = self._partition.log
         damage: StorageError | None = None
-        for snapshot in reversed(self._kept):
+        for snapshot in reversed(self.kept):
             if snapshot.offset < log.start_offset and not forgiving:
                 break
             try:
-                if snapshot.offset > log.end_offset:
+                if snapshot.offset > log.end_offset and not may_be_ahead:
                     raise StorageError(f"{log.path} ends at offset {log.end_offset}, before its {snapshot.name}")
                 image = self._read(snapshot)
                 image.next_offset = max(snapshot.offset, log.start_offset)
-                machine.restore(image)
+                committed.restore(image)
             except StorageError as error:
                 damage = damage or error
                 continue
             self._loaded(snapshot.offset, damage)
             return max(snapshot.offset, log.start_offset)
         if log.start_offset > 0 and forgiving:
-            machine.restore(Restoration().finish(log.start_offset))
+            committed.restore(Restoration().finish(log.start_offset))
         elif log.start_offset > 0:
             raise damage or StorageError(
                 f"{log.path} begins at offset {log.start_offset}, and no snapshot beside it holds what came before; "
@@ -122,7 +124,7 @@ class Snapshots:
             if not isinstance(damage, CorruptLogError):
                 raise damage  # the log itself is short
             self._report("damage", what=str(damage))
-            self._kept = [snapshot for snapshot in self._kept if snapshot.offset <= offset]
+            self.kept = [snapshot for snapshot in self.kept if snapshot.offset <= offset]
         segments = self._partition.log.segments
         self._bytes = sum(segment.size for segment in segments if segment.next_offset > offset)
 
@@ -140,11 +142,18 @@ class Snapshots:
             raise StorageError(f"{path}/{snapshot.name}: {error}") from error
         return restoration.finish(snapshot.offset)
 
+    def adopt(self, snapshot: SnapshotId) -> None:
+        """One that the leader had is here by now; the log begins behind it, and older ones are of no use."""
+        gone = [each for each in self.kept if each != snapshot]
+        self.kept = [snapshot]
+        self._bytes = 0
+        self._remove(gone, None)
+
     # ---- while running ---------------------------------------------------------------------------------------
 
-    def committed(self, records: list[LogRecord]) -> None:
-        """More of the log is committed: take a snapshot when enough has come together, or later by the clock."""
-        self._bytes += sum(len(record.value or b"") for record in records)
+    def applied(self, size: int) -> None:
+        """So many bytes more of the log are in the image: a snapshot is due when enough has come, or by the clock."""
+        self._bytes += size
         if self.is_due or self._bytes >= self._max_bytes:
             self._take()
         elif self._timer is None and self._interval > 0:
@@ -165,7 +174,7 @@ class Snapshots:
             return  # a directory that failed may still hold a deleted topic, which the log must go on naming
         log = self._partition.log
         image = self._image().copy()
-        if self._kept and image.next_offset <= self._kept[-1].offset:
+        if self.kept and image.next_offset <= self.kept[-1].offset:
             return
         self._bytes = 0
         if self._timer is not None:
@@ -204,7 +213,7 @@ class Snapshots:
                 return
             self._report("snapshot-written", offset=snapshot.offset, bytes=job.size)
             self.is_due = False
-            self._kept.append(snapshot)
+            self.kept.append(snapshot)
             self._sizes[snapshot] = job.size
             self._clean()
 
@@ -214,7 +223,7 @@ class Snapshots:
 
     def _clean(self) -> None:
         """Cut the log at the oldest snapshot that may begin it, as Kafka does: by age, and by size of everything."""
-        kept = self._kept
+        kept = self.kept
         first = 0
         try:
             while first + 1 < len(kept) and self._expendable(first):
@@ -224,20 +233,20 @@ class Snapshots:
             return
         if first == 0 or not self._alive():
             return
-        gone, self._kept = kept[:first], kept[first:]
+        gone, self.kept = kept[:first], kept[first:]
         log = self._partition.log
         try:
-            log.advance_start(self._kept[0].offset)
+            log.advance_start(self.kept[0].offset)
         except DuramenError as error:  # the journal is full: the next snapshot tries again
             self._report("snapshot-failed", error=error)
-            self._kept = kept
+            self.kept = kept
             return
         self._partition.touched()
         self._store.when_synced(self._partition.tp, partial(self._remove, gone))
 
     def _expendable(self, first: int) -> bool:
         """Whether the snapshot in this place may go, and with it the log before the next one."""
-        kept = self._kept
+        kept = self.kept
         if self._retention_bytes >= 0:
             start = kept[first].offset
             size = sum(segment.size for segment in self._partition.log.segments if segment.next_offset > start)

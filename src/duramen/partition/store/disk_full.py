@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from duramen.partition.host.host import Host, OnReply
 from duramen.partition.store.services import StoreServices
 from duramen.ports import Clock
 from duramen.storage import LogDirectory, NoRoomError, lacks_files, what_lacks, without_traceback
@@ -85,11 +83,6 @@ class DiskFull:
     def _try_at_once(self, directory: LogDirectory) -> None:
         if directory in self._full:
             self._full[directory] = self._full[directory][0], self._clock.monotonic() - 2 * RETRY_SECONDS
-
-    def submit(self, host: Host, command: Any, on_reply: OnReply) -> None:
-        """Have the host decide on what leads to room: a full disk does not refuse it."""
-        with self.making(self._store.home(host.partition.tp)):
-            host.submit(command, on_reply)
 
     def is_worth_a_try(self, directory: LogDirectory) -> bool:
         """Whether a commit should write what the directory has queued: not at once again where it was full."""

@@ -129,7 +129,9 @@ class Store:
 
     # ---- partitions ------------------------------------------------------------------------------------------
 
-    def open_partition(self, tp: TopicPartition, topic_id: TopicId, config: TopicConfig) -> Partition:
+    def open_partition(
+        self, tp: TopicPartition, topic_id: TopicId, config: TopicConfig, kind: type[Partition] = Partition
+    ) -> Partition:
         """The partition on its existing log, or a new one where the fewest are. CorruptLogError, OSError: damaged."""
         present = self.partitions.get(tp)
         if present is not None:
@@ -145,7 +147,7 @@ class Store:
         except (OSError, DuramenError) as error:
             self.hosted.mark_offline(key, OfflineCause.NOT_OPENED, str(error))
             raise
-        return self.adopt(directory, log, config)
+        return self.adopt(directory, log, config, kind)
 
     def _open_log(self, topic_id: TopicId, partition: int, config: TopicConfig) -> tuple[LogDirectory, Log] | None:
         found = self.find_log(topic_id, partition)
@@ -177,11 +179,13 @@ class Store:
             for key, left in directory.offline.items():
                 self.hosted.mark_offline(key, OfflineCause.LOG_DAMAGED, str(left.error))
 
-    def adopt(self, directory: LogDirectory, log: Log, config: TopicConfig) -> Partition:
+    def adopt(
+        self, directory: LogDirectory, log: Log, config: TopicConfig, kind: type[Partition] = Partition
+    ) -> Partition:
         """The partition on a log that is in one of the directories."""
         tp, topic_id = log.tp, log.topic_id
         retry_gate = RetryGate(log.producers, self._world.clock.monotonic)
-        partition = Partition(log, config, self._node_id, self.submit, self._touch, retry_gate)
+        partition = kind(log, config, self._node_id, self.submit, self._touch, retry_gate)
         partition.most_queued = self.most_queued
         self.partitions[tp] = partition
         key = topic_id, tp.partition

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from duramen.machines.sink.pieces import StagedRange
     from duramen.machines.sink.state import SinkCommit
     from duramen.partition.host.host import Host
+    from duramen.partition.metadata.quorum import Quorum
     from duramen.partition.replica.partition import Partition
     from duramen.partition.sinks.commit_applier import CommitApplier
     from duramen.server.net.connection import ClientConnection
@@ -73,9 +74,14 @@ class NodeIdentity:
 class ControllerService(Protocol):
     """Changes of the cluster's metadata."""
 
-    partition: Partition
-    """The metadata log."""
-    host: Host
+    quorum: Quorum
+
+    @property
+    def partition(self) -> Partition:
+        """The metadata log."""
+
+    def decide(self, command: Any, done: Reply, *, makes_room: bool = False) -> None:
+        """Have the metadata machine decide; `done(answer)` once that is committed, and in the image here."""
 
     def submit(self, command: Any, done: Reply) -> None:
         """Have the metadata machine decide; `done(answer)` once that is committed and its partitions are there."""
@@ -243,16 +249,17 @@ class Services:
 
     @property
     def active_controller(self) -> int:
-        """The node that decides about metadata: the only voter."""
-        return self.node.id
+        """The node that decides about metadata: the quorum's leader; -1 when none is known."""
+        return self.controller.quorum.leader_id
 
     @property
     def kraft_version(self) -> int:
-        """Whether the voters stand in the log (1, KIP-853); none do yet."""
-        return 0
+        """Whether the voters stand in the log (1, KIP-853)."""
+        return 0 if self.controller.quorum.recorded_voters is None else 1
 
     def controllers(self, listener: str) -> Iterable[tuple[int, str, int]]:
         """(node id, host, port) of every controller on the controller's listener that somebody came through."""
-        for endpoint in self.node.controller_endpoints:
-            if endpoint.name == listener:
-                yield self.node.id, endpoint.host, endpoint.port
+        for voter in self.controller.quorum.voters:
+            for endpoint in voter.endpoints:
+                if endpoint.name == listener:
+                    yield voter.id, endpoint.host, endpoint.port

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.metadata.commands import AllocateProducerIds, ProducerIds
-from duramen.partition.host.host import Host
+
+
+class Decider(Protocol):
+    """Decides about the cluster's metadata."""
+
+    def decide(self, command: Any, done: Callable[[Any], None]) -> None: ...
 
 
 class ProducerIdSource:
     """One broker's current block. A restart forgets what is left of it: ids are plenty, reuse is forbidden."""
 
-    def __init__(self, host: Host, node_id: int) -> None:
-        self._host = host
+    def __init__(self, controller: Decider, node_id: int) -> None:
+        self._controller = controller
         self._node_id = node_id
         self.broker_epoch = -1
         """Until this node is registered."""
@@ -36,7 +41,7 @@ class ProducerIdSource:
             self._waiting.popleft()(producer_id)
         if self._waiting and not self._asking:
             self._asking = True
-            self._host.submit(AllocateProducerIds(self._node_id, self.broker_epoch), self._allocated)
+            self._controller.decide(AllocateProducerIds(self._node_id, self.broker_epoch), self._allocated)
 
     def _allocated(self, block: Any) -> None:
         self._asking = False

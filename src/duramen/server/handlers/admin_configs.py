@@ -156,9 +156,7 @@ def _alter(request: Request, changes: list[ConfigChange], message: Any) -> None:
         answered(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
     services = request.services
-    services.store.disk_full.submit(
-        services.controller.host, SetConfigs(tuple(changes), request.body.validate_only), answered
-    )
+    services.controller.decide(SetConfigs(tuple(changes), request.body.validate_only), answered, makes_room=True)
 
 
 def handle_list(request: Request) -> None:

@@ -142,7 +142,7 @@ def handle_delete(request: Request) -> None:
             entries = [_deletion(TopicRef(r.name, r.topic_id), r.result.error, r.result.message) for r in results]
         _reply_deleted(request, denied + entries)
 
-    services.store.disk_full.submit(services.controller.host, DeleteTopics(tuple(allowed)), answered)
+    services.controller.decide(DeleteTopics(tuple(allowed)), answered, makes_room=True)
 
 
 def _deletion(ref: TopicRef, code: ErrorCode, message: str | None) -> Any:

@@ -31,12 +31,13 @@ def _response(request: Request) -> Steps:
     services = request.services
     nodes = [
         DescribeQuorumResponse.Node(
-            node_id=services.node.id,
+            node_id=voter.id,
             listeners=[
                 DescribeQuorumResponse.Listener(name=address.name, host=address.host, port=address.port)
-                for address in services.node.controller_endpoints or services.node.endpoints
+                for address in voter.endpoints or services.node.endpoints  # of a node alone, without such a listener
             ],
         )
+        for voter in services.controller.quorum.voters
     ]
     response = DescribeQuorumResponse.new(topics=topics)
     if request.version >= 2:
@@ -66,22 +67,39 @@ def _topic(request: Request, wanted: Any) -> Steps:
 
 def _quorum(request: Request, kind: Any) -> Any:
     services = request.services
-    partition = services.controller.partition
-    now = services.clock.wall_ms()
-    replica = DescribeQuorumResponse.ReplicaState(
-        replica_id=services.node.id,
-        log_end_offset=partition.log_end_offset,
-        last_fetch_timestamp=now,
-        last_caught_up_timestamp=now,
-    )
-    if request.version >= 2:
-        replica.replica_directory_id = services.node.directory_uuid
+    quorum = services.controller.quorum
+    if not quorum.is_leader:
+        return kind(
+            partition_index=0,
+            error_code=int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            error_message=f"node {services.node.id} does not lead the quorum",
+            leader_id=quorum.leader_id,
+            leader_epoch=quorum.epoch,
+        )
+    since = services.clock.wall_ms() - 1000 * services.clock.monotonic()
+    voters: list[Any] = []
+    observers: list[Any] = []
+    for state in quorum.replica_states():
+        replica = DescribeQuorumResponse.ReplicaState(
+            replica_id=state.id,
+            log_end_offset=state.log_end,
+            last_fetch_timestamp=_wall_ms(since, state.last_fetch),
+            last_caught_up_timestamp=_wall_ms(since, state.last_caught_up),
+        )
+        if request.version >= 2:
+            replica.replica_directory_id = state.directory_id
+        (voters if state.is_voter else observers).append(replica)
     return kind(
         partition_index=0,
         error_message=None,
-        leader_id=services.active_controller,
-        leader_epoch=partition.leader_epoch,
-        high_watermark=partition.high_watermark,
-        current_voters=[replica],
-        observers=[],
+        leader_id=services.node.id,
+        leader_epoch=quorum.epoch,
+        high_watermark=services.controller.partition.high_watermark,
+        current_voters=voters,
+        observers=observers,
     )
+
+
+def _wall_ms(since: float, at: float) -> int:
+    """A time of the monotonic clock, by the other one; -1: never."""
+    return int(since + 1000 * at) if at >= 0 else -1

@@ -46,7 +46,7 @@ def handle(request: Request) -> None:
             )
         request.reply(ElectLeadersResponse.new(replica_election_results=list(topics.values())))
 
-    request.services.controller.host.submit(ElectLeaders(election_type, partitions), answered)
+    request.services.controller.decide(ElectLeaders(election_type, partitions), answered)
 
 
 def _refuse(request: Request, code: ErrorCode) -> None:

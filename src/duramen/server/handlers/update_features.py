@@ -47,7 +47,7 @@ def handle(request: Request) -> None:
         _reply(request, Result(result.code, str(result)) if isinstance(result, DuramenError) else result)
 
     command = UpdateFeatures(services.node.id, tuple(services.node.features), updates, typed and body.validate_only)
-    services.controller.host.submit(command, answered)
+    services.controller.decide(command, answered)
 
 
 def _reply(request: Request, result: Result) -> None:

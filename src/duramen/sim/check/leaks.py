@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from duramen.partition.metadata.controller import METADATA_PARTITION
 from duramen.server.broker import Broker
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.world.disk import CrashDisk
@@ -54,8 +55,8 @@ def _requests(broker: Broker) -> Iterator[str]:
             yield f"{pool.promised_bytes} bytes that are promised to frames"
     if store._jobs:
         yield f"{store._jobs} jobs"
-    if broker.metadata.waiting:
-        yield f"{broker.metadata.waiting} metadata commands"
+    if broker.controller.host.waiting:
+        yield f"{broker.controller.host.waiting} metadata commands"
     if broker.sinks.materialiser.unfinished:
         yield f"{broker.sinks.materialiser.unfinished} batches of sinks that are committed and not finished"
     for coordinator in broker.sinks.running():
@@ -64,7 +65,8 @@ def _requests(broker: Broker) -> Iterator[str]:
     for tp, partition in sorted(store.partitions.items()):
         if partition.waiting:
             yield f"{partition.waiting} appends of {tp} without an answer"
-        if len(partition._watchers) > 1:  # the host of an internal partition watches it
+        # The host of an internal partition watches it; whoever reads the metadata log's image does, too.
+        if len(partition._watchers) > 1 + (tp == METADATA_PARTITION):
             yield f"{len(partition._watchers)} watchers of {tp}"
     for log_directory in store.directories:
         if log_directory.journal.has_pending or log_directory.journal.in_flight:

@@ -94,13 +94,14 @@ def last_timestamp(disk: Disk, directory: str, snapshot: SnapshotId) -> int:
 
 
 def read_snapshot(
-    disk: Disk, directory: str, snapshot: SnapshotId, *, up_to: int = -1
+    disk: Disk, directory: str, snapshot: SnapshotId, *, up_to: int = -1, name: str = ""
 ) -> Iterator[tuple[bool, Record]]:
     """(whether it is a control record, record) of the whole snapshot, or of its first `up_to` batches.
 
+    name: of its file, where it does not have its own yet.
     CorruptLogError when a byte is wrong or something is missing; records before that have been handed out by then.
     """
-    path = posixpath.join(directory, snapshot.name)
+    path = posixpath.join(directory, name or snapshot.name)
     file = disk.open(path)
     try:
         size = file.size()

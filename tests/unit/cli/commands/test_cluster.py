@@ -116,7 +116,3 @@ def test_a_node_alone_is_formatted_once_and_a_voter_of_several_is_not_served_yet
     one = settings(tmp_path / "one")
     voters = ["--cluster-id", plan["cluster_id"], "--initial-controllers", plan["initial_controllers"]]
     assert run("cluster", "init", *one, *voters).returncode == 0
-    served = run("serve", *one)
-    assert served.returncode == 1
-    assert len(served.stderr.splitlines()) == 1
-    assert "cluster of several nodes, which this release does not serve yet" in served.stderr

@@ -16,7 +16,9 @@ from duramen.machines.metadata import (
     AllocateProducerIds,
     AlterOperation,
     Barrier,
+    BeginCluster,
     BrokerStopping,
+    CommittedImage,
     ConfigChange,
     ConfigOperation,
     CreatePartitions,
@@ -24,7 +26,6 @@ from duramen.machines.metadata import (
     DeleteTopics,
     ElectLeaders,
     Endpoint,
-    Follower,
     MetadataImage,
     MetadataMachine,
     MorePartitions,
@@ -63,6 +64,7 @@ class Cluster:
         self.machine = MetadataMachine(config)
         self.host = Host(self.partition, self.machine, self.clock)
         self.host.load()
+        self.ask(BeginCluster())
         if register:
             self.ask(registration())
 
@@ -498,8 +500,8 @@ def test_a_barrier_answers_once_what_is_applied_is_committed(cluster: Cluster) -
 
 def test_changes_tell_what_committed_records_did(cluster: Cluster) -> None:
     seen: list[Any] = []
-    follower = Follower(cluster.image.copy())
-    cluster.host.observers.append(lambda records, end: seen.append(follower.follow(records, end)))
+    follower = follow(cluster)
+    cluster.host.observers.append(lambda records, end: seen.append(follower.take_changes()))
     cluster.create("t", configs=(("retention.ms", "5"),))
     assert (seen[-1].created, seen[-1].partitions, seen[-1].topic_configs) == ([topic_id(1)], [topic_id(1)], ["t"])
     cluster.ask(CreatePartitions((MorePartitions("t", 3),)))
@@ -514,6 +516,19 @@ def test_changes_tell_what_committed_records_did(cluster: Cluster) -> None:
     assert everything(follower.image) == everything(cluster.image)
 
 
+def follow(cluster: Cluster) -> CommittedImage:
+    """The committed image of the cluster, from now on."""
+    follower = CommittedImage()
+    follower.restore(cluster.image.copy())
+
+    def committed(records: list[Any], end: int) -> None:
+        for offset, record in enumerate(records, end - len(records)):
+            follower.apply(record, offset, 0)
+
+    cluster.host.observers.append(committed)
+    return follower
+
+
 def everything(image: MetadataImage) -> dict[str, Any]:
     """An image's content in a form that compares."""
     topics = {name: (topic.id, topic.partitions) for name, topic in image.topics.items()}
@@ -522,8 +537,7 @@ def everything(image: MetadataImage) -> dict[str, Any]:
 
 def test_what_is_committed_stands_still_while_the_machine_is_ahead(cluster: Cluster) -> None:
     cluster.create("kept", partitions=2)
-    follower = Follower(cluster.image.copy())
-    cluster.host.observers.append(follower.follow)
+    follower = follow(cluster)
     before = everything(follower.image.copy())
     cluster.partition.commit_at_once = False
     answers: list[Any] = []

@@ -20,7 +20,7 @@ from duramen.partition.metadata.formation import (
     parse_controllers,
     parse_id,
 )
-from duramen.storage import RealDisk, SnapshotId, SystemEntropy, is_shared, mark_shared, read_snapshot
+from duramen.storage import RealDisk, SnapshotId, SystemEntropy, is_shared, read_snapshot
 from duramen.wire.batch import batches, records
 
 ONE, TWO = "J8aAPcfLQt2bqs1JT_rMgQ", "MvDxzVmcRsaTz33bUuRU6A"
@@ -144,7 +144,7 @@ def test_what_does_not_fit_the_node_is_refused(
     assert not (tmp_path / "data" / "meta.properties").exists()
 
 
-def test_a_voter_of_several_is_formatted_and_does_not_start_yet(tmp_path: Path) -> None:
+def test_a_voter_of_several_is_formatted(tmp_path: Path) -> None:
     settings = node(tmp_path)
     form(settings, Founding(parse_controllers("", LIST)))
     home = tmp_path / "metadata" / "__cluster_metadata-0"
@@ -154,8 +154,7 @@ def test_a_voter_of_several_is_formatted_and_does_not_start_yet(tmp_path: Path) 
     for name in ("data", "metadata"):
         assert is_shared(RealDisk(), str(tmp_path / name))
         assert (tmp_path / name / "bootstrap.checkpoint").exists()
-    with pytest.raises(StorageError, match="several nodes, which this release does not serve yet"):
-        check_formation(RealDisk(), load_broker_config(None, settings))
+    check_formation(RealDisk(), load_broker_config(None, settings))
 
 
 def test_a_node_alone_is_formatted_without_the_sign_and_starts(tmp_path: Path) -> None:
@@ -170,7 +169,7 @@ def test_a_broker_gets_no_voters(tmp_path: Path) -> None:
     form(settings, Founding())
     assert [path.name for path in (tmp_path / "metadata" / "__cluster_metadata-0").glob("*.checkpoint")] == []
     assert is_shared(RealDisk(), str(tmp_path / "metadata"))
-    with pytest.raises(StorageError, match="this release runs nodes that are both"):
+    with pytest.raises(StorageError, match="brokers apart from controllers are not served yet"):
         check_formation(RealDisk(), load_broker_config(None, settings))
 
 
@@ -194,17 +193,8 @@ def test_a_wiped_metadata_disk_is_not_taken_for_a_new_node(tmp_path: Path) -> No
         check_formation(RealDisk(), load_broker_config(None, settings))
 
 
-def test_the_sign_in_any_directory_counts(tmp_path: Path) -> None:
-    settings = node(tmp_path)
-    form(settings, Founding(is_standalone=True))
-    mark_shared(RealDisk(), str(tmp_path / "data"))
-    with pytest.raises(StorageError, match="data is formatted for a cluster of several nodes"):
-        check_formation(RealDisk(), load_broker_config(None, settings))
-
-
 def test_a_controller_alone_may_join_later(tmp_path: Path) -> None:
     settings = node(tmp_path, process_roles="controller", listeners="CONTROLLER://127.0.0.1:9093")
     form(settings, Founding())
     assert [path.name for path in (tmp_path / "metadata" / "__cluster_metadata-0").glob("*.checkpoint")] == []
-    with pytest.raises(StorageError, match=r"process\.roles=controller: this release runs nodes that are both"):
-        check_formation(RealDisk(), load_broker_config(None, settings))
+    check_formation(RealDisk(), load_broker_config(None, settings))

@@ -89,11 +89,11 @@ def test_a_directory_that_was_kafkas_is_raised_once() -> None:
 def test_what_was_raised_is_told() -> None:
     server = InProcess()
     client = server.connect()
-    for image in (server.broker.image, server.broker.metadata.machine.image):  # type: ignore[attr-defined]
+    for image in (server.broker.image, server.broker.controller.machine.image):  # type: ignore[attr-defined]
         image.features[VERSION] = 25
     item = API[57].request.FeatureUpdateKey(feature=VERSION, max_version_level=28)
     assert client.call(57, 1, feature_updates=[item], validate_only=True).error_code == 0
     assert server.broker.image.features[VERSION] == 25
     assert client.call(57, 1, feature_updates=[item]).error_code == 0
     finalized = client.call(18, 3).finalized_features
-    assert [(one.name, one.max_version_level) for one in finalized] == [(VERSION, 28)]
+    assert {one.name: one.max_version_level for one in finalized} == {VERSION: 28, "kraft.version": 1}

@@ -1,0 +1,1 @@
+"""The metadata quorum on the network: what raft says to other nodes, in Kafka's messages."""

@@ -1,0 +1,66 @@
+"""Carries what raft says to other nodes: a channel to each, and to bootstrap servers while nobody is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from duramen.client.loop.peer_channels import PeerChannels, Purpose
+from duramen.machines.raft.events import PeerDied
+from duramen.machines.raft.messages import FetchRequest
+from duramen.machines.raft.voters import VoterEndpoint
+from duramen.partition.metadata.quorum import Quorum
+from duramen.ports import World
+from duramen.server.quorum.messages import response_from_wire, to_wire
+
+FIRST_BOOTSTRAP_ID: Final = -2
+"""Bootstrap servers have no node id yet; as in Kafka's clients they count down from here."""
+
+
+class QuorumPeers:
+    """The other nodes of the quorum, from this one. bootstrap: (host, port) of nodes to ask for the leader."""
+
+    def __init__(
+        self, quorum: Quorum, world: World, cluster_id: str, node_id: int, bootstrap: Sequence[tuple[str, int]]
+    ) -> None:
+        self._quorum = quorum
+        self._channels = PeerChannels(world.network, world.clock, world.entropy, f"duramen-{node_id}", self._died)
+        self._cluster_id = cluster_id
+        self._bootstrap = bootstrap
+        self._next_bootstrap = 0
+
+    def send(
+        self,
+        to: int,
+        endpoint: VoterEndpoint | None,
+        request: Any,
+        seconds: float,
+        on_reply: Callable[[Any | None], None],
+    ) -> None:
+        """See QuorumNetwork; a node without an address is one of the bootstrap servers."""
+        if endpoint is not None:
+            node_id, host, port = to, endpoint.host, endpoint.port
+        elif self._bootstrap:
+            index = self._next_bootstrap % len(self._bootstrap)
+            self._next_bootstrap += 1
+            node_id, (host, port) = FIRST_BOOTSTRAP_ID - index, self._bootstrap[index]
+        else:
+            on_reply(None)
+            return
+        if isinstance(request, FetchRequest):
+            seconds += request.max_wait
+        channel = self._channels.to(Purpose.QUORUM, node_id, host, port)
+        channel.send(to_wire(request, self._cluster_id), partial(self._replied, request, on_reply), seconds)
+
+    def _replied(self, request: Any, on_reply: Callable[[Any | None], None], response: Any) -> None:
+        on_reply(None if response is None else response_from_wire(request, response))
+
+    def _died(self, purpose: Purpose, node_id: int) -> None:
+        """The process at the other end of a channel is gone."""
+        if purpose is Purpose.QUORUM and node_id >= 0:
+            self._quorum.step(PeerDied(node_id))
+
+    def close(self) -> None:
+        """End every channel."""
+        self._channels.close()
