@@ -201,7 +201,7 @@ class Cycle(Session):
         self.met["starts moved by retention"] += any(log.start_offset > start for log, start in starts.items())
         for log in self.directory.logs.values():
             promise = self.promises[log.topic_id]
-            before = 0 if promise.cut_asked is None else asked[log]
+            before = 0 if promise.cut_asked is None and promise.anew is None else asked[log]
             promise.start_asked = max(promise.start, log.start_offset, before)
 
     def leased_from(self, log: Log, now_ms: int) -> list[int]:

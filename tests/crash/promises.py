@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tests.worlds.stored_batches import stored_batches
 
+from duramen.errors import KafkaError
 from duramen.model import TopicId, TopicPartition
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
@@ -96,7 +97,7 @@ def settled(log: Log, promise: LogPromise) -> LogPromise:
         return promise
     try:
         check_log(log, view_of(log), promise)
-    except PromiseBrokenError:
+    except (PromiseBrokenError, KafkaError):  # of producers that the new log does not know
         return anew
     return promise
 
@@ -148,7 +149,7 @@ def check_log(log: Log, view: LogView, promise: LogPromise) -> None:
     if promise.anew is not None:
         try:
             check_log(log, view, replace(promise, anew=None))
-        except PromiseBrokenError as as_it_was:
+        except (PromiseBrokenError, KafkaError) as as_it_was:
             try:
                 check_log(log, view, promise.anew)
             except PromiseBrokenError as begun:
