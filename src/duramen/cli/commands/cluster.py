@@ -1,4 +1,4 @@
-"""`duramen cluster`: form a cluster, by formatting the directories of each of its nodes."""
+"""`duramen cluster`: form a cluster, by formatting the directories of each of its nodes; look at its quorum."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from duramen.cli.commands import quorum_status
 from duramen.cli.shared.output import pairs, print_json
 from duramen.cli.shared.properties_file import config_options, read_properties
 from duramen.config import BrokerConfig, load_broker_config
@@ -27,6 +28,7 @@ Examples:
   duramen cluster init --plan 1@a:9093,2@b:9093,3@c:9093
   duramen cluster init --config node1.properties --cluster-id ID \\
                --initial-controllers 1@a:9093:DIR,2@b:9093:DIR
+  duramen cluster status --bootstrap-controller a:9093
   duramen cluster random-uuid
 """
 
@@ -36,11 +38,16 @@ Examples:
     help="""Form a cluster: format the directories of its nodes, once, before they first start.
 
     A node that is to be alone needs none of this; `duramen serve` makes its
-    directory itself. This release does not serve clusters of several nodes yet.
+    directory itself. `duramen dev` forms a cluster here and runs it, to try.
+    In this release the nodes of a cluster form the quorum of its metadata;
+    clients are served by a node that is alone.
     """,
 )
 def command() -> None:
     pass
+
+
+command.add_command(quorum_status.command)
 
 
 @command.command(

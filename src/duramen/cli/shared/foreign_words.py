@@ -189,7 +189,6 @@ _COMMANDS: Final[dict[str, dict[str, str]]] = {
         "server": "`duramen serve` runs a node",
         "run": "`duramen serve` runs a node, `duramen spark run FILE` a pipeline",
         "stop": "a node stops by Ctrl-C, or SIGTERM",
-        "cluster": "`duramen status` shows the node",
         "info": "`duramen status` shows the node",
         "health": "`duramen status --once` shows the node",
         "tail": "`duramen consume TOPIC --last 10 --follow` does it",
@@ -200,6 +199,11 @@ _COMMANDS: Final[dict[str, dict[str, str]]] = {
         "trim-prefix": "`duramen truncate TOPIC --before POSITION` does it",
         "verify": "`duramen log verify DIRECTORY` does it",
         "repair": "`duramen log repair DIRECTORY` does it",
+    },
+    "cluster": {
+        "format": "`duramen cluster init` does it",
+        "info": "`duramen cluster status` shows it",
+        "quorum": "`duramen cluster status` shows it",
     },
     "topic": {
         "ls": "`duramen topic list` lists them",
