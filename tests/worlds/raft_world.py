@@ -444,6 +444,8 @@ class World:
 
     def _vote_seen(self, node: Node, request: VoteRequest, response: VoteResponse) -> None:
         if response.granted and not request.pre_vote:
+            if request.voter != node.key:
+                raise QuorumError(f"{node.id} votes with disk {node.disk} for another one")
             before = self.votes.setdefault((node.key, request.epoch), request.candidate)
             if before != request.candidate:
                 raise QuorumError(f"{node.id} voted for {before.id} and {request.candidate.id} in {request.epoch}")
@@ -575,6 +577,12 @@ class World:
         if node.raft is not None:
             self.end_process(node, True, 0.5)
         node.wipe()
+        self.at(self.now + self.random.uniform(0.6, 2.0), self._end_leader)  # now its vote would be asked for
+
+    def _end_leader(self) -> None:
+        leader = self.leader()
+        if leader is not None:
+            self.end_process(leader, False, 3.0)
 
     def live(self, seconds: float) -> Iterator[None]:
         """Writes and faults, one after the other."""

@@ -21,6 +21,7 @@ class Election:
         self._last = (-1, 0)
         self.granted: set[int] = set()
         self._refused: set[int] = set()
+        self._unreachable: set[int] = set()
         self._is_lost = False
 
     # ---- votes given
@@ -88,6 +89,7 @@ class Election:
         self._last = (state.log.latest_epoch, state.log.end_offset)
         self.granted = {state.local.id}
         self._refused = set()
+        self._unreachable = set()
         self._is_lost = False
         self._requests.begin(voter.id for voter in state.voters.others(state.local.id))
         self.send_due()
@@ -115,6 +117,8 @@ class Election:
         if response is None:
             if self._is_asked_now(to, request):
                 self._requests.lost(to, state.now)
+                self._unreachable.add(to)
+                self._count()
             return
         state.hear(response.epoch, response.leader_id, response.endpoints)
         if state.is_halted or not self._is_asked_now(to, request):
@@ -133,6 +137,7 @@ class Election:
             self._refused.add(to)
         else:
             self._requests.lost(to, state.now)
+            self._unreachable.add(to)
         self._count()
 
     def _is_asked_now(self, to: int, request: VoteRequest) -> bool:
@@ -152,16 +157,18 @@ class Election:
         if len(self.granted) >= voters.majority:
             won = Happening.PRE_VOTE_WON if state.role is Role.PROSPECTIVE else Happening.ELECTED
             state.become(won)
-        elif len(voters) - len(self._refused) < voters.majority and not self._is_lost:
+        elif len(voters) - len(self._refused) < voters.majority and self._others_hear_leader():
+            state.become(Happening.LEADER_FOUND)
+        elif len(voters) - len(self._refused | self._unreachable) < voters.majority and not self._is_lost:
             self._is_lost = True
-            self._lose()
+            self._pause()
 
-    def _lose(self) -> None:
+    def _others_hear_leader(self) -> bool:
+        return self._state.role is Role.PROSPECTIVE and self._state.leader_id >= 0
+
+    def _pause(self) -> None:
+        """Ask all again after a pause that grows; whoever was not reached is tried in between, too."""
         state = self._state
-        if state.role is Role.PROSPECTIVE and state.leader_id >= 0:
-            state.become(Happening.LEADER_FOUND)  # others hear it
-            return
-        self._requests.end()
         pause = min(state.settings.backoff_max, state.settings.election_timeout / 10 * 2 ** min(state.losses, 16))
         state.losses += 1
         state.timer = state.now + pause * state.jitter()

@@ -216,6 +216,31 @@ def test_a_lost_election_is_repeated_after_a_pause_that_grows() -> None:
     assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.5])
 
 
+def test_two_that_split_their_votes_beside_a_dead_third_do_not_wait_for_it() -> None:
+    bench = RaftBench().follow(2, epoch=1)
+    bench.step(PeerDied(2))
+    bench.grant(bench.to_prospective()[1])
+    asked = bench.sent(VoteRequest)
+    bench.grant(asked[1], granted=False)
+    assert bench.raft.deadline > bench.now + 1.0
+    bench.reply(asked[0], None)
+    bench.wait(0.06)
+    assert role_of(bench) is Role.PROSPECTIVE
+
+
+def test_a_voter_that_comes_back_is_asked_during_the_pause() -> None:
+    bench = RaftBench(voters=5).start()
+    asked = bench.to_candidate()
+    for send in asked[:3]:
+        bench.reply(send, None)
+    bench.wait(0.03)
+    assert role_of(bench) is Role.CANDIDATE
+    again = bench.sent(VoteRequest)
+    bench.grant(again[0])
+    bench.grant(again[1])
+    assert role_of(bench) is Role.LEADER
+
+
 def test_a_pre_vote_that_is_lost_leads_back_to_the_leader_that_others_hear() -> None:
     bench = RaftBench().follow(2, epoch=1)
     asked = bench.to_prospective()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-from tests.worlds.raft_world import QuorumError, ToyLog, run_seed
+from tests.worlds.raft_world import Node, QuorumError, ToyLog, World, run_seed
 
-from duramen.machines.raft import Raft, ReplicaKey, Role, Voters, leadership
+from duramen.machines.raft import LoopWasLate, PeerDied, Raft, ReplicaKey, Role, Voters, leadership
 from duramen.machines.raft.election import Election
 from duramen.machines.raft.leadership import Leadership
 from duramen.machines.raft.log_fetcher import LogFetcher
@@ -30,6 +31,88 @@ def test_a_seed_has_one_history() -> None:
     first, second = run_seed(3), run_seed(3)
     assert first.story == second.story
     assert first.committed == second.committed
+
+
+def settled(seed: int, voters: int = 3) -> tuple[World, Node]:
+    """A quorum without faults, and its leader."""
+    world = World(seed, voters, observers=0, is_lossy=False)
+    world.run(6.0)
+    world.write()
+    world.run(1.0)
+    leader = world.leader()
+    assert leader is not None
+    return world, leader
+
+
+def epoch(world: World) -> int:
+    leader = world.leader()
+    return leader.raft.epoch if leader is not None and leader.raft is not None else -1
+
+
+def seconds_to_commit(world: World, above: int) -> float:
+    """Until a leader of a later epoch has committed something of its own."""
+    began = world.now
+    while world.now < began + 30.0:
+        world.run(0.005)
+        leader = world.leader()
+        raft = leader.raft if leader is not None else None
+        if raft is not None and raft.epoch > above and raft.high_watermark >= 0:
+            break
+    return world.now - began
+
+
+def test_a_process_that_is_gone_has_a_successor_at_once_a_silent_one_after_the_fetch_time_out() -> None:
+    gone: list[float] = []
+    silent: list[float] = []
+    for seed in range(15):
+        for times, is_news in ((gone, True), (silent, False)):
+            world, leader = settled(seed)
+            before = epoch(world)
+            leader.stop(power_cut=False)
+            for other in world.running() if is_news else ():
+                other.later(world.random.uniform(0.0, 0.1), partial(other.step, PeerDied(leader.id)))
+            times.append(seconds_to_commit(world, before))
+    assert sorted(gone)[7] < 0.3
+    assert max(gone) < 1.0
+    assert sorted(silent)[7] < 2.5
+    assert max(silent) < 4.0
+
+
+def test_a_voter_that_was_cut_off_does_not_depose_the_leader() -> None:
+    world, leader = settled(1)
+    before = epoch(world)
+    other = next(node for node in world.running() if node is not leader)
+    links = {(other.id, node.id) for node in world.running()} | {(node.id, other.id) for node in world.running()}
+    world.cut_links = set(links)
+    world.run(30.0)
+    world.cut_links.clear()
+    world.heal()
+    assert epoch(world) == before
+
+
+def test_a_leader_that_is_cut_off_resigns_and_follows_its_successor() -> None:
+    world, leader = settled(1)
+    before = epoch(world)
+    world.cut_links = {(leader.id, node.id) for node in world.running()} | {(n.id, leader.id) for n in world.running()}
+    world.run(3.6)
+    assert leader.raft is not None
+    assert leader.raft.role is not Role.LEADER
+    assert epoch(world) == before + 1
+    world.heal()
+    assert epoch(world) == before + 1
+
+
+def test_loops_that_pause_for_less_than_a_time_out_elect_nobody() -> None:
+    world, leader = settled(1)
+    before = epoch(world)
+    for node in world.running():
+        node.busy_until = world.now + 1.9
+    world.run(1.899)
+    for node in world.running():
+        node.step(LoopWasLate(1.9))  # before anything that is due
+    world.run(10.0)
+    assert epoch(world) == before
+    assert world.leader() is leader
 
 
 Patch = Callable[[pytest.MonkeyPatch], None]
