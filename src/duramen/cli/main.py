@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("duramen.cli.commands.serve", "Run a node."),
-    "cluster": ("duramen.cli.commands.cluster", "Form a cluster: format the directories of its nodes."),
+    "dev": ("duramen.cli.commands.dev", "Run a cluster of several nodes here, to try."),
+    "cluster": ("duramen.cli.commands.cluster", "Form a cluster; show the quorum of its metadata."),
     "status": ("duramen.cli.commands.status", "Show the node, its topics and its groups, live."),
     "topic": ("duramen.cli.commands.topic", "Create, list, describe, alter and delete topics."),
     "produce": ("duramen.cli.commands.produce", "Write records from stdin or files."),

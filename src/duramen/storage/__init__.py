@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from duramen.storage.checkpoint.formatter import FormattedDirectory as FormattedDirectory
     from duramen.storage.checkpoint.formatter import Formatter as Formatter
+    from duramen.storage.checkpoint.formatter import is_formatted as is_formatted
     from duramen.storage.checkpoint.identity import known_cluster as known_cluster
     from duramen.storage.checkpoint.kafka_files import META_PROPERTIES as META_PROPERTIES
     from duramen.storage.checkpoint.kafka_files import decode_meta as decode_meta
@@ -124,6 +125,7 @@ _PLACES: Final = {
     "checkpoint.formatter": (
         "FormattedDirectory",
         "Formatter",
+        "is_formatted",
     ),
     "checkpoint.identity": ("known_cluster",),
     "checkpoint.kafka_files": (

@@ -22,7 +22,7 @@ _EVERYWHERE: Final = {
 }
 """Options that every command has there."""
 
-_OFFLINE: Final = {"", "serve", "log", "completion", "spark"}
+_OFFLINE: Final = {"", "serve", "dev", "log", "completion", "spark"}
 """Commands of ours that ask no node, or not by --bootstrap alone."""
 
 _A_TOPIC: Final = "the topic stands without an option"

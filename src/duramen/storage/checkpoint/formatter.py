@@ -56,6 +56,11 @@ class FormattedDirectory(NamedTuple):
     identity: MetaProperties
 
 
+def is_formatted(disk: Disk, path: str) -> bool:
+    """Whether the directory was formatted, and all of it done: what was interrupted is to be completed."""
+    return disk.exists(posixpath.join(path, META_PROPERTIES)) and not disk.exists(posixpath.join(path, FORMATTING))
+
+
 @dataclass(slots=True)
 class Formatter:
     """What to write. metadata: the one of `paths` with the metadata log. node_id: whose they are.

@@ -1,0 +1,210 @@
+"""`duramen dev`: three nodes come up, each end of a process is told, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.worlds.served_node import DURAMEN
+
+from duramen.cli.commands.dev_cluster import DevCluster
+from duramen.cli.main import main
+from duramen.errors import ConfigError
+
+WAIT_SECONDS = 60.0
+STOP_SECONDS = 5.0
+
+
+class Dev:
+    """A `duramen dev`, and what it has said so far."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        environment = {**os.environ, "TMPDIR": str(folder)}
+        self.process = subprocess.Popen(
+            [DURAMEN, "dev", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        )
+        self.lines: list[str] = []
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    def told(self, pattern: str) -> re.Match[str]:
+        """The first line that has this in it, waited for."""
+        until = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < until:
+            for line in list(self.lines):
+                if found := re.search(pattern, line):
+                    return found
+            time.sleep(0.02)
+        raise AssertionError(f"no {pattern!r} in:\n" + "\n".join(self.lines))
+
+    def pids(self, nodes: int) -> dict[int, int]:
+        return {node: int(self.told(rf"dev    \| node {node}: pid (\d+)")[1]) for node in range(1, nodes + 1)}
+
+    def stop(self, number: signal.Signals) -> float:
+        """Seconds until it has ended, which is to be with 0."""
+        began = time.monotonic()
+        self.process.send_signal(number)
+        assert self.process.wait(WAIT_SECONDS) == 0, self.lines
+        took = time.monotonic() - began
+        self._thread.join()
+        return took
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(WAIT_SECONDS)
+        self._thread.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def places() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="test-dev-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def gone(pids: dict[int, int]) -> bool:
+    until = time.monotonic() + WAIT_SECONDS
+    while any(map(is_alive, pids.values())) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not any(map(is_alive, pids.values()))
+
+
+def test_three_nodes_one_is_killed_one_hangs_and_nothing_is_left(places: Path) -> None:
+    dev = Dev(places)
+    try:
+        pids = dev.pids(3)
+        first = int(dev.told(r"dev    \| node (\d) leads the quorum of 3, epoch 1, after")[1])
+        dev.told(r"dev    \| controllers: --bootstrap-controller (127\.0\.0\.1:\d+,?){3}$")
+        dev.told(r"node 2 \| .*duramen .* is ready")
+        os.kill(pids[first], signal.SIGKILL)
+        dev.told(rf"dev    \| node {first} was ended by SIGKILL and is not started again")
+        settings = dev.told(r"dev    \|     duramen serve --config (\S+)")[1]
+        assert Path(settings).exists()
+        second = int(dev.told(r"dev    \| node (\d) leads the quorum of 3, epoch ([2-9]|\d\d)")[1])
+        assert second != first
+        os.kill(pids[second], signal.SIGSTOP)
+        took = dev.stop(signal.SIGINT)
+    finally:
+        dev.close()
+    assert dev.lines[-1] == "dev    | stopped"
+    assert f"dev    | node {second} was ended by SIGKILL" in dev.lines
+    assert took < STOP_SECONDS
+    assert gone(pids)
+    assert not list(places.iterdir())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a process that its parent is gone")
+def test_a_kept_node_alone_goes_on_and_ends_with_whoever_started_it(places: Path) -> None:
+    keep = places / "kept"
+    dev = Dev(places, "--nodes", "1", "--keep", str(keep))
+    try:
+        dev.told(r"node 1 leads the quorum, epoch 1")
+        dev.told(r"clients: --bootstrap 127\.0\.0\.1:\d+$")
+        pids = dev.pids(1)
+        dev.process.kill()
+        dev.process.wait()
+    finally:
+        dev.close()
+    assert gone(pids), "a node outlives its `duramen dev` that was killed"
+    dev = Dev(places, "--keep", str(keep))
+    try:
+        dev.told(r"starting a node alone")
+        dev.told(r"node 1 leads the quorum, epoch 2")
+        pids = dev.pids(1)
+        dev.stop(signal.SIGHUP)
+    finally:
+        dev.close()
+    assert gone(pids)
+    assert (keep / "node-1" / "data").is_dir()
+
+
+def test_a_node_that_cannot_start_is_told_with_its_status(places: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        dev = Dev(places, "--nodes", "1", "--port", str(port))
+        try:
+            assert dev.process.wait(WAIT_SECONDS) == 1
+        finally:
+            dev.close()
+    dev.told(r"node 1 \| duramen: .*in use")
+    dev.told(r"dev    \| node 1 ended with exit status 1 and is not started again")
+    assert dev.lines[-1] == "dev    | all nodes have ended"
+    assert not list(places.iterdir())
+
+
+def test_what_is_formed_is_not_formatted_again(tmp_path: Path) -> None:
+    folder = tmp_path / "three"
+    asked: list[int] = []
+
+    def after_one() -> bool:
+        asked.append(1)
+        return len(asked) > 1
+
+    cluster = DevCluster(str(folder), 3, None, {})
+    cluster.form(after_one)
+    identity = folder / "node-1" / "metadata" / "meta.properties"
+    formatted = identity.read_bytes()
+    assert not (folder / "node-2" / "metadata").exists()
+    cluster = DevCluster(str(folder), None, None, {})  # which goes on with what was interrupted
+    assert not cluster.is_formed
+    cluster.form(lambda: False)
+    assert identity.read_bytes() == formatted
+    shutil.rmtree(folder / "node-3" / "metadata")
+    cluster = DevCluster(str(folder), 3, None, {"log.retention.hours": "1"})
+    assert cluster.is_formed
+    cluster.form(lambda: False)
+    assert not (folder / "node-3" / "metadata").exists(), "a wiped voter would vote"
+    assert "log.retention.hours=1\n" in (folder / "node-3" / "server.properties").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--nodes", "2"], r"--nodes 2: the cluster in \S+ has 3; name another folder"),
+        (["--port", "22"], r"--port 22: the cluster in \S+ has its ports, from \d+ on, in its log"),
+        (["--set", "node.id=3"], r"--set node.id: `duramen dev` sets it itself"),
+    ],
+)
+def test_another_cluster_than_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    folder = str(tmp_path / "three")
+    DevCluster(folder, 3, None, {}).form(lambda: False)
+    assert main(["dev", "--keep", folder, *arguments]) == 2
+    assert re.search(told, capsys.readouterr().err)
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
+    with pytest.raises(ConfigError, match="is not empty, and holds no cluster"):
+        DevCluster(str(tmp_path), None, None, {})
+    with pytest.raises(ConfigError, match="need ports up to 65551"):
+        DevCluster(str(tmp_path / "new"), 3, 65_530, {})
