@@ -277,7 +277,7 @@ class Node:
             case CommitAdvanced(offset):
                 world.committed_at(self, offset)
             case LeaderChanged():
-                self._loading = None
+                pass
             case ReadLog(ticket, offset, request):
                 self.later(world.random.choice((0.0, 0.001)), lambda: self._answer_read(ticket, offset, request))
             case ReadSnapshot(ticket, wanted):
@@ -331,14 +331,25 @@ class Node:
 
     def replied(self, to: int, request: Request, response: Response | None) -> None:
         self.step(Replied(to, request, response))
-        if isinstance(request, SnapshotRequest) and self._loading == request.snapshot and self.raft is not None:
-            self._loading = None
-            if isinstance(response, SnapshotResponse) and response.error is ErrorCode.NONE:
-                assert isinstance(response.data, tuple)
-                self.log.begin_anew(request.snapshot, response.data)
-                self.step(LogMoved())
-            else:
-                self.step(SnapshotFailed())
+        if isinstance(request, SnapshotRequest) and self._loading == request.snapshot:
+            seconds = self.world.random.choice((0.0, 0.05, 1.0, 4.0))  # it takes a while to check all of it
+            self.later(seconds, partial(self._loaded, request, response))
+
+    def _loaded(self, request: SnapshotRequest, response: Response | None) -> None:
+        assert self.raft is not None
+        if self._loading != request.snapshot:
+            return
+        self._loading = None
+        if not isinstance(response, SnapshotResponse) or response.error is not ErrorCode.NONE:
+            self.step(SnapshotFailed())
+        elif self.wants(request.snapshot):
+            assert isinstance(response.data, tuple)
+            self.log.begin_anew(request.snapshot, response.data)
+            self.step(LogMoved())
+
+    def wants(self, snapshot: OffsetEpoch) -> bool:
+        """Whether the log is still to begin with it."""
+        return self.raft is not None and self.raft.loading == snapshot
 
 
 class World:

@@ -52,9 +52,6 @@ from duramen.machines.raft.roles import TRANSITIONS, Happening, Role
 from duramen.machines.raft.settings import RaftSettings
 from duramen.machines.raft.voters import NO_DIRECTORY, ReplicaKey, Voter, VoterEndpoint, Voters
 
-TimerFired = DeadlinePassed
-Committed = CommitAdvanced
-
 __all__ = [
     "ANYBODY",
     "NO_DIRECTORY",
@@ -65,7 +62,6 @@ __all__ = [
     "BeginEpochRequest",
     "BeginEpochResponse",
     "CommitAdvanced",
-    "Committed",
     "DeadlinePassed",
     "Effect",
     "ElectionState",
@@ -103,7 +99,6 @@ __all__ = [
     "StateSaved",
     "Stopping",
     "TakeRecords",
-    "TimerFired",
     "Truncate",
     "VoteRequest",
     "VoteResponse",

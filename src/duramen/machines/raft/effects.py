@@ -58,8 +58,8 @@ class Truncate(NamedTuple):
 class LoadSnapshot(NamedTuple):
     """Fetch this snapshot from the leader, check all of it, then begin the log anew at its end.
 
-    It ends with LogMoved or SnapshotFailed, or is given up when LeaderChanged names another leader or epoch. Each
-    answer on the way is told as Replied. The same one again, while it is under way, changes nothing.
+    It ends with LogMoved or SnapshotFailed, or is given up when `Raft.loading` is not this one any more. Each answer
+    on the way is told as Replied. The same one again, while it is under way, changes nothing.
     """
 
     leader_id: int

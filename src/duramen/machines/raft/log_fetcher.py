@@ -22,9 +22,9 @@ class LogFetcher:
         """When to ask again; never, while something else has to come first."""
         self._pause = 0.0
         self._turn = 0
-        self._is_moving = False
-        """The shell was asked to append or to cut: the log's end is about to be another one."""
-        self._loading: OffsetEpoch | None = None
+        self._moving_from = -1
+        """The shell was asked to append or to cut at this end, which is about to be another one; -1: it was not."""
+        self.loading: OffsetEpoch | None = None
         self._leader_high_watermark = -1
 
     @property
@@ -43,8 +43,8 @@ class LogFetcher:
     def end(self) -> None:
         self._in_flight = None
         self._next = math.inf
-        self._is_moving = False
-        self._loading = None
+        self._moving_from = -1
+        self.loading = None
         self._leader_high_watermark = -1
 
     # ---- asking
@@ -59,7 +59,7 @@ class LogFetcher:
         self._next = math.inf
         if state.role not in (Role.FOLLOWER, Role.UNATTACHED):
             return
-        if self._in_flight is not None or self._is_moving or self._loading is not None:
+        if self._in_flight is not None or self._moving_from >= 0 or self.loading is not None:
             return
         log = state.log
         if log.durable_end < log.end_offset:
@@ -146,7 +146,7 @@ class LogFetcher:
         else:
             self._leader_high_watermark = max(self._leader_high_watermark, response.high_watermark)
             if response.records:
-                self._is_moving = True
+                self._moving_from = state.log.end_offset
                 state.emit(TakeRecords(response))
             else:
                 self._advance()
@@ -161,7 +161,7 @@ class LogFetcher:
         elif offset >= state.log.end_offset:
             self._ask_later()
         else:
-            self._is_moving = True
+            self._moving_from = state.log.end_offset
             state.emit(Truncate(offset))
 
     def _load(self, snapshot: OffsetEpoch) -> None:
@@ -172,7 +172,7 @@ class LogFetcher:
                 f"committed up to {max(state.committed, state.log.start_offset)}"
             )
             return
-        self._loading = snapshot
+        self.loading = snapshot
         state.emit(LoadSnapshot(state.leader_id, snapshot))
 
     def receive_piece(self, to: int, request: SnapshotRequest, response: SnapshotResponse | None) -> None:
@@ -188,22 +188,21 @@ class LogFetcher:
 
     def log_moved(self) -> None:
         state = self._state
-        self._is_moving = False
-        start = state.log.start_offset
-        if self._loading is not None and start >= self._loading.offset:
-            self._loading = None
-            self._next = -math.inf
+        is_stuck = self._moving_from == state.log.end_offset
+        self._moving_from = -1
+        if self.loading is not None and state.log.start_offset >= self.loading.offset:
+            self.loading = None
         if state.role is Role.FOLLOWER:
             self._advance()
-        if self._next == math.inf:
+        if is_stuck and self._next == math.inf:
+            self._ask_later()  # it could not be appended or cut
+        elif self._next == math.inf:
             self._ask()
-        else:
-            self.send_due()
 
     def failed(self) -> None:
         """The shell could not append what came, or not load the snapshot."""
-        self._loading = None
-        self._is_moving = False
+        self.loading = None
+        self._moving_from = -1
         if self._in_flight is None:
             self._ask_later()
 

@@ -45,7 +45,7 @@ from duramen.machines.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from duramen.machines.raft.raft_log import RaftLog
+from duramen.machines.raft.raft_log import OffsetEpoch, RaftLog
 from duramen.machines.raft.raft_state import RaftState
 from duramen.machines.raft.replica_progress import ReplicaState
 from duramen.machines.raft.roles import Happening, Role
@@ -99,6 +99,13 @@ class Raft:
     def high_watermark(self) -> int:
         """The commit point; -1: unknown, as that of a leader is until something of its own epoch is committed."""
         return self._leadership.high_watermark if self._state.role is Role.LEADER else self._state.committed
+
+    @property
+    def loading(self) -> OffsetEpoch | None:
+        """The snapshot that the log is to begin with. Once it is another one, or none, the log must not: what it got
+        since then, and acknowledged, would be lost.
+        """
+        return self._fetcher.loading
 
     def replica_states(self, now: float) -> list[ReplicaState]:
         """What the leader knows of each replica; empty at all others."""

@@ -362,6 +362,8 @@ class Quorum:
 
         def done(image: MetadataImage | None, error: DuramenError | None) -> None:
             self._download = None
+            if self.raft.loading != snapshot:
+                return  # another leader has sent records since, and these are acknowledged
             if image is not None:
                 try:
                     self._restart(snapshot, image)

@@ -20,6 +20,7 @@ from duramen.machines.raft import (
     LogMoved,
     OffsetEpoch,
     PeerDied,
+    Replied,
     Role,
     Send,
     SnapshotFailed,
@@ -223,6 +224,31 @@ def test_a_snapshot_is_loaded_and_the_log_goes_on_at_its_end() -> None:
     bench.step(LogMoved())
     assert bench.only(CommitAdvanced).offset == 5
     assert asked(bench)[2:4] == (5, 2)
+
+
+def test_a_snapshot_is_loaded_for_one_leader_and_epoch() -> None:
+    """Whoever comes with it later would take records away that another leader sent since."""
+    bench = follower(1)
+    answer(bench, snapshot=OffsetEpoch(5, 2))
+    assert bench.raft.loading == OffsetEpoch(5, 2)
+    bench.receive(BeginEpochRequest(4, 3, key(1)), 3)
+    assert bench.raft.loading is None
+    bench.answer_fetch(4, 4)
+    assert bench.log.end_offset == 3
+    bench.step(SnapshotFailed())
+    assert not bench.sent(FetchRequest)
+
+
+def test_what_could_not_be_cut_is_not_asked_about_without_end() -> None:
+    bench = RaftBench(epochs=(1, 1, 2), state=FOLLOWING).start()
+    effects = bench.raft.step(
+        Replied(2, under_way(bench).request, FetchResponse(ErrorCode.NONE, 2, 3, diverging=OffsetEpoch(2, 1))),
+        bench.now,
+    )
+    assert effects == [Truncate(2)]
+    bench.step(LogMoved())  # the disk refused
+    assert not bench.sent(FetchRequest)
+    assert bench.raft.deadline == pytest.approx(bench.now + SETTINGS.retry_backoff)
 
 
 def test_a_snapshot_that_cannot_be_had_is_asked_for_again_after_a_pause() -> None:

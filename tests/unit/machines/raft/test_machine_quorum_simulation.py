@@ -236,6 +236,11 @@ def half_decides(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Voters, "majority", property(lambda self: max(1, len(self) // 2)))
 
 
+def snapshot_of_before(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot that was asked for earlier replaces the log, whatever another leader has sent since."""
+    patch.setattr(Node, "wants", lambda self, snapshot: True)
+
+
 RULES: dict[Patch, range] = {
     votes_unsynced: range(20),
     any_log: range(20),
@@ -248,6 +253,7 @@ RULES: dict[Patch, range] = {
     answers_out_of_place: range(20),
     histories_not_compared: range(20),
     half_decides: range(20),
+    snapshot_of_before: range(80, 100),
 }
 """Rule that is taken out → seeds, one of the first of which finds that it is missing."""
 
