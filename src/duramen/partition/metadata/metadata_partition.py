@@ -40,10 +40,9 @@ class MetadataPartition(Partition):
             self._settle()
 
     def begin_at(self, home: LogDirectory, offset: int) -> None:
-        """Drop the log: it begins anew at `offset`, below which everything is committed."""
+        """Drop the log: it begins anew at `offset`. Whoever reads it is told by `commit`, once it can go on there."""
         home.begin_anew(self.log, offset)
         self.touched()
-        self.commit(offset)
 
     def durable(self, end: int) -> None:
         """This replica has everything below `end` on stable storage."""

@@ -35,8 +35,6 @@ from duramen.ports import Timer, World
 from duramen.storage import QUORUM_STATE_LANE, QuorumState, SnapshotId, WriteQuorumStateJob, read_piece
 from duramen.wire.batch import batches, build_batch, check_crc
 
-PIECE_BYTES: Final = 1 << 20
-"""Of a snapshot, at a time."""
 LATE: Final = 0.5
 """Of the election time-out: a loop that comes so late to its timer has read nothing for as long."""
 
@@ -148,7 +146,8 @@ class Quorum:
         self._log = _LogView(partition, snapshots, voters)
         self._snapshots = snapshots
         self._download: SnapshotDownload | None = None
-        self._piece_bytes = PIECE_BYTES
+        self._piece_bytes = config.integer("controller.quorum.fetch.snapshot.max.bytes")
+        """Of a snapshot, at a time."""
         self._settings = _settings(config)
         known = None if state is None else ElectionState(*state)
         jitter = partial(world.entropy.uniform, 0.0, 1.0)
@@ -393,8 +392,9 @@ class Quorum:
         self._partition.begin_at(self._store.home(self._partition.tp), snapshot.offset)
         self._follow_voters(voters_of_image(image))
         self._report("snapshot-loaded", offset=snapshot.offset, epoch=snapshot.epoch)
+        self.on_restart(image)  # before the reader hears that more is committed: what it would read next is gone
+        self._partition.commit(snapshot.offset)
         self.step(events.LogMoved())
-        self.on_restart(image)
 
     def _commit(self, effect: effects.CommitAdvanced) -> None:
         self._partition.commit(effect.offset)
@@ -491,4 +491,5 @@ def _settings(config: BrokerConfig) -> RaftSettings:
         backoff_max=seconds("election.backoff.max"),
         request_timeout=seconds("request.timeout"),
         retry_backoff=seconds("retry.backoff"),
+        fetch_max_bytes=config.integer("controller.quorum.fetch.max.bytes"),
     )

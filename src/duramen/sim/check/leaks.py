@@ -23,12 +23,14 @@ def removing(disk: CrashDisk) -> bool:
     return any(path.endswith(DELETED) for path in disk.contents())
 
 
-def check_idle(broker: Broker, disk: CrashDisk, directories: Sequence[str], journal_bytes: int, events: int) -> None:
+def check_idle(broker: Broker, disk: CrashDisk, directories: Sequence[str], journal_bytes: int, events: int, *,
+               peers: int = 0) -> None:  # fmt: skip
     """Nothing was asked for a while and every client is gone; InvariantViolated names what is still there.
 
-    events: how many the node has planned. journal_bytes: the bound of each directory's journal.
+    events: how many the node has planned. journal_bytes: the bound of each directory's journal. peers: how many
+    connections to other nodes it may have.
     """
-    found = [*_requests(broker), *_files(broker, disk, directories, journal_bytes)]
+    found = [*_requests(broker, peers), *_files(broker, disk, directories, journal_bytes)]
     if events > MOST_EVENTS:
         found.append(f"{events} planned events")
     if found:
@@ -41,15 +43,15 @@ def check_stopped(disk: CrashDisk) -> None:
         raise InvariantViolated("NothingLeaks", f"a stopped node has {disk.open_files} files open")
 
 
-def _requests(broker: Broker) -> Iterator[str]:
+def _requests(broker: Broker, peers: int) -> Iterator[str]:
     store = broker.store
     if broker.appends.outstanding:
         yield f"{len(broker.appends.outstanding)} produce requests"
-    if broker.acceptor.everybody:
+    if len(broker.acceptor.everybody) > peers:
         yield f"{len(broker.acceptor.everybody)} connections"
     for pool in (receiver.pool for receiver in broker.acceptor.receivers):
         pool.reclaim()
-        if pool.lent_bytes:
+        if pool.lent_bytes and not peers:
             yield f"{pool.lent_bytes} bytes of receive buffers"
         if pool.promised_bytes:
             yield f"{pool.promised_bytes} bytes that are promised to frames"

@@ -6,10 +6,10 @@ order), or a number of seconds.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator
+from typing import Any, Protocol, TypeVar
 
-from duramen.client.loop.node_client import NodeClient, NodeRequest
+from duramen.client.loop.node_client import NodeRequest
 from duramen.ports import Clock
 
 Wish = NodeRequest | list[NodeRequest] | float
@@ -19,10 +19,17 @@ Steps = Generator[Wish, Any, Value]
 Script = Generator[Wish, Any, None]
 
 
+class Sender(Protocol):
+    """What a script's requests go out by."""
+
+    def send(self, wanted: NodeRequest, on_reply: Callable[[Any], None]) -> None:
+        """Send the request; `on_reply` gets the response, or None when it was lost."""
+
+
 class Actor:
     """Runs one script on one client, from its first step to its last."""
 
-    def __init__(self, client: NodeClient, clock: Clock, script: Script) -> None:
+    def __init__(self, client: Sender, clock: Clock, script: Script) -> None:
         self.client = client
         self.finished = False
         self._clock = clock

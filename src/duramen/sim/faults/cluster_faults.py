@@ -1,0 +1,302 @@
+"""What goes wrong in a cluster: with nodes, with several at once, and between them. Every fault ends.
+
+Each is a script of its own, so that the next may begin while it lasts; a node has one of its own at a time, and what is
+between nodes another one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.faults.faults import POLL_S, START_DEADLINE_S, STOP_DEADLINE_S
+from duramen.sim.workload.scripts import Script
+from duramen.sim.world.cluster import ClusterWorld
+from duramen.sim.world.disk_faults import Errors
+from duramen.sim.world.node import SimNode
+
+NODE_KINDS: Final = {
+    "kill": 3,
+    "power cut": 3,
+    "power cut in a call": 4,
+    "kill in a call": 2,
+    "clean stop": 2,
+    "pause": 3,
+    "away": 3,
+    "failing calls": 3,
+    "failing sync": 2,
+    "failing start": 2,
+    "full disk": 1,
+    "slow disk": 2,
+    "clock jump": 1,
+}
+"""Faults of one node, and how often each is drawn."""
+LINK_KINDS: Final = {
+    "isolated": 3,
+    "cut": 2,
+    "one-way cut": 3,
+    "stall": 2,
+    "one-way stall": 1,
+    "slow link": 2,
+}
+WORLD_KINDS: Final = {"power cut of all": 2, "kill of all": 1}
+KINDS: Final = NODE_KINDS | LINK_KINDS | WORLD_KINDS
+"""All of them."""
+LEADER_SHARE: Final = 0.5
+"""Of the faults of one node, how many are the leader's."""
+
+
+class ClusterFaults:
+    """The adversary of a world. spawn: runs a script beside the others. leader: the id of who leads, -1: nobody."""
+
+    def __init__(
+        self,
+        random: Random,
+        world: ClusterWorld,
+        spawn: Callable[[str, Script], object],
+        leader: Callable[[], int],
+        directory: str,
+    ) -> None:
+        self.random = random
+        self.world = world
+        self.counts: Counter[str] = Counter()
+        self.kinds: dict[str, int] = dict(KINDS)
+        self.finished = False
+        self._spawn = spawn
+        self._leader = leader
+        self._directory = directory
+        self._troubled: set[int] = set()
+        self._links_busy = False
+        self._running = 0
+
+    def script(self, count: int) -> Script:
+        """Start every node; then so many faults, some while others last; and bring everything up again."""
+        for node in self.world.nodes.values():
+            self._begin(node, self.up(node, 0.05 if count else 0.0))
+        yield from self._over()
+        for _ in range(count):
+            yield self.random.choice((0.0, 0.05, 0.5, 2.0)) * self.random.random()
+            (kind,) = self.random.choices(list(self.kinds), list(self.kinds.values()))
+            if not self._inflict(kind):
+                yield self.random.uniform(0.0, 0.5)
+        yield from self._over()
+        self.heal()
+        for node in self.world.nodes.values():
+            node.set_clock(node.first_wall_ms - node.wall_start_ms)
+        self.finished = True
+
+    def heal(self) -> None:
+        """Nothing is wrong between the hosts any more."""
+        self.world.heal_all()
+        for first in self.world.hosts:
+            for second in self.world.hosts:
+                self.world.slow(first, second, None)
+
+    def _over(self) -> Script:
+        while self._running:
+            yield POLL_S
+
+    def _inflict(self, kind: str) -> bool:
+        """Begin it, unless who it would hit has its trouble already."""
+        if kind in LINK_KINDS:
+            if self._links_busy or len(self.world.nodes) < 2:
+                return False
+            self._links_busy = True
+            self._count(kind)
+            self._run(kind, self._between(kind))
+        elif kind in WORLD_KINDS:
+            free = [node for node in self.world.nodes.values() if node.node_id not in self._troubled]
+            if len(free) < len(self.world.nodes):
+                return False
+            self._count(kind)
+            for node in free:
+                self._begin(node, self._end_with_all(node, kind))
+        else:
+            leader = self._leader()
+            node_id = leader if leader > 0 and self.random.random() < LEADER_SHARE else self._anybody()
+            if node_id in self._troubled:
+                return False
+            self._count(f"{kind}, leader" if node_id == leader else kind)
+            node = self.world.nodes[node_id]
+            self._begin(node, self._node_fault(node, kind))
+        return True
+
+    def _count(self, kind: str) -> None:
+        self.counts[kind] += 1
+        self.world.history.note(f"fault: {kind}")
+
+    def _anybody(self) -> int:
+        return self.random.choice(sorted(self.world.nodes))
+
+    def _begin(self, node: SimNode, script: Script) -> None:
+        self._troubled.add(node.node_id)
+
+        def guarded() -> Script:
+            yield from script
+            self._troubled.discard(node.node_id)
+
+        self._run(node.name, guarded())
+
+    def _run(self, name: str, script: Script) -> None:
+        self._running += 1
+
+        def counted() -> Script:
+            yield from script
+            self._running -= 1
+
+        self._spawn(name, counted())
+
+    # ---- one node
+
+    def up(self, node: SimNode, cut_chance: float = 0.1) -> Script:
+        """Start the node until it is ready; with this chance power fails once more on the way."""
+        armed = False
+        while not node.ready:
+            if not node.running:
+                yield self.random.uniform(0.0, 0.1)
+                node.start()
+                armed = self.random.random() < cut_chance
+                if armed:
+                    self.counts["power cut while starting"] += 1
+                    node.disk.cut_at = node.disk.calls + self.random.randint(1, 200)
+                cut_chance /= 2
+            yield from self._ready_or_down(node)
+        if armed:
+            node.disk.cut_at = None
+
+    def _ready_or_down(self, node: SimNode) -> Script:
+        deadline = self.world.loop.now + START_DEADLINE_S
+        while node.running and not node.ready:
+            yield POLL_S
+            if self.world.loop.now > deadline:
+                raise InvariantViolated("Progress", f"{node.name} did not get ready in {START_DEADLINE_S} s")
+
+    def stop(self, node: SimNode) -> Script:
+        """A clean stop."""
+        node.stop()
+        deadline = max(self.world.loop.now, node.busy_until()) + STOP_DEADLINE_S
+        while node.running:
+            yield POLL_S
+            if self.world.loop.now > deadline:
+                raise InvariantViolated("Progress", f"{node.name} did not stop in {STOP_DEADLINE_S} s")
+
+    def _node_fault(self, node: SimNode, kind: str) -> Script:
+        if not node.ready:
+            yield from self.up(node)
+        random = self.random
+        if kind == "pause":
+            node.pause(random.choice((0.3, 2.5, 6.0)) * random.uniform(0.5, 1.0))
+            yield 0.01
+        elif kind == "away":
+            yield from self._end(node, random.choice(("power cut", "kill", "clean stop")))
+            yield random.uniform(1.0, 8.0)
+        elif kind in ("failing calls", "failing sync"):
+            node.disk.fault = Errors(random, self.counts, "sync" if kind == "failing sync" else None)
+            node.excused = True
+            yield random.uniform(0.02, 1.0)
+            node.disk.fault = None
+            yield from self._replace(node)
+            node.excused = False
+        elif kind == "failing start":
+            yield from self._end(node, random.choice(("power cut", "kill", "clean stop")))
+            yield random.uniform(0.0, 0.5)
+            node.disk.fault = Errors(random, self.counts)
+            node.excused = True
+            node.start()
+            yield from self._ready_or_down(node)
+            yield random.uniform(0.0, 0.05)
+            node.disk.fault = None
+            yield from self._replace(node)
+            node.excused = False
+        elif kind == "full disk":
+            capacity = node.disk.capacity
+            node.disk.capacity = node.disk.used + random.randint(0, 3000)
+            node.excused = True
+            yield random.uniform(0.1, 1.0)
+            node.disk.capacity = capacity
+            yield from self._replace(node)
+            node.excused = False
+        elif kind == "slow disk":
+            latency = self.world.latencies[node.node_id]
+            latency.slow = random.choice((0.05, 0.3, 2.0))
+            latency.dragging = random.choice((0.0, 0.001))
+            yield random.uniform(0.5, 3.0)
+            latency.slow = latency.dragging = 0.0
+        elif kind == "clock jump":
+            node.set_clock(random.choice((-1, 1)) * random.choice((1_000, 600_000)))
+        else:
+            yield from self._end(node, kind)
+        if not node.ready:
+            yield random.choice((0.0, 0.2, 3.0)) * random.random()
+            yield from self.up(node)
+
+    def _end(self, node: SimNode, how: str) -> Script:
+        if not node.running:
+            return
+        if how == "power cut":
+            node.power_cut()
+        elif how == "kill":
+            node.kill()
+        elif how == "clean stop" and node.ready:
+            yield from self.stop(node)
+        elif how in ("power cut in a call", "kill in a call"):
+            number = node.disk.calls + self.random.randint(1, 60)
+            if how.startswith("power"):
+                node.disk.cut_at = number
+            else:
+                node.disk.kill_at = number
+            deadline = self.world.loop.now + 1.0
+            while node.running and self.world.loop.now < deadline:
+                yield POLL_S
+            if node.running:
+                node.power_cut()
+        else:
+            node.kill()
+
+    def _replace(self, node: SimNode) -> Script:
+        """A node whose disk failed it begins anew; sometimes also where it did not notice."""
+        yield self.random.uniform(0.0, 0.2)
+        if node.running and (node.given_up or self.random.random() < 0.5):
+            yield from self._end(node, self.random.choice(("power cut", "kill", "clean stop")))
+
+    def _end_with_all(self, node: SimNode, kind: str) -> Script:
+        """At the same moment as all others; they come back one by one."""
+        if not node.running:
+            yield 0.0
+        elif kind.startswith("power"):
+            node.power_cut()
+        else:
+            node.kill()
+        yield self.random.choice((0.0, 0.5, 4.0)) * self.random.random()
+        yield from self.up(node, 0.2)
+
+    # ---- between nodes
+
+    def _between(self, kind: str) -> Script:
+        random, world = self.random, self.world
+        leader = self._leader()
+        first = leader if leader > 0 and random.random() < LEADER_SHARE else self._anybody()
+        second = random.choice([node_id for node_id in sorted(world.nodes) if node_id != first])
+        if random.random() < 0.5:
+            first, second = second, first
+        if kind == "isolated":
+            others = None if random.random() < 0.5 else list(world.nodes)
+            world.isolate(first, others)
+        elif kind == "cut":
+            world.cut(first, second)
+        elif kind == "one-way cut":
+            world.cut(first, second, one_way=True)
+        elif kind == "stall":
+            world.stall(first, second)
+        elif kind == "one-way stall":
+            world.stall(first, second, one_way=True)
+        else:
+            for other in world.hosts:
+                if other != first:
+                    world.slow(first, other, (0.02, random.choice((0.1, 0.8))))
+        yield random.choice((0.3, 3.0, 9.0)) * random.uniform(0.3, 1.0)
+        self.heal()
+        self._links_busy = False
