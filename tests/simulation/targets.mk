@@ -3,13 +3,14 @@ SEED ?= 1
 SEEDS ?=
 MINUTES ?=
 BREAK ?=
+NODES ?= 1
 # Seeds that run side by side.
 PROCESSES ?= 2
 SIM = PYTHONHASHSEED=0 $(BIN)/python -m duramen.sim
 
-.PHONY: sim sim-guards sim-cuts sim-long
-sim: $(VENV)/run.stamp ## simulated worlds: SEED=n [SEEDS=n] [BREAK=guard] [PROCESSES=n]
-	@$(SIM) --seed $(SEED) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(BREAK),--break $(BREAK)) --processes $(PROCESSES)
+.PHONY: sim sim-guards sim-cuts sim-long sim-cluster
+sim: $(VENV)/run.stamp ## simulated worlds: SEED=n [SEEDS=n] [NODES=3] [BREAK=guard] [PROCESSES=n]
+	@$(SIM) --seed $(SEED) --nodes $(NODES) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(BREAK),--break $(BREAK)) --processes $(PROCESSES)
 
 sim-guards: $(VENV)/run.stamp ## the guards that make sim BREAK=... can remove
 	@$(SIM) --list-guards
@@ -20,3 +21,7 @@ sim-cuts: $(VENV)/run.stamp ## a power cut at every disk call of a 1,000-record 
 sim-long: $(VENV)/run.stamp ## go on with the seeds of benchmarks/results/sim.json: [SEEDS=1000] [MINUTES=n]
 	@$(SIM) --book benchmarks/results/sim.json --processes $(PROCESSES) --commit "$$(git rev-parse --short HEAD)" \
 		$(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES))
+
+sim-cluster: $(VENV)/run.stamp ## the same for clusters of three, with benchmarks/results/sim-cluster.json: [SEEDS=1000] [MINUTES=n]
+	@$(SIM) --nodes 3 --book benchmarks/results/sim-cluster.json --processes $(PROCESSES) \
+		--commit "$$(git rev-parse --short HEAD)" $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES))

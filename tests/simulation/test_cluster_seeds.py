@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from duramen.sim.run.cluster_simulation import ClusterPlan, simulate_cluster
+from duramen.sim.run.cluster_simulation import simulate_cluster
+from duramen.sim.world.plan import ClusterPlan
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3])
@@ -24,3 +25,8 @@ def test_a_reader_behind_a_fetched_snapshot_goes_on_at_its_end() -> None:
     """It was told of the snapshot's end first, looked for records that the new log does not have, and gave up."""
     for seed in (3, 4):
         assert simulate_cluster(seed).states["snapshot-loaded"]
+
+
+def test_what_a_deposed_leader_had_is_not_taken_for_the_last_record_of_a_snapshot() -> None:
+    """Its end was where the new leader's log began, which says of an epoch before it that it ends there."""
+    simulate_cluster(77)

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.mutations.cluster_mutations import CLUSTER_GUARDS
 from duramen.sim.mutations.mutations import GUARDS
-from duramen.sim.run.campaign import Book, SeedRun, Tally, Violation, jobs_for, run_all, run_one
+from duramen.sim.run.campaign import Book, SeedRun, Violation, jobs_for, run_all, run_one, tally_for
 from duramen.sim.run.power_cuts import cut_everywhere
 
 HELD, BROKEN, USAGE = 0, 1, 2
@@ -39,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--seed", type=int, default=None, help="the first (or only) seed; default 1")
     made.add_argument("--seeds", type=int, help="how many seeds; default 1, with --break up to 200")
+    made.add_argument("--nodes", type=int, default=1, help="how many nodes the world has; more than one: a cluster")
     made.add_argument("--processes", type=int, default=1, help="how many seeds to run side by side")
     made.add_argument("--break", dest="guard", metavar="GUARD", help="remove this guard and expect a promise to break")
     made.add_argument("--list-guards", action="store_true", help="name the guards and what each one prevents")
@@ -50,27 +52,27 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def replay(seed: int, guard: str | None) -> str:
+def replay(seed: int, guard: str | None, nodes: int) -> str:
     """The command that shows this seed again."""
-    return f"make sim SEED={seed}" + (f" BREAK={guard}" if guard else "")
+    return f"make sim SEED={seed}" + (f" NODES={nodes}" if nodes > 1 else "") + (f" BREAK={guard}" if guard else "")
 
 
-def tell(violation: Violation, guard: str | None) -> None:
+def tell(violation: Violation, guard: str | None, nodes: int = 1) -> None:
     """What broke, and how to see it again."""
     for line in violation.lines:
         say(line)
     say(f"seed {violation.seed}: {violation.invariant} is violated")
     say(violation.detail)
-    say(f"replay: {replay(violation.seed, guard)}")
+    say(f"replay: {replay(violation.seed, guard, nodes)}")
 
 
-def run_single(seed: int, guard: str | None, *, trace: bool) -> int:
+def run_single(seed: int, guard: str | None, nodes: int = 1, *, trace: bool) -> int:
     """Run one seed twice (once without a guard); returns the exit status."""
     started = time.perf_counter()
-    (job,) = jobs_for([seed], twice_every=1, guard=guard)
+    (job,) = jobs_for([seed], twice_every=1, guard=guard, nodes=nodes)
     result = run_one(job._replace(trace=trace))
     if isinstance(result, Violation):
-        tell(result, guard)
+        tell(result, guard, nodes)
         return BROKEN
     for line in result.lines:
         say(line)
@@ -83,14 +85,15 @@ def run_single(seed: int, guard: str | None, *, trace: bool) -> int:
     return HELD
 
 
-def run(seed: int, count: int, guard: str | None, processes: int) -> int:
+def run(seed: int, count: int, guard: str | None, processes: int, nodes: int = 1) -> int:
     """Run `count` seeds from `seed` on, until a promise breaks; returns the exit status."""
     started = time.perf_counter()
-    tally = Tally()
-    for outcome in run_all(jobs_for(range(seed, seed + count), twice_every=1, guard=guard), processes):
+    tally = tally_for(nodes)
+    jobs = jobs_for(range(seed, seed + count), twice_every=1, guard=guard, nodes=nodes)
+    for outcome in run_all(jobs, processes):
         tally.add(outcome)
         if isinstance(outcome, Violation):
-            tell(outcome, guard)
+            tell(outcome, guard, nodes)
             return BROKEN
         if tally.seeds % 100 == 0:
             say(f"{tally.seeds} seeds, {tally.seeds / (time.perf_counter() - started) * 60:.0f} a minute")
@@ -102,17 +105,17 @@ def run(seed: int, count: int, guard: str | None, processes: int) -> int:
     return HELD
 
 
-def run_long(path: Path, seeds: int | None, minutes: float | None, processes: int, commit: str) -> int:
+def run_long(path: Path, seeds: int | None, minutes: float | None, processes: int, commit: str, nodes: int = 1) -> int:
     """Continue the book's campaigns for so many seeds or minutes; violations are noted, and it goes on."""
     started = time.perf_counter()
     book = Book(path)
     base = dict(book.content)
     first = book.next_seed
     count = seeds if seeds is not None else 1 << 30 if minutes is not None else LONG_SEEDS
-    tally = Tally()
+    tally = tally_for(nodes)
 
     def wanted() -> Iterator[SeedRun]:
-        for job in jobs_for(range(first, first + count), twice_every=TWICE_EVERY):
+        for job in jobs_for(range(first, first + count), twice_every=TWICE_EVERY, nodes=nodes):
             if minutes is not None and time.perf_counter() - started > minutes * 60:
                 return
             yield job
@@ -134,7 +137,7 @@ def run_long(path: Path, seeds: int | None, minutes: float | None, processes: in
     for outcome in run_all(wanted(), processes):
         tally.add(outcome)
         if isinstance(outcome, Violation):
-            tell(outcome, None)
+            tell(outcome, None, nodes)
         if tally.seeds % SAVE_EVERY == 0:
             save()
             say(f"seed {first + tally.seeds - 1}, {len(tally.violations)} violations")
@@ -149,27 +152,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     options = parser().parse_args(arguments)
     if options.list_guards:
-        for name, guard in GUARDS.items():
+        for name, guard in (GUARDS | CLUSTER_GUARDS).items():
             say(f"{name:<16} {guard.caught_by}: {(guard.__doc__ or name).splitlines()[0]}")
         return HELD
-    if options.guard is not None and options.guard not in GUARDS:
-        sys.stderr.write(f"no guard {options.guard!r}; there are: {', '.join(GUARDS)}\n")
+    if options.guard is not None and options.guard not in GUARDS | CLUSTER_GUARDS:
+        sys.stderr.write(f"no guard {options.guard!r}; there are: {', '.join(GUARDS | CLUSTER_GUARDS)}\n")
         return USAGE
     count = options.seeds if options.seeds is not None else SEARCHED_SEEDS if options.guard else 1
-    if min(count, options.processes, options.cuts or 1) < 1 or (options.minutes or 1) <= 0:
-        sys.stderr.write("--seeds, --processes, --minutes and --cuts take a positive number\n")
+    if min(count, options.processes, options.cuts or 1, options.nodes) < 1 or (options.minutes or 1) <= 0:
+        sys.stderr.write("--seeds, --nodes, --processes, --minutes and --cuts take a positive number\n")
         return USAGE
     if os.environ.get("PYTHONHASHSEED") != "0" and arguments is None:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "duramen.sim", *sys.argv[1:]])
     seed = options.seed if options.seed is not None else 1
+    nodes = CLUSTER_GUARDS[options.guard].cluster.nodes or 1 if options.guard in CLUSTER_GUARDS else options.nodes
     if options.cuts is not None:
         return cuts(seed, options.cuts)
     if options.book is not None:
-        return run_long(options.book, options.seeds, options.minutes, options.processes, options.commit)
+        return run_long(options.book, options.seeds, options.minutes, options.processes, options.commit, nodes)
     if count == 1 or options.trace:
-        return run_single(seed, options.guard, trace=options.trace)
-    return run(seed, count, options.guard, options.processes)
+        return run_single(seed, options.guard, nodes, trace=options.trace)
+    return run(seed, count, options.guard, options.processes, nodes)
 
 
 def cuts(seed: int, step: int) -> int:

@@ -63,7 +63,7 @@ class NoPeers:
         pass
 
 
-class _LogView:
+class QuorumLogView:
     """The metadata partition as raft reads it."""
 
     def __init__(self, partition: MetadataPartition, snapshots: Snapshots, voters: Voters) -> None:
@@ -92,7 +92,8 @@ class _LogView:
         if epoch >= log.epochs.latest:
             return OffsetEpoch(log.end_offset, self.latest_epoch) if epoch >= self.latest_epoch else self._first(epoch)
         found, end = log.epochs.end_offset_for(epoch, log.end_offset)
-        return OffsetEpoch(end, found) if found >= 0 else self._first(epoch)
+        # Of an epoch before its first one the log says that it ends at its start, and has nothing of it.
+        return OffsetEpoch(end, found) if found >= 0 and end > log.start_offset else self._first(epoch)
 
     def _first(self, epoch: int) -> OffsetEpoch:
         """Nothing in the log is so old; the snapshot that it begins with may be."""
@@ -143,7 +144,7 @@ class Quorum:
         """Those whom the log names, committed or not."""
         self.first_voters: Voters | None = None
         """Those whom init named, until the log names some."""
-        self._log = _LogView(partition, snapshots, voters)
+        self._log = QuorumLogView(partition, snapshots, voters)
         self._snapshots = snapshots
         self._download: SnapshotDownload | None = None
         self._piece_bytes = config.integer("controller.quorum.fetch.snapshot.max.bytes")

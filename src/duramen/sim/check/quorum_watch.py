@@ -76,7 +76,7 @@ class NodeView:
         self.halted = False
 
 
-class QuorumWatch:
+class ClusterWatch:
     """Of one world. note: writes a line of the history. states: what was reached, by name."""
 
     def __init__(self, note: Callable[[str], None], states: Counter[str]) -> None:

@@ -669,7 +669,14 @@ GUARDS: dict[str, Guard] = {
 @contextlib.contextmanager
 def removed(name: str) -> Iterator[None]:
     """Run without the guard; KeyError for an unknown name."""
-    parts = GUARDS[name].parts()
+    with taken_out(GUARDS[name]):
+        yield
+
+
+@contextlib.contextmanager
+def taken_out(guard: Guard) -> Iterator[None]:
+    """Run without this one."""
+    parts = guard.parts()
     originals = [getattr(owner, method) for owner, method, _ in parts]
     for owner, method, replacement in parts:
         setattr(owner, method, replacement)

@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 
 from duramen.sim.check.coverage import STATES
 from duramen.sim.check.invariants import InvariantViolated
-from duramen.sim.mutations.mutations import GUARDS, removed
+from duramen.sim.mutations.cluster_mutations import CLUSTER_GUARDS
+from duramen.sim.mutations.mutations import GUARDS, Guard, taken_out
+from duramen.sim.run.cluster_simulation import CLUSTER_STATES, simulate_cluster
 from duramen.sim.run.simulation import SimulationResult, simulate
-from duramen.sim.world.plan import Plan
+from duramen.sim.world.plan import ClusterPlan, Plan
 
 
 class Violation(NamedTuple):
@@ -34,26 +36,40 @@ class Violation(NamedTuple):
 
 
 class SeedRun(NamedTuple):
-    """One seed to run. twice: run it again and compare the histories. guard: taken out meanwhile. trace: keep lines."""
+    """One seed to run. twice: run it again and compare the histories. guard: taken out meanwhile. trace: keep lines.
+
+    plan: of one node, or of a cluster, where it is one's.
+    """
 
     seed: int
     twice: bool = True
     guard: str | None = None
     trace: bool = False
-    plan: Plan | None = None
+    plan: Plan | ClusterPlan | None = None
 
 
 def run_one(job: SeedRun) -> SimulationResult | Violation:
     """Run a seed, once or twice; a broken promise is returned, any other exception is a bug of the simulator."""
-    with removed(job.guard) if job.guard else contextlib.nullcontext():
+    with taken_out(guard_named(job.guard)) if job.guard else contextlib.nullcontext():
         try:
-            first = simulate(job.seed, job.plan, keep_lines=job.trace)
-            second = simulate(job.seed, job.plan) if job.twice else first
+            first = _simulate(job, keep_lines=job.trace)
+            second = _simulate(job, keep_lines=False) if job.twice else first
         except InvariantViolated as violated:
             return Violation(job.seed, violated.invariant, violated.detail, tuple(violated.lines))
     if first.digest != second.digest:
         return Violation(job.seed, "SameSeedSameHistory", f"{first.digest} and {second.digest}")
     return first
+
+
+def _simulate(job: SeedRun, *, keep_lines: bool) -> SimulationResult:
+    if isinstance(job.plan, ClusterPlan):
+        return simulate_cluster(job.seed, job.plan, keep_lines=keep_lines)
+    return simulate(job.seed, job.plan, keep_lines=keep_lines)
+
+
+def guard_named(name: str) -> Guard:
+    """One of a node's or of a cluster's; KeyError where there is none."""
+    return GUARDS[name] if name in GUARDS else CLUSTER_GUARDS[name]
 
 
 def run_all(jobs: Iterable[SeedRun], processes: int) -> Iterator[SimulationResult | Violation]:
@@ -82,19 +98,23 @@ def run_all(jobs: Iterable[SeedRun], processes: int) -> Iterator[SimulationResul
             room.release()  # the pool ends only when nobody waits to give it a job
 
 
-def jobs_for(seeds: Iterable[int], *, twice_every: int, guard: str | None = None) -> Iterator[SeedRun]:
-    """A job for each seed; every so manieth is run twice."""
-    removed_guard = GUARDS[guard] if guard is not None else None
+def jobs_for(seeds: Iterable[int], *, twice_every: int, guard: str | None = None, nodes: int = 1) -> Iterator[SeedRun]:
+    """A job for each seed; every so manieth is run twice. nodes: more than one are a cluster."""
     for seed in seeds:
-        if removed_guard is None:
-            yield SeedRun(seed, seed % twice_every == 0)
+        if guard is None:
+            yield SeedRun(seed, seed % twice_every == 0, plan=ClusterPlan(nodes=nodes) if nodes > 1 else None)
+        elif guard in CLUSTER_GUARDS:
+            yield SeedRun(seed, twice=False, guard=guard, plan=CLUSTER_GUARDS[guard].cluster)
         else:
-            yield SeedRun(seed, removed_guard.twice, guard, plan=removed_guard.plan)
+            yield SeedRun(seed, GUARDS[guard].twice, guard, plan=GUARDS[guard].plan)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What seeds came to, added up. history: a hash over the histories of all seeds, in their order."""
+    """What seeds came to, added up. history: a hash over the histories of all seeds, in their order.
+
+    known: the states that such worlds can reach.
+    """
 
     seeds: int = 0
     virtual_s: float = 0.0
@@ -107,6 +127,7 @@ class Tally:
     states: Counter[str] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
     history: str = ""
+    known: tuple[str, ...] = STATES
 
     def add(self, outcome: SimulationResult | Violation) -> None:
         """One more seed."""
@@ -127,7 +148,7 @@ class Tally:
     @property
     def never_reached(self) -> list[str]:
         """Named states that no seed reached."""
-        return [state for state in STATES if not self.states[state]]
+        return [state for state in self.known if not self.states[state]]
 
     def report(self, seconds: float) -> Iterator[str]:
         """The lines that a campaign ends with. seconds: of real time."""
@@ -144,6 +165,11 @@ class Tally:
         never = self.never_reached
         yield f"states never reached: {', '.join(never) if never else 'none'}"
         yield f"violations: {len(self.violations)}"
+
+
+def tally_for(nodes: int) -> Tally:
+    """An empty one, of one node's worlds or of clusters."""
+    return Tally() if nodes == 1 else Tally(known=CLUSTER_STATES)
 
 
 class Book:
@@ -169,7 +195,7 @@ class Book:
             total = Counter(base.get(name, {}))
             total.update(getattr(tally, name))
             content[name] = dict(sorted(total.items()))
-        content["states_never_reached"] = [state for state in STATES if not content["states"].get(state)]
+        content["states_never_reached"] = [state for state in tally.known if not content["states"].get(state)]
         content["violations"] = base["violations"] + [
             {"seed": each.seed, "invariant": each.invariant, "detail": each.detail[:500], "commit": campaign["commit"]}
             for each in tally.violations

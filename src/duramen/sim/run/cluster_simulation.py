@@ -6,7 +6,7 @@ import contextlib
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -18,7 +18,7 @@ from duramen.ports import World
 from duramen.server.broker import Broker
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.check.leaks import check_idle, check_stopped, removing
-from duramen.sim.check.quorum_watch import QuorumWatch
+from duramen.sim.check.quorum_watch import ClusterWatch
 from duramen.sim.faults.cluster_faults import KINDS, ClusterFaults
 from duramen.sim.faults.faults import DATA
 from duramen.sim.run.simulation import SimulationResult, configuration
@@ -33,6 +33,7 @@ from duramen.sim.workload.settings_workload import (
 from duramen.sim.world.cluster import CLUSTER, ClusterWorld, cluster_hosts, draw_rate
 from duramen.sim.world.entropy import SimEntropy
 from duramen.sim.world.node import WALL_START_MS, Server, SimNode
+from duramen.sim.world.plan import ClusterPlan
 
 BROKER_PORT: Final = 9092
 CONTROLLER_PORT: Final = 9093
@@ -59,19 +60,8 @@ COUNTED: Final = (
     "directory-full",
 )
 """Events that are states worth reaching."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterPlan:
-    """The shape of a world of several nodes. nodes: None draws it. faults: how many; None draws that. changes: of each
-    who makes some. kinds: only faults of these kinds; empty: all. small_snapshots: None draws it.
-    """
-
-    nodes: int | None = None
-    faults: int | None = None
-    changes: int = 12
-    kinds: tuple[str, ...] = ()
-    small_snapshots: bool | None = None
+CLUSTER_STATES: Final = (*COUNTED, "elected", "log cut", "halted")
+"""All that a cluster's watch and the log lines of its nodes tell."""
 
 
 class WatchedBroker(Broker):
@@ -99,7 +89,7 @@ class ClusterSimulation:
         self.loop = self.world.loop
         self.history = self.world.history
         self.states: Counter[str] = Counter()
-        self.watch = QuorumWatch(self.history.note, self.states)
+        self.watch = ClusterWatch(self.history.note, self.states)
         self.slice_records = random.choice((1, 3, image_reader.SLICE_RECORDS))
         self.settings = self._draw_settings()
         self.configs = {node_id: self._config(node_id) for node_id in self.hosts}
@@ -205,7 +195,6 @@ class ClusterSimulation:
             self._verdict()
         calls = sum(disk.calls for disk in self.world.disks.values())
         self.history.note(f"end after {calls} disk calls, {self.loop.events_run} events")
-        self.states["FetchSnapshot brought a node back"] += self.states["snapshot-loaded"]
         return SimulationResult(
             self.seed,
             self.history.digest(),

@@ -11,7 +11,7 @@ from duramen.errors import ErrorCode
 from duramen.model import METADATA_TOPIC
 from duramen.ports import Clock, Network
 from duramen.sim.check.invariants import InvariantViolated
-from duramen.sim.check.quorum_watch import QuorumWatch
+from duramen.sim.check.quorum_watch import ClusterWatch
 from duramen.sim.workload.scripts import Script, Steps
 
 KEYS: Final = ("log.retention.ms", "log.retention.bytes", "log.segment.bytes")
@@ -124,7 +124,7 @@ class SettingsChanger:
             yield self._random.uniform(0.0, 0.1)
 
 
-def observe(random: Random, client: ControllerClients, node_ids: list[int], watch: QuorumWatch,
+def observe(random: Random, client: ControllerClients, node_ids: list[int], watch: ClusterWatch,
             going_on: Callable[[], bool]) -> Script:  # fmt: skip
     """Ask for the quorum as an operator does: whoever is told to lead an epoch is the one that leads it."""
     highest: dict[int, int] = {}
@@ -151,7 +151,7 @@ def observe(random: Random, client: ControllerClients, node_ids: list[int], watc
         highest[epoch] = found.high_watermark
 
 
-def check_changes(changers: list[SettingsChanger], watch: QuorumWatch) -> int:
+def check_changes(changers: list[SettingsChanger], watch: ClusterWatch) -> int:
     """Compare what was answered with what the log has; returns how many changes that were."""
     places: dict[tuple[str, str | None], list[int]] = {}
     for found in watch.settings:

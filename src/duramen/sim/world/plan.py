@@ -41,3 +41,16 @@ class Plan:
         """Whether a world has the feature: as the plan says, or as the seed draws it."""
         drawn = random.random() < CHANCES[feature]
         return feature in self.features or (self.churn and drawn)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """The shape of a world of several nodes. nodes: None draws it. faults: how many; None draws that. changes: of each
+    who makes some. kinds: only faults of these kinds; empty: all. small_snapshots: None draws it.
+    """
+
+    nodes: int | None = None
+    faults: int | None = None
+    changes: int = 12
+    kinds: tuple[str, ...] = ()
+    small_snapshots: bool | None = None
