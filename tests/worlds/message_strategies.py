@@ -55,7 +55,8 @@ _BYTES = st.one_of(st.binary(max_size=4), st.just(b"b" * 200), st.just(b"\0" * 2
 
 
 def present(struct: Struct, version: int) -> list[Field]:
-    return [field for field in struct.fields if version in field.versions]
+    """The fields that Kafka has in this version: tagged fields with a number from OWN_KEYS on are ours."""
+    return [field for field in struct.fields if version in field.versions and field.tag < messages.OWN_KEYS]
 
 
 def kio_class(message: Message, version: int) -> type[Any]:

@@ -35,6 +35,7 @@ from duramen.server.api.request_decoder import RequestDecoder
 from duramen.server.api.served_partitions import ServedPartitions
 from duramen.server.api.services import LiveSettings, NodeIdentity, Services
 from duramen.server.api.sliced_work import SlicedWork
+from duramen.server.controller.controller_client import ControllerClient
 from duramen.server.coordinators.context import CoordinatorContext
 from duramen.server.coordinators.groups import GroupCoordinators
 from duramen.server.coordinators.producer_ids import ProducerIdSource
@@ -157,12 +158,15 @@ class Broker:
         self.controller.start(
             self._connect_quorum, tuple(VoterEndpoint(each.name, each.host, each.port) for each in controllers)
         )
+        self.controller_client = ControllerClient(
+            self.world, self.controller, self.publisher, self.cluster_id, self.node_id
+        )
         context = CoordinatorContext(
             clock=self.clock,
             entropy=self.world.entropy,
             settings=self.settings,
             store=self.store,
-            controller=self.controller,
+            controller=self.controller_client,
             publisher=self.publisher,
             load_turns=LoadTurns(self.clock),
             report=self.report,
@@ -170,7 +174,7 @@ class Broker:
         )
         self.groups = GroupCoordinators(context)
         self.sinks = SinkCoordinators(context)
-        self.producer_ids = ProducerIdSource(self.controller, self.node_id)
+        self.producer_ids = ProducerIdSource(self.controller_client, self.node_id)
         self.services = self._build_services(controllers)
         for listener, table in TABLES.items():
             self.decoders[listener] = RequestDecoder(self.services, table, MAX_ELEMENTS)
@@ -233,6 +237,7 @@ class Broker:
             settings=self.settings,
             access=self.access,
             controller=self.controller,
+            controller_client=self.controller_client,
             publisher=self.publisher,
             store=self.store,
             partitions=self.partitions,
@@ -301,6 +306,7 @@ class Broker:
             self.cold_reads.close()
             self.groups.close()
             self.sinks.close()
+            self.controller_client.close()
             self.controller.close()
             self.store.stop(close)
 

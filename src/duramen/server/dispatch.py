@@ -11,6 +11,7 @@ where there are none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.server.api.authorizer import CLUSTER_NAME, Operation, Resource
@@ -22,6 +23,7 @@ from duramen.server.handlers import (
     api_versions,
     commit_staged,
     consumer_group_heartbeat,
+    controller_commands,
     delete_groups,
     delete_records,
     describe_client_quotas,
@@ -34,6 +36,7 @@ from duramen.server.handlers import (
     describe_segments,
     describe_user_scram_credentials,
     elect_leaders,
+    envelope,
     fetch,
     find_coordinator,
     heartbeat,
@@ -166,6 +169,27 @@ def _fetch_groups(body: Any) -> Iterable[str]:
     return [body.group_id] if body.group_id else (group.group_id for group in body.groups)
 
 
+FORWARDED: set[Callable[[Request], None]] = set()
+"""What handles requests that may come in an Envelope."""
+FORWARDABLE: dict[int, ApiRow] = {}
+"""The rows of these."""
+
+
+def _forwarded(handle: Callable[[Request], None]) -> Callable[[Request], None]:
+    """Answered by the active controller, wherever it is (KIP-590)."""
+    return _known(lambda request: request.services.controller_client.forward(request, handle))
+
+
+def _forwarded_creation(handle: Callable[[Request], None]) -> Callable[[Request], None]:
+    """The same, and the answer waits for this node's own partitions, too."""
+    return _known(lambda request: request.services.controller_client.forward(request, handle, makes_partitions=True))
+
+
+def _known(handle_there: Callable[[Request], None]) -> Callable[[Request], None]:
+    FORWARDED.add(handle_there)
+    return handle_there
+
+
 ROWS = (
     _row(
         0, B, produce.handle, Operation.WRITE, Resource.TOPIC, _topic_data, advertised_from=0,
@@ -191,11 +215,11 @@ ROWS = (
         refuse_version=api_versions.refuse_version,
     ),
     _row(
-        19, BC, admin_topics.handle_create, Operation.CREATE, Resource.TOPIC, _topics,
+        19, BC, _forwarded_creation(admin_topics.handle_create), Operation.CREATE, Resource.TOPIC, _topics,
         most=ONE_DECISION, refuse_excess=REFUSE,
     ),
     _row(
-        20, BC, admin_topics.handle_delete, Operation.DELETE, Resource.TOPIC, _nothing,
+        20, BC, _forwarded(admin_topics.handle_delete), Operation.DELETE, Resource.TOPIC, _nothing,
         most=ONE_DECISION, refuse_excess=REFUSE,
     ),
     _row(21, B, delete_records.handle, Operation.DELETE, Resource.TOPIC, _topics),
@@ -206,41 +230,50 @@ ROWS = (
     _row(31, BC, acls.handle_delete, Operation.ALTER, Resource.CLUSTER, _cluster),
     _row(32, BC, admin_configs.handle_describe, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
     _row(
-        33, BC, admin_configs.handle_alter, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster,
+        33, BC, _forwarded(admin_configs.handle_alter), Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster,
         most=ONE_DECISION, refuse_excess=REFUSE,
     ),
     _row(34, B, reassignments.handle_log_dirs, Operation.ALTER, Resource.CLUSTER, _cluster),
     _row(35, B, describe_log_dirs.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     _row(36, BC, sasl.handle_authenticate, Operation.ANY, Resource.NONE, _nothing),
     _row(
-        37, BC, admin_topics.handle_create_partitions, Operation.ALTER, Resource.TOPIC, _topics,
+        37, BC, _forwarded_creation(admin_topics.handle_create_partitions), Operation.ALTER, Resource.TOPIC, _topics,
         most=ONE_DECISION, refuse_excess=REFUSE,
     ),
     _row(42, B, delete_groups.handle, Operation.DELETE, Resource.GROUP, _group_names),
-    _row(43, BC, elect_leaders.handle, Operation.ALTER, Resource.CLUSTER, _cluster, most=ONE_DECISION),
+    _row(43, BC, _forwarded(elect_leaders.handle), Operation.ALTER, Resource.CLUSTER, _cluster, most=ONE_DECISION),
     _row(
-        44, BC, admin_configs.handle_incremental, Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster,
+        44, BC, _forwarded(admin_configs.handle_incremental), Operation.ALTER_CONFIGS, Resource.CLUSTER, _cluster,
         most=ONE_DECISION, refuse_excess=REFUSE,
     ),
-    _row(45, BC, reassignments.handle_alter, Operation.ALTER, Resource.CLUSTER, _cluster),
-    _row(46, BC, reassignments.handle_list, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(45, BC, _forwarded(reassignments.handle_alter), Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(46, BC, _forwarded(reassignments.handle_list), Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     _row(47, B, offset_delete.handle, Operation.DELETE, Resource.GROUP, _group),
     _row(48, B, describe_client_quotas.handle, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
     _row(50, BC, describe_user_scram_credentials.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     _row(52, C, raft.handle, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
     _row(53, C, raft.handle, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
     _row(54, C, raft.handle, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
-    _row(55, BC, describe_quorum.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
-    _row(57, BC, update_features.handle, Operation.ALTER, Resource.CLUSTER, _cluster, most=ONE_DECISION),
+    _row(55, BC, _forwarded(describe_quorum.handle), Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(57, BC, _forwarded(update_features.handle), Operation.ALTER, Resource.CLUSTER, _cluster, most=ONE_DECISION),
+    _row(
+        58, C, partial(envelope.handle, FORWARDABLE, MAX_ELEMENTS), Operation.CLUSTER_ACTION, Resource.CLUSTER,
+        _cluster,
+    ),
     _row(59, C, raft.handle, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
     _row(60, B, describe_cluster.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     _row(60, C, describe_cluster.handle_controllers, Operation.ALTER, Resource.CLUSTER, _cluster),
     _row(61, B, describe_producers.handle, Operation.READ, Resource.TOPIC, _topics),
+    _row(
+        62, C, controller_commands.handle_registration, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster,
+        most=ONE_DECISION,
+    ),
+    _row(67, C, controller_commands.handle, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
     _row(68, B, consumer_group_heartbeat.handle, Operation.READ, Resource.GROUP, _nothing),
     _row(74, B, admin_configs.handle_list, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
     _row(75, B, metadata.handle_describe_partitions, Operation.DESCRIBE, Resource.TOPIC, _topics),
-    _row(80, BC, raft_voters.handle_change, Operation.ALTER, Resource.CLUSTER, _cluster),
-    _row(81, BC, raft_voters.handle_change, Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(80, BC, _forwarded(raft_voters.handle_change), Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(81, BC, _forwarded(raft_voters.handle_change), Operation.ALTER, Resource.CLUSTER, _cluster),
     _row(82, C, raft_voters.handle_update, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
     _row(10000, B, sink_admin.handle_claim, Operation.WRITE, Resource.TRANSACTIONAL_ID, _sink),
     _row(10001, B, stage_batch.handle, Operation.WRITE, Resource.TOPIC, _nothing, most=ONE_DECISION),
@@ -258,6 +291,7 @@ TABLES: dict[ListenerType, dict[int, ApiRow]] = {
     each: {row.api.key: row for row in ROWS if each in row.listeners} for each in ListenerType
 }
 """What the listeners of each type serve."""
+FORWARDABLE.update((row.api.key, row) for row in ROWS if row.handle in FORWARDED)
 TABLE = TABLES[ListenerType.BROKER]
 
 

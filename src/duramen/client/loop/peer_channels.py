@@ -16,7 +16,9 @@ class Purpose(Enum):
 
     QUORUM = "quorum"
     CONTROL = "control"
-    """To the active controller: heartbeats, AlterPartition, Envelope, AllocateProducerIds."""
+    """To the active controller: BrokerRegistration, AlterPartition, Envelope, AllocateProducerIds."""
+    HEARTBEAT = "heartbeat"
+    """To the active controller: heartbeats, which wait behind nothing."""
     COORDINATION = "coordination"
     """From a coordinator to the leaders of its targets."""
     STABLE = "stable"

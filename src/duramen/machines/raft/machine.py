@@ -36,6 +36,7 @@ from duramen.machines.raft.messages import (
     BeginEpochResponse,
     EndEpochRequest,
     EndEpochResponse,
+    Endpoints,
     FetchRequest,
     FetchResponse,
     Request,
@@ -90,6 +91,10 @@ class Raft:
     def leader_id(self) -> int:
         """-1: nobody is known."""
         return self._state.leader_id
+
+    @property
+    def leader_endpoints(self) -> Endpoints:
+        return self._state.endpoints()
 
     @property
     def voters(self) -> Voters:

@@ -107,6 +107,8 @@ class Controller:
         self._first_voters: Voters | None = None
         """Those whom init named, where the log names nobody yet."""
         self._has_begun = False
+        self.on_leader: list[Callable[[int, int], None]] = []
+        """Called with leader (-1: unknown) and epoch when either has changed."""
         self._on_begun: Callable[[], None] = lambda: None
         publisher.on_reconfigured.append(self._reconfigured)
         publisher.withdraw_by(self._withdraw)
@@ -229,6 +231,11 @@ class Controller:
         self._has_begun = True
         self._on_begun()
 
+    @property
+    def is_active(self) -> bool:
+        """Whether this node decides."""
+        return self.machine is not None
+
     # ---- the active controller -------------------------------------------------------------------------------
 
     def _opened(self, records: list[LogRecord], end: int) -> None:
@@ -261,6 +268,8 @@ class Controller:
             error = KafkaError(ErrorCode.NOT_CONTROLLER, f"node {leader_id} is the active controller, or nobody")
             self.host.fail(error)
             self.machine, self.host = None, NoHost(self.partition, error)
+        for callback in self.on_leader:
+            callback(leader_id, epoch)
 
     def _changed(self, changes: Changes, size: int) -> None:
         if self._has_begun and changes:

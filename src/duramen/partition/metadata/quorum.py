@@ -24,7 +24,7 @@ from duramen.machines.raft.raft_log import OffsetEpoch
 from duramen.machines.raft.replica_progress import ReplicaState
 from duramen.machines.raft.roles import Role
 from duramen.machines.raft.settings import RaftSettings
-from duramen.machines.raft.voters import ReplicaKey, Voters
+from duramen.machines.raft.voters import ReplicaKey, VoterEndpoint, Voters
 from duramen.partition.host.replay import bytes_of
 from duramen.partition.metadata.metadata_partition import MetadataPartition
 from duramen.partition.metadata.quorum_records import opening_records, voters_in, voters_of_image
@@ -182,6 +182,11 @@ class Quorum:
     @property
     def leader_id(self) -> int:
         return self.raft.leader_id
+
+    @property
+    def leader_endpoint(self) -> VoterEndpoint | None:
+        """Where the leader is reached; None while it is not known."""
+        return next(iter(self.raft.leader_endpoints), None)
 
     @property
     def epoch(self) -> int:

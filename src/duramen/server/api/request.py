@@ -40,6 +40,8 @@ class Request:
     )
     was_large: ClassVar[bool] = False
     """Whether it was decoded as SlicedWork."""
+    is_embedded: ClassVar[bool] = False
+    """Whether another node handed it on, or this one did to itself: it is decided here."""
 
     def __init__(
         self,
@@ -63,9 +65,13 @@ class Request:
 
     def denies(self, operation: Operation, resource: Resource, names: Iterable[str]) -> frozenset[str]:
         """Those of `names` the request's principal may not touch with `operation`."""
-        connection = self.connection
-        authorizer = self.services.access.authorizer
-        return authorizer.denied(connection.principal, connection.transport.peer, operation, resource, names)
+        principal, host = self.asker
+        return self.services.access.authorizer.denied(principal, host, operation, resource, names)
+
+    @property
+    def asker(self) -> tuple[str, str]:
+        """Principal and address of who asks."""
+        return self.connection.principal, self.connection.transport.peer
 
     def deny_topics(self, names: Iterable[str]) -> frozenset[str]:
         """Topics among `names` that the request's own operation may not touch."""
@@ -85,9 +91,7 @@ class Request:
         except Exception as error:  # noqa: BLE001 replies come from callbacks: one that fails must not stop the others
             self._fail_to_reply(error)
             return
-        if codes:
-            self.count_errors(codes)
-        self.complete(parts)
+        self._answer(parts, codes)
 
     def reply_in_steps(self, work: Steps, *, begun: bool = False) -> None:
         """Answer with the message object that `work` returns: at once if that takes one step, else when it is done as
@@ -123,9 +127,7 @@ class Request:
             return
         try:
             parts, codes = yield partial(self._framed, result)
-            if codes:
-                self.count_errors(codes)
-            self.complete(parts)
+            self._answer(parts, codes)
         except Exception as error:  # noqa: BLE001 as above
             self._fail_to_reply(error)
 
@@ -136,19 +138,30 @@ class Request:
         parts = message.encode_parts(response, self.version)
         return frame_response(api, self.version, self.correlation_id, parts), error_codes(message, response)
 
+    def _answer(self, parts: list[Part], codes: Codes) -> None:
+        """The reply is encoded, and tells these errors."""
+        if codes:
+            self.count_errors(codes)
+        self.complete(parts)
+
+    def relay(self, parts: list[Part], codes: Codes) -> None:
+        """Answer with a frame that was made elsewhere, and tells these errors."""
+        if self.parts is None and not self.connection.closed:
+            self._answer(parts, codes)
+
     def _fail_to_reply(self, error: BaseException) -> None:
         self.services.report_bug("reply-failed", error, api=self.row.api.name, version=self.version)
-        self.connection.close(f"internal error: {error!r}")
+        self.drop_connection(f"internal error: {error!r}")
 
     def fail(self, error: BaseException) -> None:
         """What is wrong with the request ends its connection; so does a bug, which is reported."""
-        services, connection = self.services, self.connection
+        services = self.services
         services.metrics.error(self.row.api.key)
         if isinstance(error, DuramenError | IndexError):
-            connection.close(str(error))
+            self.drop_connection(str(error))
             return
-        services.report_bug("request-failed", error, api=self.row.api.key, peer=connection.transport.peer)
-        connection.close(f"internal error: {error!r}")
+        services.report_bug("request-failed", error, api=self.row.api.key, peer=self.connection.transport.peer)
+        self.drop_connection(f"internal error: {error!r}")
 
     def count_errors(self, codes: Codes) -> None:
         """Of what the client is told, or would be: where there is no reply, its connection ends."""

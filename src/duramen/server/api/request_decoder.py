@@ -71,10 +71,10 @@ class RequestDecoder:
             if is_small:
                 request.body, _ = row.request.decode_from(view, version, position)
             elif not self._decoded_at_once(request, view, position):
-                services.sliced_work.add(connection, self._take_large(request, view, position))
+                services.sliced_work.add(connection, _take_large(request, view, position, self._most_elements))
                 return
             if type(services.access.authorizer) is not AllowAll:
-                request.denied = self._denied(request, row)
+                request.denied = _denied(request, row)
             row.handle(request)
             if fast_path is not None:
                 fast_path.learn(view, request)
@@ -97,31 +97,6 @@ class RequestDecoder:
             return False
         return True
 
-    def _take_large(self, request: Request, view: memoryview, position: int) -> Work:
-        """Decode beside the loop and handle the request; what its handler does in steps comes next."""
-        row = request.row
-        decode = row.request.bounded_decoder(request.version)
-        handle = row.handle_large
-        try:
-            try:
-                request.body, _ = yield partial(decode, view, position, row.most)
-            except TooManyElementsError:
-                if row.refuse_excess is None:
-                    raise
-                request.body, _ = yield partial(decode, view, position, self._most_elements)
-                handle = row.refuse_excess
-            del view
-            if type(self._services.access.authorizer) is not AllowAll:
-                request.denied = self._denied(request, row)
-            handle(request)
-        except Exception as error:  # noqa: BLE001 as above
-            request.fail(error)
-
-    def _denied(self, request: Request, row: ApiRow) -> frozenset[str]:
-        if row.resource is Resource.NONE:
-            return NOBODY
-        return request.denies(row.operation, row.resource, row.names(request.body))
-
     def _refuse_version(
         self,
         connection: ClientConnection,
@@ -135,3 +110,43 @@ class RequestDecoder:
         refuse = None if row is None else row.refuse_version
         if row is None or refuse is None or not refuse(self._services, connection, row, view, version, correlation_id):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"API key {key} version {version} is not served")
+
+
+def take_embedded(request: Request, view: memoryview, position: int, most_elements: int) -> None:
+    """Decode a request that came in another one, and handle it; `position`: where its body begins."""
+    if request.was_large:
+        work = _take_large(request, view, position, most_elements)
+        request.services.sliced_work.add(request.connection, work, begun=True)
+        return
+    row = request.row
+    request.body, _ = row.request.decode_from(view, request.version, position)
+    if type(request.services.access.authorizer) is not AllowAll:
+        request.denied = _denied(request, row)
+    row.handle(request)
+
+
+def _take_large(request: Request, view: memoryview, position: int, most_elements: int) -> Work:
+    """Decode beside the loop and handle the request; what its handler does in steps comes next."""
+    row = request.row
+    decode = row.request.bounded_decoder(request.version)
+    handle = row.handle_large
+    try:
+        try:
+            request.body, _ = yield partial(decode, view, position, row.most)
+        except TooManyElementsError:
+            if row.refuse_excess is None:
+                raise
+            request.body, _ = yield partial(decode, view, position, most_elements)
+            handle = row.refuse_excess
+        del view
+        if type(request.services.access.authorizer) is not AllowAll:
+            request.denied = _denied(request, row)
+        handle(request)
+    except Exception as error:  # noqa: BLE001 as in the decoder
+        request.fail(error)
+
+
+def _denied(request: Request, row: ApiRow) -> frozenset[str]:
+    if row.resource is Resource.NONE:
+        return NOBODY
+    return request.denies(row.operation, row.resource, row.names(request.body))

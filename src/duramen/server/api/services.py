@@ -72,7 +72,7 @@ class NodeIdentity:
 
 
 class ControllerService(Protocol):
-    """Changes of the cluster's metadata."""
+    """This node's metadata log, and changes of it where the node is the active controller."""
 
     quorum: Quorum
 
@@ -86,12 +86,25 @@ class ControllerService(Protocol):
     def submit(self, command: Any, done: Reply) -> None:
         """Have the metadata machine decide; `done(answer)` once that is committed and its partitions are there."""
 
-    def create(self, topics: list[NewTopic], done: Reply) -> None:
-        """Create topics with the broker's defaults where they leave something open."""
-
     def new_topic(self, name: str) -> NewTopic: ...
 
     def new_uuid(self) -> bytes: ...
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node decides: else every command is answered with NOT_CONTROLLER."""
+
+
+class ActiveController(Protocol):
+    """The active controller, wherever it is."""
+
+    def create(self, topics: list[NewTopic], done: Reply) -> None:
+        """Create topics with the cluster's defaults where they leave something open; `done` when they can be used."""
+
+    def new_topic(self, name: str) -> NewTopic: ...
+
+    def forward(self, request: Any, handle: Callable[[Any], None], *, makes_partitions: bool = False) -> None:
+        """Have the handler answer at the active controller; the client is told when the image here has the result."""
 
 
 class Publisher(Protocol):
@@ -213,6 +226,7 @@ class Services:
     settings: LiveSettings
     access: AccessControl
     controller: ControllerService
+    controller_client: ActiveController
     publisher: Publisher
     store: Store
     partitions: ServedPartitions

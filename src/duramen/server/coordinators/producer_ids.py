@@ -11,9 +11,9 @@ from duramen.machines.metadata.commands import AllocateProducerIds, ProducerIds
 
 
 class Decider(Protocol):
-    """Decides about the cluster's metadata."""
+    """Has the active controller decide, wherever it is."""
 
-    def decide(self, command: Any, done: Callable[[Any], None]) -> None: ...
+    def ask(self, command: Any, done: Callable[[Any], None]) -> None: ...
 
 
 class ProducerIdSource:
@@ -41,7 +41,7 @@ class ProducerIdSource:
             self._waiting.popleft()(producer_id)
         if self._waiting and not self._asking:
             self._asking = True
-            self._controller.decide(AllocateProducerIds(self._node_id, self.broker_epoch), self._allocated)
+            self._controller.ask(AllocateProducerIds(self._node_id, self.broker_epoch), self._allocated)
 
     def _allocated(self, block: Any) -> None:
         self._asking = False

@@ -97,7 +97,7 @@ def _create(request: Request, most: int, found: tuple[dict[str, None], dict[str,
                     failures[result.name] = result.result.error
         request.reply_in_steps(_response(request, False, failures, absent))
 
-    controller = request.services.controller
+    controller = request.services.controller_client
     controller.create([controller.new_topic(name) for name in missing], created)
 
 

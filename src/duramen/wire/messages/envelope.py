@@ -1,7 +1,7 @@
 """Envelope (key 58): a broker hands a client's request on to the active controller (KIP-590)."""
 
 from duramen.wire.schema import Message
-from duramen.wire.types import BYTES, INT16, Field
+from duramen.wire.types import BYTES, INT16, INT64, Field
 
 EnvelopeRequest = Message(
     "EnvelopeRequest",
@@ -18,4 +18,6 @@ EnvelopeResponse = Message(
     0,
     Field("response_data", BYTES, nullable="0+", default=None),
     Field("error_code", INT16),
+    Field("metadata_offset", INT64, "0+", tagged="0+", tag=10_000, default=-1),
 )
+"""Ours, which Kafka does not have and skips: metadata_offset, behind everything that the answer speaks of."""

@@ -1,0 +1,171 @@
+"""Commands of the metadata machine as Kafka's requests, and its answers as responses; both ways.
+
+BrokerRegistration, AllocateProducerIds: what brokers have the active controller decide. An answer is what the machine
+says, or a KafkaError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from duramen.client.loop.node_client import BY_NAME, NodeRequest
+from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.machines.metadata.commands import (
+    AllocateProducerIds,
+    NewTopic,
+    ProducerIds,
+    RegisterBroker,
+    Registered,
+    Result,
+    TopicCreated,
+)
+from duramen.machines.metadata.image import Endpoint
+from duramen.wire.frame import parse_response
+from duramen.wire.messages import ApiMessage
+
+NO_ERROR: Final = Result()
+
+
+class CommandMessage(NamedTuple):
+    """How one command travels. version: that is sent; the dispatch table says which ones are understood.
+
+    fields: of the request, from command and cluster id. answer: from a response without an error. command: from a
+    request. told: fields of the response, from an answer that is no error.
+    """
+
+    api: ApiMessage
+    version: int
+    kind: type
+    fields: Callable[[Any, str], dict[str, Any]]
+    answer: Callable[[Any], Any]
+    command: Callable[[Any], Any]
+    told: Callable[[Any], dict[str, Any]]
+
+
+def to_wire(command: Any, cluster_id: str) -> NodeRequest:
+    """The request that the command is."""
+    message = BY_COMMAND[type(command)]
+    return NodeRequest(message.api, message.version, message.api.request.new(**message.fields(command, cluster_id)))
+
+
+def answer_from_wire(command: Any, response: Any) -> Any:
+    """What the machine said."""
+    if response.error_code:
+        return error_from_wire(response.error_code, getattr(response, "error_message", None))
+    return BY_COMMAND[type(command)].answer(response)
+
+
+def error_from_wire(code: int, message: str | None = None) -> KafkaError:
+    """The error of a response."""
+    try:
+        return KafkaError(ErrorCode(code), message or "")
+    except ValueError:
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message or f"error {code}")
+
+
+def answer_to_wire(api: ApiMessage, answer: Any) -> Any:
+    """A response from the machine's answer."""
+    if not isinstance(answer, DuramenError):
+        return api.response.new(**BY_API[api.name].told(answer))
+    fields: dict[str, Any] = {"error_code": int(answer.code)}
+    if any(field.name == "error_message" for field in api.response.struct.fields):
+        fields["error_message"] = str(answer)
+    return api.response.new(**fields)
+
+
+# ---- BrokerRegistration
+
+
+def _registration(command: RegisterBroker, cluster_id: str) -> dict[str, Any]:
+    request = BY_NAME["BrokerRegistration"].request
+    return {
+        "broker_id": command.node_id,
+        "cluster_id": cluster_id,
+        "incarnation_id": command.incarnation_id,
+        "listeners": [
+            request.Listener(name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+            for each in command.endpoints
+        ],
+        "features": [
+            request.Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for name, lowest, highest in command.features
+        ],
+        "rack": command.rack,
+        "log_dirs": list(command.directories),
+    }
+
+
+def _register(body: Any) -> RegisterBroker:
+    return RegisterBroker(
+        body.broker_id,
+        bytes(body.incarnation_id),
+        tuple(Endpoint(each.name, each.host, each.port, each.security_protocol) for each in body.listeners),
+        body.rack,
+        tuple(map(bytes, body.log_dirs)),
+        tuple((each.name, each.min_supported_version, each.max_supported_version) for each in body.features),
+    )
+
+
+MESSAGES: Final = (
+    CommandMessage(
+        BY_NAME["BrokerRegistration"],
+        4,
+        RegisterBroker,
+        _registration,
+        lambda response: Registered(response.broker_epoch),
+        _register,
+        lambda answer: {"broker_epoch": answer.broker_epoch},
+    ),
+    CommandMessage(
+        BY_NAME["AllocateProducerIds"],
+        0,
+        AllocateProducerIds,
+        lambda command, _: {"broker_id": command.node_id, "broker_epoch": command.broker_epoch},
+        lambda response: ProducerIds(response.producer_id_start, response.producer_id_len),
+        lambda body: AllocateProducerIds(body.broker_id, body.broker_epoch),
+        lambda answer: {"producer_id_start": answer.first, "producer_id_len": answer.size},
+    ),
+)
+BY_COMMAND: Final = {each.kind: each for each in MESSAGES}
+HEARTBEATS: Final[frozenset[type]] = frozenset()
+"""What waits behind nothing."""
+BY_API: Final = {each.api.name: each for each in MESSAGES}
+
+
+# ---- CreateTopics, which is a client's request, too
+
+CREATE_VERSION: Final = 7
+
+
+def creation_to_wire(topics: list[NewTopic], timeout_ms: int) -> NodeRequest:
+    """Creates topics, with the defaults and the ids of the active controller."""
+    api = BY_NAME["CreateTopics"]
+    request = api.request
+    wanted = [
+        request.CreatableTopic(
+            name=topic.name,
+            num_partitions=topic.partitions,
+            replication_factor=topic.replication_factor,
+            assignments=[
+                request.CreatableReplicaAssignment(partition_index=index, broker_ids=list(nodes))
+                for index, nodes in topic.assignments
+            ],
+            configs=[request.CreatableTopicConfig(name=name, value=value) for name, value in topic.configs],
+        )
+        for topic in topics
+    ]
+    return NodeRequest(api, CREATE_VERSION, request.new(topics=wanted, timeout_ms=timeout_ms))
+
+
+def created_from_wire(reply: memoryview) -> list[TopicCreated]:
+    """What the machine said of each topic; reply: without its size."""
+    _, response = parse_response(BY_NAME["CreateTopics"], CREATE_VERSION, reply)
+    found = []
+    for topic in response.topics:
+        error = error_from_wire(topic.error_code, topic.error_message) if topic.error_code else None
+        result = NO_ERROR if error is None else Result(error.code, topic.error_message)
+        found.append(
+            TopicCreated(topic.name, result, bytes(topic.topic_id), topic.num_partitions, topic.replication_factor)
+        )
+    return found

@@ -1,0 +1,38 @@
+"""What other nodes have the active controller decide: BrokerRegistration 0-4 and AllocateProducerIds 0.
+
+Served on the controller's listener (KIP-631, KIP-730), by the active controller alone: another one answers
+NOT_CONTROLLER, and never hands it on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.server.api.authorizer import CLUSTER_NAME
+from duramen.server.controller.command_messages import BY_API, answer_to_wire
+
+if TYPE_CHECKING:
+    from duramen.server.api.request import Request
+
+
+def handle(request: Request) -> None:
+    """Let the metadata machine decide, and answer when that is committed."""
+    api = request.row.api
+
+    def answered(answer: Any) -> None:
+        request.reply(answer_to_wire(api, answer))
+
+    if CLUSTER_NAME in request.denied:
+        answered(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        return
+    request.services.controller.decide(BY_API[api.name].command(request.body), answered)
+
+
+def handle_registration(request: Request) -> None:
+    """The same for a broker of this cluster."""
+    if request.body.cluster_id != request.services.node.cluster_id:
+        error = KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID)
+        request.reply(answer_to_wire(request.row.api, error))
+        return
+    handle(request)

@@ -1,0 +1,118 @@
+"""How a node has the active controller decide: in its own process, elsewhere, and while nobody is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.worlds.quorum_world import QuorumWorld
+
+from duramen.client.loop.node_client import call
+from duramen.errors import DuramenError, ErrorCode
+from duramen.machines.metadata.commands import AllocateProducerIds, ProducerIds, Registered
+
+
+@pytest.fixture
+def cluster() -> QuorumWorld:
+    return QuorumWorld()
+
+
+def test_commands_are_decided_wherever_they_are_asked(cluster: QuorumWorld) -> None:
+    epochs = {}
+    for node_id in cluster.hosts:
+        answer = cluster.register(node_id)
+        assert isinstance(answer, Registered), answer
+        epochs[node_id] = answer.broker_epoch
+    assert len(set(epochs.values())) == 3
+    blocks = []
+    for node_id in cluster.hosts:
+        answers = cluster.asked(node_id, AllocateProducerIds(node_id, epochs[node_id]))
+        assert cluster.until(lambda answers=answers: bool(answers))
+        assert isinstance(answers[0], ProducerIds), answers
+        blocks.append(answers[0].first)
+    assert len(set(blocks)) == 3
+
+
+def test_the_machine_s_errors_come_back(cluster: QuorumWorld) -> None:
+    for node_id in cluster.hosts:
+        answers = cluster.asked(node_id, AllocateProducerIds(node_id, 77))
+        assert cluster.until(lambda answers=answers: bool(answers))
+        assert answers[0].code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_what_is_asked_goes_on_with_the_next_controller(cluster: QuorumWorld) -> None:
+    epochs = {each: cluster.register(each).broker_epoch for each in cluster.hosts}
+    active = cluster.active()
+    cluster.world.nodes[active].kill()
+    waiting = [cluster.asked(each, AllocateProducerIds(each, epochs[each])) for each in cluster.running]
+    assert cluster.until(lambda: all(waiting))
+    assert all(isinstance(answers[0], ProducerIds) for answers in waiting), waiting
+    assert waiting[0] != waiting[1]
+
+
+def test_a_deposed_controller_asks_its_successor(cluster: QuorumWorld) -> None:
+    """What it had decided alone is lost with its leadership: its own client asks again."""
+    epochs = {each: cluster.register(each).broker_epoch for each in cluster.hosts}
+    deposed = cluster.active()
+    cluster.world.isolate(deposed)
+    answers = cluster.asked(deposed, AllocateProducerIds(deposed, epochs[deposed]))
+    cluster.run(10.0)
+    assert answers == []
+    cluster.world.heal_all()
+    assert cluster.until(lambda: bool(answers))
+    assert isinstance(answers[0], ProducerIds), answers
+    assert cluster.active() != deposed
+
+
+def test_without_a_majority_the_time_runs_out(cluster: QuorumWorld) -> None:
+    alone, *rest = sorted(cluster.hosts, key=lambda each: each == cluster.active())
+    for node_id in rest:
+        cluster.world.nodes[node_id].kill()
+    cluster.run(5.0)
+    begun = cluster.world.loop.now
+    answers = cluster.asked(alone, AllocateProducerIds(alone, 1), timeout=2.0)
+    assert cluster.until(lambda: bool(answers))
+    assert answers[0].code is ErrorCode.REQUEST_TIMED_OUT
+    assert 1.5 < cluster.world.loop.now - begun < 3.0
+
+
+def test_topics_are_created_from_any_node_and_are_there(cluster: QuorumWorld) -> None:
+    for node_id in cluster.hosts:
+        cluster.register(node_id)
+    for node_id in cluster.hosts:
+        broker = cluster.brokers[node_id]
+        client, answers = broker.controller_client, []
+        client.create([client.new_topic(f"of-{node_id}")], answers.append)
+        assert cluster.until(lambda answers=answers: bool(answers))
+        (topic,) = answers[0]
+        assert topic.result.error is ErrorCode.NONE, topic
+        assert broker.image.topics[f"of-{node_id}"].id == topic.topic_id
+        again: list[Any] = []
+        client.create([client.new_topic(f"of-{node_id}")], again.append)
+        assert cluster.until(lambda again=again: bool(again))
+        assert again[0][0].result.error is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_stop_answers_what_waits(cluster: QuorumWorld) -> None:
+    alone, *rest = sorted(cluster.hosts, key=lambda each: each == cluster.active())
+    for node_id in rest:
+        cluster.world.nodes[node_id].kill()
+    answers = cluster.asked(alone, AllocateProducerIds(alone, 1))
+    cluster.run(1.0)
+    assert answers == []
+    cluster.world.nodes[alone].stop()
+    assert cluster.until(lambda: not cluster.world.nodes[alone].running)
+    assert isinstance(answers[0], DuramenError)
+
+
+def test_nobody_else_hands_on_what_brokers_ask(cluster: QuorumWorld) -> None:
+    for node_id in cluster.others():
+        told = cluster.ask(node_id, "AllocateProducerIds", 0, broker_id=1, broker_epoch=1)
+        assert told.error_code == ErrorCode.NOT_CONTROLLER
+
+
+def test_a_broker_of_another_cluster_is_refused(cluster: QuorumWorld) -> None:
+    request = call("BrokerRegistration", 4, broker_id=1, cluster_id="other", incarnation_id=bytes(16), rack=None)
+    answers = cluster.send(cluster.active(), request)
+    assert cluster.until(lambda: bool(answers))
+    assert answers[0].error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
