@@ -77,6 +77,8 @@ def _silent(level: str, event: str, fields: dict[str, Any]) -> None:
 
 _ERRORS = frozenset(
     {
+        "quorum-halted",
+        "quorum-not-a-voter",
         "damage",
         "read-failed",
         "partition-offline",
@@ -113,6 +115,9 @@ class Broker:
         self.sliced_work = SlicedWork(self.clock, world.executor)
         self.publisher = MetadataPublisher(world, self.store, config, self.node_id, self.report)
         self.controller = Controller(world, self.store, self.publisher, self.node_id, self.report)
+        self.on_halt: Callable[[str], None] = lambda reason: None
+        """The node has to end: it must not go on in its quorum."""
+        self.controller.on_halt = lambda reason: self.clock.call_soon(lambda: self.on_halt(reason))
         self.publisher.on_reconfigured.append(self._reconfigured)
         self.partitions = ServedPartitions(self.store, self.publisher, self.node_id)
         self.acceptor = Acceptor(world, self.settings, self.metrics, self.report)

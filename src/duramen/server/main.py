@@ -130,6 +130,13 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
         data = data_directories(config, broker.segments.working_directory)
         sys.stdout.write(f"duramen {VERSION} is ready: {addresses} (data in {data}, {elapsed} ms)\n")
 
+    def halted(reason: str) -> None:
+        nonlocal exit_code
+        sys.stderr.write(f"duramen: {reason}\n")
+        exit_code = 1
+        broker.stop(loop.stop)
+
+    broker.on_halt = halted
     loop.on_error = on_error
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:

@@ -106,6 +106,8 @@ class Controller:
         """Those whom the log named at the start."""
         self._first_voters: Voters | None = None
         """Those whom init named, where the log names nobody yet."""
+        self.on_halt: Callable[[str], None] = lambda reason: None
+        """After the start: this node must not go on in its quorum."""
         self._has_begun = False
         self.on_leader: list[Callable[[int, int], None]] = []
         """Called with leader (-1: unknown) and epoch when either has changed."""
@@ -166,6 +168,7 @@ class Controller:
         self.quorum.start()
         if self.quorum.halted is not None:
             raise StorageError(self.quorum.halted)
+        self.quorum.on_halt = self.on_halt
         if self.quorum.is_sole_voter:
             self._begin()
 

@@ -29,8 +29,10 @@ def check_formation(disk: Disk, config: BrokerConfig) -> None:
     if servers and known_cluster(disk, [metadata]) is None:
         raise StorageError(
             f"{metadata} is not formatted, and controller.quorum.bootstrap.servers={','.join(servers)} is set: a node "
-            "that makes its directory itself could forget what its cluster has committed. Run `duramen cluster init`, "
-            "with --standalone for a cluster of this node alone, or remove the setting"
+            "that makes its directory itself could forget what its cluster has committed. Run `duramen cluster init`: "
+            "with --standalone for a cluster of this node alone, with --initial-controllers for a new one of several. "
+            "Where it had a directory that is lost, with --no-initial-controllers: with the voters of then it would "
+            "vote, and have forgotten what for"
         )
 
 

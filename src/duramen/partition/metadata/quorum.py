@@ -25,6 +25,7 @@ from duramen.machines.raft.replica_progress import ReplicaState
 from duramen.machines.raft.roles import Role
 from duramen.machines.raft.settings import RaftSettings
 from duramen.machines.raft.voters import ReplicaKey, VoterEndpoint, Voters
+from duramen.model import topic_id_text
 from duramen.partition.host.replay import bytes_of
 from duramen.partition.metadata.metadata_partition import MetadataPartition
 from duramen.partition.metadata.quorum_records import opening_records, voters_in, voters_of_image
@@ -202,6 +203,7 @@ class Quorum:
         """The log is open, and what init or an earlier start left is known."""
         self._partition.on_durable = self._log_moved
         self._partition.on_appended = self._look_soon
+        self._tell_lost_vote()
         self.step(events.Started())
 
     def received(self, request: Any, answer: Callable[[Any], None]) -> None:
@@ -334,8 +336,11 @@ class Quorum:
                 view = data[start : start + header.size]
                 if not check_crc(view, header):
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{partition.tp}: bad CRC at {header.base_offset}")
+                named = list(voters_in(view, header))
+                if named and not self._is_founded_by(named[0]):
+                    break  # nothing of this is stored: the next start must find out, too
                 partition.append_as_follower(view, header, self._clock.wall_ms())
-                for voters in voters_in(view, header):
+                for voters in named:
                     self._follow_voters(voters)
         except (OSError, DuramenError) as error:
             self._report("metadata-not-followed", error=error)
@@ -448,27 +453,51 @@ class Quorum:
 
         self._store.submit("housekeeping", work, read)
 
-    def _follow_voters(self, voters: Voters | None) -> None:
-        """The leader's log names these. What this node's init named have to be the first ones."""
+    def _is_founded_by(self, voters: Voters) -> bool:
+        """Whether the first voters that the leader's log names are those of this node's init; halts where not."""
         first, self.first_voters = self.first_voters, None
-        if first is not None and voters is not None and first.keys != voters.keys:
-            self._halt(
-                effects.Halt(
-                    f"{self._partition.log.path}: this node was formatted with the voters {first}, and its cluster "
-                    f"began with {voters}: move the directory away and format it again, with the same "
-                    "--initial-controllers as all others"
-                )
+        if first is None or first.keys == voters.keys:
+            return True
+        self._halt(
+            effects.Halt(
+                f"{self._partition.log.path}: this node was formatted with the voters {_in_full(first)}, and its "
+                f"cluster began with {_in_full(voters)}: move its directories away and format it by `duramen cluster "
+                "init` with --no-initial-controllers; with the --initial-controllers of the others only if it never "
+                "was in their cluster, for a voter with an empty log could elect one without what is committed"
             )
+        )
+        return False
+
+    def _follow_voters(self, voters: Voters | None) -> None:
+        """The leader's log names these."""
+        if voters is not None and not self._is_founded_by(voters):
             return
         self.recorded_voters = voters
         if voters is not None:
             self._log.voters = voters
+            self._tell_lost_vote()
+
+    def _tell_lost_vote(self) -> None:
+        """This node's id is that of a voter with another directory: what voted before is not here."""
+        voter = self.voters.by_id.get(self.local.id)
+        if voter is not None and not self.voters.is_voter(self.local):
+            self._report(
+                "quorum-not-a-voter",
+                directory=topic_id_text(self.local.directory_id),
+                voter=topic_id_text(voter.directory_id),
+                remedy="this node follows and does not vote; put the voter's metadata directory back if it is there",
+            )
 
     def _halt(self, effect: effects.Halt) -> None:
         self.halted = effect.reason
         self._set_timer()
         self._report("quorum-halted", reason=effect.reason)
         self.on_halt(effect.reason)
+
+
+def _in_full(voters: Voters) -> str:
+    """As --initial-controllers has them, without their addresses."""
+    return ",".join(f"{voter.id}:{topic_id_text(voter.directory_id)}" for voter in voters)
 
 
 _DO: Final[dict[type, Callable[[Quorum, Any], None]]] = {

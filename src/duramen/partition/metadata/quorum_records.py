@@ -23,10 +23,10 @@ def opening_records(
 ) -> list[LogRecord]:
     """What a new leader begins its epoch with: LeaderChange, and the voters where the log does not name just these."""
     kind = control.LeaderChangeMessage.Voter
-    who = [kind(voter_id=voter.id, voter_directory_id=voter.directory_id) for voter in voters]
+    who = [kind(voter_id=voter.id) for voter in voters]
     gave = set(granted)
     opening = control.LeaderChangeMessage.new(
-        version=1,
+        version=0,  # Kafka's dump tool reads every one as of this version, which has no directory ids
         leader_id=local.id,
         voters=who,
         granting_voters=[voter for voter in who if voter.voter_id in gave],

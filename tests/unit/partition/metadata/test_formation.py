@@ -179,7 +179,7 @@ def test_a_broker_gets_no_voters(tmp_path: Path) -> None:
 def test_a_node_that_names_controllers_does_not_make_its_directory_itself(tmp_path: Path) -> None:
     settings = node(tmp_path)
     config = load_broker_config(None, settings)
-    with pytest.raises(StorageError, match=r"metadata is not formatted.*`duramen cluster init`, with --standalone"):
+    with pytest.raises(StorageError, match=r"metadata is not formatted.*`duramen cluster init`: with --standalone"):
         check_formation(RealDisk(), config)
     del settings["controller.quorum.bootstrap.servers"]
     check_formation(RealDisk(), load_broker_config(None, settings))

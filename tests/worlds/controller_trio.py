@@ -1,0 +1,133 @@
+"""Three controllers as real processes: formed by `duramen cluster init`, each with its file of settings."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from tests.worlds.served_node import DURAMEN, Served, free_port
+
+from duramen.cli.shared.quorum_look import Address, QuorumAnswer, QuorumLook, look_at_quorum
+from duramen.partition.metadata.formation import new_id
+from duramen.storage import SystemEntropy
+
+WAIT_SECONDS = 40.0
+_LOOK_SECONDS = 2.0
+
+
+class ServedController(Served):
+    """One of them, with its own folder and settings."""
+
+    def __init__(self, folder: Path, node_id: int, *, has_broker: bool) -> None:
+        folder.mkdir(parents=True)
+        super().__init__(folder)
+        self.id = node_id
+        self.has_broker = has_broker
+        self.controller: Address = ("127.0.0.1", free_port())
+        self.directory_id = new_id(SystemEntropy())
+        self.metadata = folder / "metadata"
+        self.log_folder = self.metadata / "__cluster_metadata-0"
+        self.properties = folder / "server.properties"
+
+    @property
+    def address(self) -> str:
+        return f"{self.controller[0]}:{self.controller[1]}"
+
+    def configure(self, others: Iterable[ServedController], settings: dict[str, str]) -> None:
+        brokers = f"PLAINTEXT://{self.bootstrap}," if self.has_broker else ""
+        own = {
+            "node.id": str(self.id),
+            "process.roles": "broker,controller" if self.has_broker else "controller",
+            "listeners": f"{brokers}CONTROLLER://{self.address}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": ",".join(each.address for each in others),
+            "log.dirs": str(self.data),
+            "metadata.log.dir": str(self.metadata),
+            **settings,
+        }
+        self.properties.write_text("".join(f"{key}={value}\n" for key, value in own.items()))
+
+    def command(self) -> list[str]:
+        return [DURAMEN, "serve", "--config", str(self.properties)]
+
+    def init(self, *voters: str) -> None:
+        """Format it: `--initial-controllers LIST` and the like."""
+        command = [DURAMEN, "cluster", "init", "--config", str(self.properties), *voters]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, ran.stderr
+
+    def ends(self) -> int:
+        """Its exit status; it ends by itself."""
+        assert self.process is not None
+        status = self.process.wait(WAIT_SECONDS)
+        self.process = None
+        return status
+
+    def says(self, text: str) -> None:
+        """Wait until its log has this."""
+        until = time.monotonic() + WAIT_SECONDS
+        path = self.folder / "server.log"
+        while not (path.exists() and text in path.read_text(errors="replace")):
+            assert time.monotonic() < until, f"no {text!r} in:\n{self.log()}"
+            time.sleep(0.05)
+
+
+class ControllerTrio:
+    """Three of them, not started."""
+
+    def __init__(self, folder: Path, settings: dict[str, str] | None = None, *, has_broker: bool = True) -> None:
+        self.cluster_id = new_id(SystemEntropy())
+        self.nodes = [ServedController(folder / str(node), node, has_broker=has_broker) for node in (1, 2, 3)]
+        for node in self.nodes:
+            node.configure(self.nodes, settings or {})
+
+    def voters(self) -> str:
+        """As --initial-controllers takes them."""
+        return ",".join(f"{node.id}@{node.address}:{node.directory_id}" for node in self.nodes)
+
+    def founding(self) -> tuple[str, ...]:
+        return ("--cluster-id", self.cluster_id, "--initial-controllers", self.voters())
+
+    def form(self) -> None:
+        for node in self.nodes:
+            node.init(*self.founding())
+
+    def launch(self) -> None:
+        for node in self.nodes:
+            node.launch()
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
+    def stop(self) -> None:
+        """All at once."""
+        for node in self.nodes:
+            if node.process is not None:
+                node.process.terminate()
+        for node in self.nodes:
+            if node.process is not None:
+                assert node.process.wait(WAIT_SECONDS) == 0, node.log()
+                node.process = None
+
+    def node(self, number: int) -> ServedController:
+        return self.nodes[number - 1]
+
+    def look(self) -> QuorumLook:
+        return look_at_quorum([node.controller for node in self.nodes], _LOOK_SECONDS)
+
+    def leader(self, fits: Callable[[QuorumAnswer], bool] = lambda _: True) -> QuorumAnswer:
+        """The leader, as soon as there is one that fits."""
+        until = time.monotonic() + WAIT_SECONDS
+        while True:
+            look = self.look()
+            if look.leader is not None and fits(look.leader):
+                return look.leader
+            assert time.monotonic() < until, f"{look}\n" + "\n".join(node.log() for node in self.nodes)
+            time.sleep(0.05)
+
+    def caught_up(self, nodes: Sequence[int] = (1, 2, 3)) -> QuorumAnswer:
+        """The leader, as soon as these voters lack nothing."""
+        return self.leader(lambda answer: all(each.lag == 0 for each in answer.voters if each.id in nodes))
