@@ -45,6 +45,8 @@ TESTS_THAT_LOOK_UP: set[str] = {
     "test_broker_rebuilt_metadata",
     "test_cleaner_over_time",
     "test_log_interplay",
+    "test_brokers",
+    "test_machine_lives",
     "test_machine_metadata",
     "test_machine_model",
     "test_membership",

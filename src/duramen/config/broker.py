@@ -253,6 +253,7 @@ class BrokerConfig:
             self._check_access_control,
             self._check_directories,
             self._check_topic_defaults,
+            self._check_broker_sessions,
             self._check_group_sessions,
             self._check_queued_bytes,
             self._check_journal_parts,
@@ -335,6 +336,10 @@ class BrokerConfig:
         if metadata:
             mistakes.append(partial(_check_directory, "metadata.log.dir", metadata))
         raise_all([*twice, *mistakes_of(mistakes)])
+
+    def _check_broker_sessions(self) -> None:
+        if 2 * self.integer("broker.heartbeat.interval.ms") > self.integer("broker.session.timeout.ms"):
+            raise ConfigError("broker.heartbeat.interval.ms is above half of broker.session.timeout.ms")
 
     def _check_group_sessions(self) -> None:
         if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):

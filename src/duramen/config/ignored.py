@@ -56,8 +56,6 @@ _TABLE = (
     (
         "one node is its own controller, and the only broker that it watches",
         """
-        broker.heartbeat.interval.ms int 2000
-        broker.session.timeout.ms int 9000
         controller.performance.always.log.threshold.ms long 2000 0.. internal
         controller.performance.sample.period.ms long 60000 100.. internal
         controller.quorum.append.linger.ms int 25 0..

@@ -6,6 +6,7 @@ Names and defaults are Kafka's (4.3.1) unless the sentence says otherwise.
 from __future__ import annotations
 
 from duramen.config.cleaner_settings import CLEANER_SETTINGS
+from duramen.config.cluster_settings import CLUSTER_SETTINGS
 from duramen.config.quorum_settings import QUORUM_SETTINGS
 from duramen.config.setting import LONG_MAX, PARTITIONS_MAX, Setting
 from duramen.config.sink_settings import SINK_SETTINGS
@@ -592,6 +593,7 @@ _OURS = (
 
 SERVED_BROKER_SETTINGS: tuple[Setting, ...] = (
     _IDENTITY
+    + CLUSTER_SETTINGS
     + _LISTENERS
     + _TOPICS
     + _FETCH

@@ -33,13 +33,14 @@ from duramen.errors import (
     StorageError,
 )
 from duramen.machines.metadata.commands import (
-    BrokerStopping,
+    BrokerHeartbeat,
     DeleteTopics,
     RegisterBroker,
     Registered,
     TopicCreated,
     TopicRef,
 )
+from duramen.machines.metadata.features import METADATA_FEATURE
 from duramen.machines.metadata.image import TopicImage
 from duramen.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
 from duramen.partition.metadata.controller import Controller, silent
@@ -136,16 +137,14 @@ class EmbeddedLog:
                 if self._publisher.closed_directories.are_missed:
                     raise StorageError(f"{path} is one of several log directories of its node; serve them together")
                 own = self._publisher.closed_directories.registered_ids()
-            answer = self._call(
-                RegisterBroker(config.integer("node.id"), self._controller.new_uuid(), (), directories=own),
-                timeout=START_SECONDS,
-            )
+            process = RegisterBroker(node, self._controller.new_uuid(), (), None, own, (METADATA_FEATURE,))
+            answer = self._wait_for(partial(self._controller.register, process), START_SECONDS)
             if not isinstance(answer, Registered):
                 raise StorageError(f"{path}: could not register this process: {answer}")
             self._epoch = answer.broker_epoch
             for directory in self._store.directories:
                 directory.broker_epoch = self._epoch
-            self._node_id = config.integer("node.id")
+            self._node_id = node
             with self._turn:
                 self._store.maintenance.start()
         except BaseException:
@@ -288,7 +287,7 @@ class EmbeddedLog:
         with self._turn:
             self._closed = True  # between two appends: none is taken by halves
         with suppress(DuramenError):  # on a failed disk nothing can be said any more; the files close all the same
-            self._call(BrokerStopping(self._node_id, self._epoch))
+            self._call(BrokerHeartbeat(self._node_id, self._epoch, self._epoch, wants_shutdown=True))
         idle = threading.Event()
         with self._turn:
             self._controller.close()
@@ -319,11 +318,14 @@ class EmbeddedLog:
         if os.getpid() != self._pid:
             raise ClosedError(f"the log in {self.path} was opened before a fork; open it in the process that uses it")
 
-    def _call(self, command: Any, timeout: float | None = None) -> Any:
+    def _call(self, command: Any) -> Any:
         """Decide a metadata command and wait until it is durable; errors are raised."""
+        return self._wait_for(partial(self._controller.decide, command))
+
+    def _wait_for(self, ask: Callable[..., None], timeout: float | None = None) -> Any:
         decided: ThreadResult[Any] = ThreadResult()
         # Deletions lead to room on a full disk, and the others are a start and a stop: the reserve is for all of them.
-        self._turn.take(lambda: self._controller.decide(command, decided.give, makes_room=True))
+        self._turn.take(lambda: ask(decided.give, makes_room=True))
         answer = decided.wait(timeout)
         if isinstance(answer, DuramenError):
             raise answer

@@ -15,7 +15,8 @@ from typing import Any
 from duramen.config import BrokerConfig, ListenerAddress
 from duramen.config.listeners import parse_host_port
 from duramen.errors import DuramenError, StorageError
-from duramen.machines.metadata.commands import BrokerStopping, RegisterBroker, Registered
+from duramen.machines.metadata.commands import BrokerHeartbeat, RegisterBroker, Registered
+from duramen.machines.metadata.features import METADATA_FEATURE
 from duramen.machines.metadata.image import Endpoint, MetadataImage
 from duramen.machines.raft.voters import VoterEndpoint
 from duramen.model import topic_id_from_text
@@ -60,9 +61,6 @@ from duramen.storage import (
     remedy_of,
     spread_sign,
 )
-
-METADATA_FEATURE = ("metadata.version", 7, 30)
-"""Record formats that are read here: from 3.3-IV3 on, the first that Kafka 4 reads, to 4.3-IV0, which is written."""
 
 MOST_LOSSES_TOLD = 20
 """What repairs took out is told at each start, so many ranges at most."""
@@ -185,7 +183,7 @@ class Broker:
             self.decoders[listener] = RequestDecoder(self.services, table, MAX_ELEMENTS)
         self.acceptor.open(ListenerType.CONTROLLER, self.decoders[ListenerType.CONTROLLER].on_frame)
         if self.controller.quorum.is_sole_voter:
-            self.controller.decide(self._registration(), lambda answer: self._registered(answer, on_ready))
+            self.controller.register(self._registration(), lambda answer: self._registered(answer, on_ready))
         else:
             self.store.maintenance.start()
             self.ready = True
@@ -268,6 +266,7 @@ class Broker:
             tuple(self.advertised_addresses),
             self.config.string("broker.rack") or None,
             self.publisher.closed_directories.registered_ids(),
+            (METADATA_FEATURE,),
         )
 
     def _endpoints(
@@ -333,7 +332,9 @@ class Broker:
         if self.broker_epoch < 0:
             finish(None)
         else:
-            self.controller.decide(BrokerStopping(self.node_id, self.broker_epoch), finish)
+            applied = self.controller.reader.position - 1
+            stop = BrokerHeartbeat(self.node_id, self.broker_epoch, applied, wants_shutdown=True)
+            self.controller.decide(stop, finish)
 
     # ---- following -------------------------------------------------------------------------------------------
 

@@ -366,8 +366,8 @@ def test_who_comes_while_a_log_closes_is_told_that_it_is_closed(
     log = duramen.open(str(tmp_path / "log"))
     real, late = EmbeddedLog._call, []
 
-    def call(self: EmbeddedLog, command: Any, timeout: float | None = None) -> Any:
-        answer = real(self, command, timeout)
+    def call(self: EmbeddedLog, command: Any) -> Any:
+        answer = real(self, command)
         with pytest.raises(duramen.DuramenError) as refused:
             log.topic("late")
         late.append(refused.type)

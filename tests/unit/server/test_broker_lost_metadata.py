@@ -506,7 +506,7 @@ def test_a_loss_that_only_a_snapshot_stood_for_is_a_loss_again_when_that_is_lost
                 disk.damage(f"/data/__cluster_metadata-0/{name}", 100)
     else:
         lose_snapshots(disk)
-    first = (6, 7) if of == "gone" else (8, 10)
+    first = (7, 8) if of == "gone" else (9, 11)
     for _ in range(2):
         server = InProcess(disk)
         lost = [(each["first_offset"], each["last_offset"]) for event, each in server.events if event == "records-lost"]

@@ -1,146 +1,307 @@
-"""Decides broker registrations, producer id blocks and leader elections."""
+"""Decides the life of brokers: registered and fenced, active, stopping, fenced again (KIP-631).
+
+A broker lives as long as it is heard: sessions are soft state of the active controller. When one comes or goes, leaders
+and in-sync replicas of partitions follow, some in the same decision and the rest by a timer that is due at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from duramen.config import BrokerConfig
 from duramen.errors import ErrorCode, KafkaError
-from duramen.machines.contract import LogRecord
-from duramen.machines.metadata import codec
+from duramen.machines.contract import NO_TICKET, LogRecord, Outcome, TimerFired
+from duramen.machines.metadata import codec, leaders
 from duramen.machines.metadata.commands import (
     OK,
-    AllocateProducerIds,
-    BrokerStopping,
+    BrokerHeartbeat,
     ElectLeaders,
-    ProducerIds,
+    FenceBroker,
+    HeartbeatAnswer,
     RegisterBroker,
     Registered,
     Result,
-    SkipProducerIds,
+    UnregisterBroker,
 )
-from duramen.machines.metadata.image import BROKER_RESOURCE, NO_LEADER, MetadataImage, PartitionImage
-from duramen.model import FIRST_SINK_PRODUCER_ID, TopicPartition
+from duramen.machines.metadata.image import BrokerImage, MetadataImage
+from duramen.machines.metadata.registrations import check_registration, losses
 
-PRODUCER_ID_BLOCK: Final = 1000
-"""Producer ids handed to a broker at once, as in Kafka."""
-METADATA_VERSION: Final = ("metadata.version", 30)
-"""The feature level a new log starts with: 4.3-IV0, the first whose records are written here."""
-MIN_IN_SYNC: Final = "min.insync.replicas"
-EVERY_BROKER: Final = ""
-"""The name of the resource whose settings are every broker's."""
+SESSION_MS: Final = "broker.session.timeout.ms"
+HEARTBEAT_MS: Final = "broker.heartbeat.interval.ms"
+NEXT_STEP: Final = "next step"
+"""Key of the timer by which decisions about many partitions go on."""
 
-PREFERRED: Final = 0
-UNCLEAN: Final = 1
+Timers = list[tuple[Hashable, int | None]]
 
 
-def begin_cluster(image: MetadataImage, config: BrokerConfig) -> tuple[list[LogRecord], bool]:
-    """Records that a log begins with, if it has none of them.
+class Refused(NamedTuple):
+    """The log did not take what was decided about a broker; the caller with this ticket has been told."""
 
-    They make the file's `min.insync.replicas` the cluster-wide setting, as Kafka does where leaders may be elected from
-    eligible replicas (KIP-966): how many copies count is one answer, not one per node.
-    """
-    if image.features:
-        return [], True
-    fewest = str(config.integer(MIN_IN_SYNC))
-    return [codec.feature(*METADATA_VERSION), codec.config(BROKER_RESOURCE, EVERY_BROKER, MIN_IN_SYNC, fewest)], True
+    ticket: int
 
 
-def register(image: MetadataImage, command: RegisterBroker) -> tuple[list[LogRecord], Registered]:
-    """Records of a start, and its broker epoch: the offset at which the registration itself will stand.
+class SessionEnd(NamedTuple):
+    """Key of the timer that is due when a broker has been silent for a session."""
 
-    Kafka leaves partitions without a leader when their last replica stops. The broker leads again those of which it
-    holds everything that was committed (it was in sync, or eligible: KIP-966).
-    """
-    registered = Registered(image.next_offset)
-    records = [codec.register_broker(command, registered.broker_epoch)]
-    for name, index in _all_partitions(image):
-        topic = image.topics[name]
-        partition = topic.partitions[index]
-        if partition.leader == NO_LEADER and command.node_id in (*partition.isr, *partition.elr):
-            records.append(codec.new_leader(topic.id, index, command.node_id, unclean=not partition.isr))
-    return records, registered
+    node_id: int
 
 
-def stopping(image: MetadataImage, command: BrokerStopping) -> list[LogRecord]:
-    """Records that fence a broker for a clean stop; KafkaError when it is not the one that is registered."""
-    _check_epoch(image, command.node_id, command.broker_epoch)
-    return [codec.broker_stopping(command.node_id, command.broker_epoch)]
+class Elections(NamedTuple):
+    """What is left of `ElectLeaders`, and what is answered so far."""
+
+    election_type: int
+    left: deque[leaders.Place]
+    answers: list[tuple[str, int, Result]]
+    tells_all: bool
 
 
-def allocate(image: MetadataImage, command: AllocateProducerIds) -> tuple[list[LogRecord], ProducerIds]:
-    """The record that uses up the next block, and the block."""
-    _check_epoch(image, command.node_id, command.broker_epoch)
-    first = image.next_producer_id
-    if first > FIRST_SINK_PRODUCER_ID - PRODUCER_ID_BLOCK:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "Exhausted all producer ids.")
-    record = codec.producer_ids(command.node_id, command.broker_epoch, first + PRODUCER_ID_BLOCK)
-    return [record], ProducerIds(first, PRODUCER_ID_BLOCK)
+@dataclass(slots=True)
+class Session:
+    """What the active controller remembers of a broker that it has heard, or that its predecessor may have."""
+
+    offset: int = -1
+    """How far the broker has said that it follows the metadata."""
+    changed: int = -1
+    """Offset of the last record about it; from there on what it is told is committed."""
 
 
-def skip_producer_ids(image: MetadataImage, command: SkipProducerIds) -> tuple[list[LogRecord], None]:
-    """The record behind which no id below `least` is handed out."""
-    if command.least <= image.next_producer_id:
-        return [], None
-    return [codec.producer_ids(command.node_id, -1, command.least)], None
-
-
-def _check_epoch(image: MetadataImage, node_id: int, broker_epoch: int) -> None:
+def registered(image: MetadataImage, node_id: int, broker_epoch: int) -> BrokerImage:
+    """The broker, if this is its epoch; KafkaError when it is not."""
     broker = image.brokers.get(node_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {node_id} is not registered")
     if broker.epoch != broker_epoch:
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {node_id} registered again with epoch {broker.epoch}")
+    return broker
 
 
-def elect(image: MetadataImage, command: ElectLeaders) -> tuple[list[LogRecord], list[tuple[str, int, Result]]]:
-    """Records and one answer per partition; for the whole cluster only partitions that change are answered."""
-    if command.election_type not in (PREFERRED, UNCLEAN):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown election type {command.election_type}")
-    records: list[LogRecord] = []
-    answers: list[tuple[str, int, Result]] = []
-    asked = _all_partitions(image) if command.partitions is None else iter(command.partitions)
-    for name, index in asked:
-        result = _elect_one(image, name, index, command.election_type, records)
-        if command.partitions is not None or result.error != ErrorCode.ELECTION_NOT_NEEDED:
-            answers.append((name, index, result))
-    return records, answers
+class Brokers:
+    """Decides about brokers, and about the partitions they lead. `config` is the controller's own.
 
+    Methods return the Outcome; `image` is that of everything applied.
+    """
 
-def _all_partitions(image: MetadataImage) -> Iterator[tuple[str, int]]:
-    for name in image.names():
-        for index in range(len(image.topics[name].partitions)):
-            yield name, index
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self._sessions: dict[int, Session] = {}
+        self._unsettled: leaders.Place | None = None
+        """From where on partitions may not suit the active brokers; None: nowhere."""
+        self._moved = -1
+        """Offset of the last record by which that changed a partition."""
+        self._waiting: deque[tuple[int, Any]] = deque()
+        """(ticket, command) of what takes several decisions."""
 
+    # ---- start of a controller ---------------------------------------------------------------------------------
 
-def _elect_one(image: MetadataImage, name: str, index: int, election_type: int, records: list[LogRecord]) -> Result:
-    topic = image.topics.get(name)
-    if topic is None:
-        return Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
-    partition = image.partition(TopicPartition(name, index))
-    if partition is None:
-        return Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
-    if election_type == PREFERRED and partition.leader == partition.preferred_leader:
-        return Result(ErrorCode.ELECTION_NOT_NEEDED, "The preferred leader leads already.")
-    if election_type == UNCLEAN and partition.leader != NO_LEADER:
-        return Result(ErrorCode.ELECTION_NOT_NEEDED, "The partition has a leader.")
-    leader = _candidate(image, partition, election_type)
-    if leader is None:
-        if election_type == PREFERRED:
-            return Result(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader is not available.")
-        return Result(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica can become leader.")
-    records.append(codec.new_leader(topic.id, index, leader, unclean=leader not in partition.isr))
-    return OK
+    def on_loaded(self, image: MetadataImage, now: int) -> Timers:
+        """Give everybody a full session, and go on with what the predecessor had not finished.
 
+        What was this process's node before is not there any more: who has its id may register at once.
+        """
+        for node_id in image.brokers:
+            if node_id != self._own:
+                self._sessions[node_id] = Session()
+        self._moved = image.next_offset - 1
+        self._unsettled = leaders.START
+        timers: Timers = [(SessionEnd(node_id), now + self._session_ms) for node_id in image.brokers]
+        return [*timers, (NEXT_STEP, now)] if image.brokers else timers
 
-def _candidate(image: MetadataImage, partition: PartitionImage, election_type: int) -> int | None:
-    def is_active(node_id: int) -> bool:
+    @property
+    def _own(self) -> int:
+        return self.config.integer("node.id")
+
+    @property
+    def _session_ms(self) -> int:
+        return self.config.integer(SESSION_MS)
+
+    # ---- registration ------------------------------------------------------------------------------------------
+
+    def register(self, image: MetadataImage, command: RegisterBroker, ticket: int, now: int) -> Outcome:
+        """Take in a process: fenced, until its heartbeat says that it has applied the record.
+
+        The record stands alone, for its offset is the broker epoch, and takes the place of an older incarnation. What
+        the older one led follows. Directories that are lost come first: as long as their copies count, it waits.
+        """
+        known = image.brokers.get(command.node_id)
+        is_heard = command.node_id in self._sessions
+        if known is not None and is_heard and known.incarnation_id == command.incarnation_id:
+            return Outcome(replies=[(ticket, Registered(known.epoch))])
+        check_registration(image, command, may_live=is_heard)
+        lost = losses(image, command)
+        if lost:
+            fence = [] if known is None or known.fenced else [codec.broker_change(known, fenced=True)]
+            self._unsettled = leaders.START
+            self._waiting.append((ticket, command))
+            return Outcome([*fence, *lost], timers=[(NEXT_STEP, now)], if_refused=Refused(ticket))
+        epoch = image.next_offset
+        record = codec.register_broker(command, epoch)
+        self._sessions[command.node_id] = Session(changed=epoch)
+        timers = [self._session_timer(command.node_id, now)]
+        if known is not None and known.active:
+            self._unsettled = leaders.START
+            timers.append((NEXT_STEP, now))
+        return Outcome([record], [(ticket, Registered(epoch))], timers, if_refused=Refused(NO_TICKET))
+
+    def unregister(self, image: MetadataImage, command: UnregisterBroker, ticket: int, now: int) -> Outcome:
+        """Forget a broker that is fenced; one that lives would only come back, and count as new."""
+        broker = image.brokers.get(command.node_id)
+        if broker is None:
+            text = f"Broker ID {command.node_id} is not currently registered"
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, text)
+        if not broker.fenced:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker.id} is in service: stop it first.")
+        self._sessions.pop(broker.id, None)
+        timers: Timers = [(SessionEnd(broker.id), None)]
+        return Outcome([codec.unregister_broker(broker)], [(ticket, OK)], timers, if_refused=Refused(NO_TICKET))
+
+    # ---- heartbeats --------------------------------------------------------------------------------------------
+
+    def heartbeat(self, image: MetadataImage, command: BrokerHeartbeat, ticket: int, now: int) -> Outcome:
+        """A broker lives: renew its session, and make of it what it asks for and may be."""
+        broker = registered(image, command.node_id, command.broker_epoch)
+        session = self._sessions.setdefault(broker.id, Session())
+        session.offset = command.metadata_offset
+        caught_up = command.metadata_offset >= broker.epoch
+        active = image.active_ids()
+        others = active - {broker.id}
+        change: LogRecord | None = None
+        fenced, done = broker.fenced, False
+        if command.wants_shutdown or broker.in_controlled_shutdown:
+            done = fenced or command.wants_fence or self._may_stop(image, broker, others)
+            if not fenced and (done or not broker.in_controlled_shutdown):
+                change = codec.broker_change(broker, fenced=True if done else None, stopping=True)
+            fenced, active = done, others
+        elif command.wants_fence:
+            if not fenced:
+                change = codec.broker_change(broker, fenced=True)
+            fenced, active = True, others
+        elif fenced and caught_up:
+            change = codec.broker_change(broker, fenced=False)
+            fenced, active = False, active | {broker.id}
+        timer = self._session_timer(broker.id, now)
+        answer = HeartbeatAnswer(caught_up, fenced, done)
+        if change is None:
+            # Before the broker has seen the last record about it, that may not be committed, and the answer waits.
+            seen = command.metadata_offset >= session.changed and not done
+            return Outcome(replies=[(ticket, answer)], timers=[timer], immediate=seen)
+        session.changed = image.next_offset
+        return self._changed(image, change, active, now, (ticket, answer), timer)
+
+    def _may_stop(self, image: MetadataImage, broker: BrokerImage, others: leaders.Active) -> bool:
+        """Whether it leads nothing that another one could, and the others know who leads what it did."""
+        if leaders.can_hand_over(image, broker.id, others):
+            return False
+        if not broker.in_controlled_shutdown:
+            return True
+        heard = (self._sessions.get(node_id) for node_id in others)
+        return all(session is None or session.offset >= self._moved for session in heard)
+
+    # ---- fencing -----------------------------------------------------------------------------------------------
+
+    def fence(self, image: MetadataImage, command: FenceBroker, ticket: int, now: int) -> Outcome:
+        """A process is known to be dead: what it led is led by others at once."""
+        broker = registered(image, command.node_id, command.broker_epoch)
+        self._sessions.pop(broker.id, None)
+        timer: tuple[Hashable, int | None] = (SessionEnd(broker.id), None)
+        if broker.fenced:
+            return Outcome(replies=[(ticket, OK)], timers=[timer])
+        return self._fence(image, broker, now, (ticket, OK), timer)
+
+    def _fence(self, image: MetadataImage, broker: BrokerImage, now: int, reply: Any, timer: Any) -> Outcome:
+        change = codec.broker_change(broker, fenced=True)
+        return self._changed(image, change, image.active_ids() - {broker.id}, now, reply, timer)
+
+    def fire(self, image: MetadataImage, timer: TimerFired, ticket: int, now: int) -> Outcome:
+        """A session has ended, or the next step is due."""
+        if timer.key == NEXT_STEP:
+            return self._step(image, now)
+        assert isinstance(timer.key, SessionEnd)
+        node_id = timer.key.node_id
+        self._sessions.pop(node_id, None)
         broker = image.brokers.get(node_id)
-        return broker is not None and broker.active
+        if broker is None or broker.fenced:
+            return Outcome()
+        return self._fence(image, broker, now, None, None)
 
-    if election_type == PREFERRED:
-        node_id = partition.preferred_leader
-        return node_id if is_active(node_id) and node_id in partition.isr else None
-    alive = [node_id for node_id in partition.replicas if is_active(node_id)]
-    return next((node_id for node_id in alive if node_id in partition.isr), alive[0] if alive else None)
+    # ---- steps -------------------------------------------------------------------------------------------------
+
+    def _changed(
+        self, image: MetadataImage, change: LogRecord, active: leaders.Active, now: int, reply: Any, timer: Any
+    ) -> Outcome:
+        """A broker becomes active, or is not any more: with that the first partitions that follow it."""
+        moves, self._unsettled = leaders.settle(image, active)
+        if moves:
+            self._moved = image.next_offset + len(moves)
+        timers: Timers = [] if timer is None else [timer]
+        timers += self._next_step(now)
+        replies = [] if reply is None else [reply]
+        return Outcome([change, *moves], replies, timers, if_refused=Refused(NO_TICKET))
+
+    def _step(self, image: MetadataImage, now: int) -> Outcome:
+        if self._unsettled is not None:
+            moves, self._unsettled = leaders.settle(image, image.active_ids(), self._unsettled)
+            if moves:
+                self._moved = image.next_offset + len(moves) - 1
+            return Outcome(moves, timers=self._next_step(now), if_refused=Refused(NO_TICKET))
+        if not self._waiting:
+            return Outcome()
+        ticket, command = self._waiting.popleft()
+        try:
+            if isinstance(command, Elections):
+                outcome = self._elect(image, command, ticket)
+            else:
+                outcome = self.register(image, command, ticket, now)
+        except KafkaError as error:
+            outcome = Outcome(replies=[(ticket, error)])
+        outcome.timers += self._next_step(now)
+        return outcome
+
+    def _next_step(self, now: int) -> Timers:
+        return [(NEXT_STEP, now)] if self._unsettled is not None or self._waiting else []
+
+    def elect(self, image: MetadataImage, command: ElectLeaders, ticket: int, now: int) -> Outcome:
+        """Elect leaders; of the whole cluster only partitions that change are answered."""
+        if command.election_type not in (leaders.PREFERRED, leaders.UNCLEAN):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown election type {command.election_type}")
+        tells_all = command.partitions is not None
+        left = deque(command.partitions if command.partitions is not None else leaders.every_partition(image))
+        outcome = self._elect(image, Elections(command.election_type, left, [], tells_all), ticket)
+        outcome.timers += self._next_step(now)
+        return outcome
+
+    def _elect(self, image: MetadataImage, wanted: Elections, ticket: int) -> Outcome:
+        records: list[LogRecord] = []
+        looked = 0
+        active = image.active_ids()
+        while wanted.left and len(records) < leaders.CHANGES_AT_ONCE and looked < leaders.LOOKS_AT_ONCE:
+            place = wanted.left.popleft()
+            looked += 1
+            change, result = leaders.elect(image, place, wanted.election_type, active)
+            if change is not None:
+                records.append(change)
+            if wanted.tells_all or result.error != ErrorCode.ELECTION_NOT_NEEDED:
+                wanted.answers.append((*place, result))
+        if not wanted.left:
+            return Outcome(records, [(ticket, wanted.answers)], if_refused=Refused(NO_TICKET))
+        self._waiting.append((ticket, wanted))
+        return Outcome(records, if_refused=Refused(ticket))
+
+    def refused(self, image: MetadataImage, command: Refused, now: int) -> Outcome:
+        """Nothing that was assumed happened: begin again, after a while, and with every session."""
+        replies = []
+        for waiting in [each for each in self._waiting if each[0] == command.ticket != NO_TICKET]:
+            self._waiting.remove(waiting)
+            why = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log did not take the change")
+            replies.append((command.ticket, why))
+        self._unsettled = leaders.START
+        timers: Timers = [self._session_timer(node_id, now) for node_id in image.brokers.keys() | self._sessions.keys()]
+        timers.append((NEXT_STEP, now + self.config.integer(HEARTBEAT_MS)))
+        return Outcome(replies=replies, timers=timers)
+
+    def _session_timer(self, node_id: int, now: int) -> tuple[Hashable, int | None]:
+        """The broker in this process is not silent while the process decides: its session has no end."""
+        ends = None if node_id == self._own and node_id in self._sessions else now + self._session_ms
+        return SessionEnd(node_id), ends

@@ -54,7 +54,7 @@ def _record(message: Message, **fields: Any) -> LogRecord:
 
 
 def register_broker(command: RegisterBroker, broker_epoch: int) -> LogRecord:
-    """A broker that is at once unfenced: one process is broker and controller."""
+    """A broker that starts: it is fenced until it has applied this."""
     message = schema.RegisterBrokerRecord
     return _record(
         schema.RegisterBrokerRecord,
@@ -70,7 +70,7 @@ def register_broker(command: RegisterBroker, broker_epoch: int) -> LogRecord:
             for name, low, high in command.features
         ],
         rack=command.rack,
-        fenced=False,
+        fenced=True,
         log_dirs=list(command.directories),
     )
 
@@ -98,14 +98,19 @@ def broker_state(broker: BrokerImage) -> LogRecord:
     )
 
 
-def broker_stopping(node_id: int, broker_epoch: int) -> LogRecord:
+def broker_change(broker: BrokerImage, *, fenced: bool | None = None, stopping: bool = False) -> LogRecord:
+    """A registered broker is fenced, or no longer, or it begins to stop. None: as it was."""
     return _record(
         schema.BrokerRegistrationChangeRecord,
-        broker_id=node_id,
-        broker_epoch=broker_epoch,
-        fenced=1,
-        in_controlled_shutdown=1,
+        broker_id=broker.id,
+        broker_epoch=broker.epoch,
+        fenced=0 if fenced is None else 1 if fenced else -1,
+        in_controlled_shutdown=int(stopping),
     )
+
+
+def unregister_broker(broker: BrokerImage) -> LogRecord:
+    return _record(schema.UnregisterBrokerRecord, broker_id=broker.id, broker_epoch=broker.epoch)
 
 
 def topic(name: str, topic_id: bytes) -> LogRecord:
@@ -151,16 +156,36 @@ def partition_state(topic_id: bytes, index: int, partition: PartitionImage) -> L
     )
 
 
-def new_leader(topic_id: bytes, index: int, leader: int, *, unclean: bool) -> LogRecord:
-    """Another leader; one from outside the in-sync replicas becomes the only one of them."""
+def partition_change(
+    topic_id: bytes,
+    index: int,
+    *,
+    leader: int = NO_LEADER_CHANGE,
+    isr: Sequence[int] | None = None,
+    directories: Sequence[bytes] | None = None,
+) -> LogRecord:
+    """What of a partition changes; the others stay. A leader, even the same one again, begins a new leader epoch."""
     return _record(
         schema.PartitionChangeRecord,
         partition_id=index,
         topic_id=topic_id,
         leader=leader,
-        isr=[leader] if unclean else None,
-        eligible_leader_replicas=[] if unclean else None,
-        last_known_elr=[] if unclean else None,
+        isr=None if isr is None else list(isr),
+        directories=None if directories is None else list(directories),
+    )
+
+
+def leader_alone(topic_id: bytes, index: int, leader: int, *, directories: Sequence[bytes] | None = None) -> LogRecord:
+    """A leader from outside of the in-sync replicas, who becomes the only one of them."""
+    return _record(
+        schema.PartitionChangeRecord,
+        partition_id=index,
+        topic_id=topic_id,
+        leader=leader,
+        isr=[leader],
+        directories=None if directories is None else list(directories),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
     )
 
 

@@ -28,7 +28,11 @@ class BeginCluster(NamedTuple):
 
 
 class RegisterBroker(NamedTuple):
-    """A broker process starts. incarnation_id: 16 random bytes of this process. Answer: Registered."""
+    """A broker process starts. Answer: Registered, at which it is fenced; or KafkaError.
+
+    incarnation_id: 16 random bytes of this process. directories: ids of its log directories. features: (name, lowest
+    level, highest level). previous_broker_epoch: that of the clean stop that its directories tell of (KIP-966).
+    """
 
     node_id: int
     incarnation_id: bytes
@@ -36,6 +40,7 @@ class RegisterBroker(NamedTuple):
     rack: str | None = None
     directories: tuple[bytes, ...] = ()
     features: tuple[tuple[str, int, int], ...] = ()
+    previous_broker_epoch: int = -1
 
 
 class Registered(NamedTuple):
@@ -44,11 +49,38 @@ class Registered(NamedTuple):
     broker_epoch: int
 
 
-class BrokerStopping(NamedTuple):
-    """A broker begins a clean stop: it is fenced until it registers again. Answer: Result."""
+class BrokerHeartbeat(NamedTuple):
+    """A broker lives, and has applied the metadata log up to the record at `metadata_offset`. Answer: HeartbeatAnswer.
+
+    wants_fence: it is not to lead or to be counted in sync. wants_shutdown: it stops, and others are to lead.
+    """
 
     node_id: int
     broker_epoch: int
+    metadata_offset: int
+    wants_fence: bool = False
+    wants_shutdown: bool = False
+
+
+class HeartbeatAnswer(NamedTuple):
+    """is_caught_up: whether it has applied its own registration. should_shut_down: nobody needs it any more."""
+
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool = False
+
+
+class FenceBroker(NamedTuple):
+    """The process of this broker is dead, which is known before its session ends. Answer: Result, or KafkaError."""
+
+    node_id: int
+    broker_epoch: int
+
+
+class UnregisterBroker(NamedTuple):
+    """A broker that is gone for good. Answer: Result, or KafkaError."""
+
+    node_id: int
 
 
 class NewTopic(NamedTuple):

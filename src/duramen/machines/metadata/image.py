@@ -43,6 +43,11 @@ class PartitionImage(NamedTuple):
     def preferred_leader(self) -> int:
         return self.replicas[0] if self.replicas else NO_LEADER
 
+    def directory_of(self, node_id: int) -> TopicId:
+        """Id of the log directory that this replica is in, as far as the log says."""
+        place = self.replicas.index(node_id)
+        return self.directories[place] if place < len(self.directories) else UNASSIGNED_DIRECTORY
+
 
 @dataclass(slots=True)
 class TopicImage:
@@ -175,6 +180,18 @@ class MetadataImage:
     def active_brokers(self) -> list[BrokerImage]:
         """Brokers that take part, by ascending id."""
         return [self.brokers[node_id] for node_id in sorted(self.brokers) if self.brokers[node_id].active]
+
+    def active_ids(self) -> frozenset[int]:
+        """Brokers that can lead and be in sync."""
+        return frozenset(broker.id for broker in self.brokers.values() if broker.active)
+
+    def leader(self, partition: PartitionImage) -> int:
+        """Who leads now; NO_LEADER while the broker that the log names is fenced, or not registered.
+
+        A fenced broker stays in the record of what nobody else can lead, and leads it again when it is back.
+        """
+        broker = self.brokers.get(partition.leader)
+        return NO_LEADER if broker is None or broker.fenced else broker.id
 
     def colliding_topic(self, name: str) -> str | None:
         """A topic whose name differs only in `.` and `_`, which metric names cannot tell apart."""

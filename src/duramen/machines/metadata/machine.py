@@ -7,24 +7,26 @@ from typing import Any, Final
 
 from duramen.config import BrokerConfig
 from duramen.errors import check
-from duramen.machines.contract import LogRecord, Outcome, TransactionMarks
-from duramen.machines.metadata import brokers, codec, configs, features, topics
+from duramen.machines.contract import LogRecord, Outcome, TimerFired, TransactionMarks
+from duramen.machines.metadata import codec, configs, features, producer_ids, topics
 from duramen.machines.metadata.application import Application
+from duramen.machines.metadata.brokers import Brokers, Refused
 from duramen.machines.metadata.commands import (
-    OK,
     AllocateProducerIds,
     Barrier,
     BeginCluster,
-    BrokerStopping,
+    BrokerHeartbeat,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     ElectLeaders,
+    FenceBroker,
     RaiseEpochs,
     RegainTopics,
     RegisterBroker,
     SetConfigs,
     SkipProducerIds,
+    UnregisterBroker,
     UpdateFeatures,
 )
 from duramen.machines.metadata.image import MetadataImage
@@ -36,9 +38,17 @@ class MetadataMachine:
     """State machine over the metadata log. `config` is this broker's; whoever changes it assigns the new one."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        self.config = config
+        self._brokers = Brokers(config)
         self._application = Application(MetadataImage())
         self.transaction_marks: TransactionMarks | None = codec.TRANSACTION_MARKS
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self._brokers.config
+
+    @config.setter
+    def config(self, config: BrokerConfig) -> None:
+        self._brokers.config = config
 
     @property
     def image(self) -> MetadataImage:
@@ -49,24 +59,29 @@ class MetadataMachine:
 
     def decide(self, command: Any, ticket: int, now: int) -> Outcome:
         """Judge one command of `commands`; TypeError for anything else."""
-        decision = _DECISIONS.get(type(command))
-        if decision is None:
+        kind = type(command)
+        if kind in _DECISIONS:
+            records, answer = _DECISIONS[kind](self, command)
+            return Outcome(records=records, replies=[(ticket, answer)])
+        image, brokers = self.image, self._brokers
+        if kind is Refused:
+            return brokers.refused(image, command, now)
+        decide = _OF_BROKERS.get(kind)
+        if decide is None:
             raise TypeError(f"not a metadata command: {command!r}")
-        records, answer = decision(self, command)
-        return Outcome(records=records, replies=[(ticket, answer)])
+        return decide(brokers, image, command, ticket, now)
 
     def on_loaded(self, now: int) -> Outcome:
-        """Close a transaction that an earlier leader left open, so that nothing written later becomes part of it.
+        """Go on where an earlier controller stopped; and close a transaction that it left open.
 
-        Where records are lost its end may be one of them, and much that came later be held with it: it counts.
+        Nothing that is written later may become a part of that. Where records are lost its end may be one of them, and
+        much that came later be held with it: it counts.
         """
-        if self._application.held is None:
-            return Outcome()
-        marks = codec.TRANSACTION_MARKS
-        return Outcome(records=[marks.end if self._application.forgiving else marks.abort])
-
-    def _stopping(self, command: BrokerStopping) -> Decision:
-        return brokers.stopping(self.image, command), OK
+        records = []
+        if self._application.held is not None:
+            marks = codec.TRANSACTION_MARKS
+            records.append(marks.end if self._application.forgiving else marks.abort)
+        return Outcome(records, timers=self._brokers.on_loaded(self.image, now))
 
     # ------------------------------------------------------------------ application
 
@@ -90,18 +105,24 @@ class MetadataMachine:
 
 
 _DECISIONS: Final[dict[type, Callable[[MetadataMachine, Any], Decision]]] = {
-    BeginCluster: lambda machine, command: brokers.begin_cluster(machine.image, machine.config),
-    RegisterBroker: lambda machine, command: brokers.register(machine.image, command),
-    BrokerStopping: MetadataMachine._stopping,
+    BeginCluster: lambda machine, command: features.begin_cluster(machine.image, machine.config),
     CreateTopics: lambda machine, command: topics.create_topics(machine.image, machine.config, command),
     CreatePartitions: lambda machine, command: topics.create_partitions(machine.image, command),
     DeleteTopics: lambda machine, command: topics.delete_topics(machine.image, command),
     RegainTopics: lambda machine, command: topics.regain_topics(machine.image, command),
     RaiseEpochs: lambda machine, command: topics.raise_epochs(machine.image, command),
     SetConfigs: lambda machine, command: configs.set_configs(machine.image, machine.config, command),
-    AllocateProducerIds: lambda machine, command: brokers.allocate(machine.image, command),
-    SkipProducerIds: lambda machine, command: brokers.skip_producer_ids(machine.image, command),
-    ElectLeaders: lambda machine, command: brokers.elect(machine.image, command),
+    AllocateProducerIds: lambda machine, command: producer_ids.allocate(machine.image, command),
+    SkipProducerIds: lambda machine, command: producer_ids.skip_producer_ids(machine.image, command),
     UpdateFeatures: lambda machine, command: features.update(machine.image, command),
     Barrier: lambda machine, command: ([], True),
+}
+
+_OF_BROKERS: Final[dict[type, Callable[[Brokers, MetadataImage, Any, int, int], Outcome]]] = {
+    RegisterBroker: Brokers.register,
+    BrokerHeartbeat: Brokers.heartbeat,
+    FenceBroker: Brokers.fence,
+    UnregisterBroker: Brokers.unregister,
+    ElectLeaders: Brokers.elect,
+    TimerFired: Brokers.fire,
 }

@@ -15,9 +15,11 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata.commands import (
     BeginCluster,
+    BrokerHeartbeat,
     CreateTopics,
     DeleteTopics,
     NewTopic,
+    RegisterBroker,
     TopicCreated,
     TopicRef,
 )
@@ -336,6 +338,29 @@ class Controller:
                 self.host.submit(command, decided)
         else:
             self.host.submit(command, decided)
+
+    def register(self, command: RegisterBroker, done: Callable[[Any], None], *, makes_room: bool = False) -> None:
+        """Have this process registered, and unfenced in the same commit; `done(answer)` once it is: Registered.
+
+        Where the node is the active controller itself: what is committed has been applied here by then, which is what a
+        fenced broker waits for.
+        """
+        answers: list[Any] = []
+
+        def answered(answer: Any) -> None:
+            answers.append(answer)
+            if isinstance(answer, DuramenError) and len(answers) == 1:
+                done(answer)
+
+        def unfenced(answer: Any) -> None:
+            if not isinstance(answers[0], DuramenError):
+                done(answer if isinstance(answer, DuramenError) else answers[0])
+
+        self.decide(command, answered, makes_room=makes_room)
+        broker = None if self.machine is None else self.machine.image.brokers.get(command.node_id)
+        if broker is not None and broker.incarnation_id == command.incarnation_id:
+            heartbeat = BrokerHeartbeat(broker.id, broker.epoch, broker.epoch)
+            self.decide(heartbeat, unfenced, makes_room=makes_room)
 
     def _withdraw(self, topic_id: TopicId, done: Callable[[Any], None]) -> None:
         if self.host.failed is None:

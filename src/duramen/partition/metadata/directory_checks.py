@@ -131,7 +131,7 @@ class ClosedDirectories:
         """Of one topic, after `find`."""
         for index, partition in enumerate(topic.partitions):
             if self._node_id in partition.replicas and not self._is_here((topic.id, index)):
-                if LOST_DIRECTORY in partition.directories:
+                if partition.directory_of(self._node_id) == LOST_DIRECTORY:
                     self._mark(topic.id, index, UNKNOWN_HOME)
                 elif self.ids:
                     ids = ", ".join(map(topic_id_text, self.ids))

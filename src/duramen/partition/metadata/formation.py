@@ -15,7 +15,7 @@ from duramen.config import BrokerConfig
 from duramen.config.listeners import ListenerAddress, parse_host_port
 from duramen.errors import ConfigError
 from duramen.machines.metadata import codec
-from duramen.machines.metadata.brokers import METADATA_VERSION
+from duramen.machines.metadata.features import METADATA_VERSION
 from duramen.model import topic_id_from_text, topic_id_text
 from duramen.ports import Disk, Entropy
 from duramen.storage import FormattedDirectory, Formatter

@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from duramen.errors import DuramenError
-from duramen.machines.metadata.brokers import PRODUCER_ID_BLOCK
 from duramen.machines.metadata.commands import LostTopic, NewTopic, RaiseEpochs, RegainTopics, SkipProducerIds
 from duramen.machines.metadata.committed_image import CommittedImage
 from duramen.machines.metadata.image import MetadataImage
+from duramen.machines.metadata.producer_ids import PRODUCER_ID_BLOCK
 from duramen.machines.metadata.snapshot import Restoration
 from duramen.model import (
     METADATA_TOPIC,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.worlds.machine_fakes import FakeClock, FakePartition
+from tests.worlds.metadata_cluster import Cluster, change, registration, summary, topic_id
 
 from duramen.config import BrokerConfig, load_broker_config
 from duramen.errors import ErrorCode, KafkaError
@@ -16,8 +16,6 @@ from duramen.machines.metadata import (
     AllocateProducerIds,
     AlterOperation,
     Barrier,
-    BeginCluster,
-    BrokerStopping,
     CommittedImage,
     ConfigChange,
     ConfigOperation,
@@ -25,84 +23,24 @@ from duramen.machines.metadata import (
     CreateTopics,
     DeleteTopics,
     ElectLeaders,
-    Endpoint,
     MetadataImage,
     MetadataMachine,
     MorePartitions,
     NewTopic,
     ProducerIds,
     RaiseEpochs,
-    RegisterBroker,
     SetConfigs,
     SkipProducerIds,
     TopicRef,
-    codec,
     name_problem,
 )
 from duramen.model import FIRST_SINK_PRODUCER_ID, OFFSETS_TOPIC, TopicPartition
 from duramen.partition.host.host import Host
-from duramen.wire.records import cluster_metadata as schema
 
 
 @pytest.fixture(scope="module")
 def config() -> BrokerConfig:
     return load_broker_config(None)
-
-
-def topic_id(number: int) -> bytes:
-    return number.to_bytes(16, "big")
-
-
-class Cluster:
-    """A metadata machine behind a host whose log commits at once."""
-
-    def __init__(self, config: BrokerConfig, *, register: bool = True) -> None:
-        self.config = config
-        self.clock = FakeClock()
-        self.partition = FakePartition()
-        self.partition.commit_at_once = True
-        self.machine = MetadataMachine(config)
-        self.host = Host(self.partition, self.machine, self.clock)
-        self.host.load()
-        self.ask(BeginCluster())
-        if register:
-            self.ask(registration())
-
-    @property
-    def image(self) -> Any:
-        return self.machine.image
-
-    def ask(self, command: Any) -> Any:
-        answers: list[Any] = []
-        self.host.submit(command, answers.append)
-        assert len(answers) == 1
-        return answers[0]
-
-    def create(self, name: str, number: int = 1, **options: Any) -> Any:
-        return self.ask(CreateTopics((NewTopic(name, topic_id(number), **options),)))[0]
-
-    def replayed(self) -> MetadataMachine:
-        machine = MetadataMachine(self.config)
-        Host(self.partition, machine, self.clock).load()
-        return machine
-
-
-def registration(node_id: int = 1, incarnation: int = 7) -> RegisterBroker:
-    endpoints = (Endpoint("PLAINTEXT", "localhost", 9092, 0),)
-    return RegisterBroker(node_id, topic_id(incarnation), endpoints, rack="r", features=(("metadata.version", 1, 30),))
-
-
-def summary(machine: MetadataMachine) -> Any:
-    image = machine.image
-    return (
-        image.topics,
-        image.brokers,
-        image.configs,
-        image.features,
-        image.next_producer_id,
-        image.partition_count,
-        image.names(),
-    )
 
 
 @pytest.fixture
@@ -273,10 +211,6 @@ def test_the_offsets_topic_does_not_grow(cluster: Cluster) -> None:
     assert len(cluster.image.topic(OFFSETS_TOPIC).partitions) == 50
 
 
-def change(name: str, *operations: tuple[str, int, str | None], kind: int = TOPIC_RESOURCE, **more: Any) -> Any:
-    return SetConfigs((ConfigChange(kind, name, tuple(ConfigOperation(*op) for op in operations), **more),))
-
-
 def test_settings_are_set_appended_subtracted_and_deleted(cluster: Cluster) -> None:
     cluster.create("t")
     image = cluster.image
@@ -380,11 +314,11 @@ def test_each_start_begins_new_leader_epochs_with_one_record(cluster: Cluster) -
     epochs = [partition.leader_epoch for partition in cluster.image.topic("t").partitions]
     assert epochs == [0] * 50
     before = cluster.partition.log_end_offset
-    first = cluster.ask(registration(incarnation=8))
-    assert cluster.partition.log_end_offset == before + 1
+    first = cluster.start(incarnation=8)
+    assert cluster.partition.log_end_offset == before + 2, "the registration, and that it is not fenced any more"
     assert [partition.leader_epoch for partition in cluster.image.topic("t").partitions] == [1] * 50
     assert [partition.partition_epoch for partition in cluster.image.topic("t").partitions] == [1] * 50
-    second = cluster.ask(registration(incarnation=9))
+    second = cluster.start(incarnation=9)
     assert second.broker_epoch > first.broker_epoch
     assert cluster.image.brokers[1].epoch == second.broker_epoch
     assert cluster.replayed().image.topic("t").partitions == cluster.image.topic("t").partitions
@@ -396,26 +330,13 @@ def test_the_first_start_makes_the_files_min_insync_replicas_the_clusters() -> N
     cluster = Cluster(load_broker_config(None, {"min.insync.replicas": "2"}))
     assert cluster.image.broker_config(None) == {"min.insync.replicas": "2"}
     cluster.machine.config = load_broker_config(None, {"min.insync.replicas": "3"})
-    cluster.ask(registration())
+    cluster.ask(registration(incarnation=8))
     assert cluster.image.broker_config(None) == {"min.insync.replicas": "2"}, "the file counts once"
     cleared = ConfigChange(BROKER_RESOURCE, "", (ConfigOperation("min.insync.replicas", AlterOperation.DELETE, None),))
     assert cluster.ask(SetConfigs((cleared,)))[0].error == ErrorCode.NONE
-    cluster.ask(registration())
+    cluster.ask(registration(incarnation=8))
     assert cluster.image.broker_config(None) == {}, "what somebody took out does not come back"
     assert summary(cluster.replayed()) == summary(cluster.machine)
-
-
-def test_a_broker_that_stops_is_fenced_until_it_registers_again(cluster: Cluster) -> None:
-    epoch = cluster.image.brokers[1].epoch
-    assert cluster.ask(BrokerStopping(1, epoch + 1)).code == ErrorCode.STALE_BROKER_EPOCH
-    assert cluster.ask(BrokerStopping(9, epoch)).code == ErrorCode.BROKER_ID_NOT_REGISTERED
-    assert cluster.ask(BrokerStopping(1, epoch)).error == ErrorCode.NONE
-    assert cluster.image.active_brokers() == []
-    assert cluster.create("t").result.error == ErrorCode.INVALID_REPLICATION_FACTOR
-    cluster.ask(registration())
-    assert [broker.id for broker in cluster.image.active_brokers()] == [1]
-    assert cluster.image.brokers[1].endpoint("PLAINTEXT").port == 9092
-    assert cluster.image.brokers[1].endpoint("X") is None
 
 
 def test_producer_ids_come_in_blocks_that_never_repeat(cluster: Cluster) -> None:
@@ -424,7 +345,7 @@ def test_producer_ids_come_in_blocks_that_never_repeat(cluster: Cluster) -> None
     assert cluster.ask(AllocateProducerIds(1, epoch)) == ProducerIds(1000, 1000)
     assert cluster.ask(AllocateProducerIds(1, epoch + 5)).code == ErrorCode.STALE_BROKER_EPOCH
     assert cluster.replayed().image.next_producer_id == 2000
-    cluster.ask(registration())
+    cluster.ask(registration(incarnation=8))
     assert cluster.ask(AllocateProducerIds(1, cluster.image.brokers[1].epoch)) == ProducerIds(2000, 1000)
 
 
@@ -465,28 +386,6 @@ def test_elections(cluster: Cluster) -> None:
     assert cluster.ask(ElectLeaders(5, None)).code == ErrorCode.INVALID_REQUEST
 
 
-def test_elections_that_have_something_to_do(cluster: Cluster) -> None:
-    cluster.ask(registration(2))
-    cluster.create("t", assignments=((0, (2, 1)),))
-    machine = cluster.machine
-    offset = cluster.partition.log_end_offset
-    machine.apply(codec.new_leader(topic_id(1), 0, 1, unclean=False), offset, 0)
-    assert machine.image.topic("t").partitions[0].leader == 1
-    assert machine.image.topic("t").partitions[0].leader_epoch == 1
-    records, answers = machine.decide(ElectLeaders(0, None), 1, 0).records, None
-    assert len(records) == 1
-    machine.apply(records[0], offset + 1, 0)
-    assert machine.image.topic("t").partitions[0].leader == 2
-    machine.apply(codec.broker_stopping(2, machine.image.brokers[2].epoch), offset + 2, 0)
-    machine.apply(codec.new_leader(topic_id(1), 0, -1, unclean=False), offset + 3, 0)
-    outcome = machine.decide(ElectLeaders(0, (("t", 0),)), 1, 0)
-    assert outcome.replies[0][1][0][2].error == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    outcome = machine.decide(ElectLeaders(1, (("t", 0),)), 1, 0)
-    assert outcome.replies[0][1][0][2].error == ErrorCode.NONE
-    assert schema.decode(outcome.records[0].value).value.leader == 1
-    assert answers is None
-
-
 def test_a_barrier_answers_once_what_is_applied_is_committed(cluster: Cluster) -> None:
     cluster.partition.commit_at_once = False
     answers: list[Any] = []
@@ -506,7 +405,7 @@ def test_changes_tell_what_committed_records_did(cluster: Cluster) -> None:
     assert (seen[-1].created, seen[-1].partitions, seen[-1].topic_configs) == ([topic_id(1)], [topic_id(1)], ["t"])
     cluster.ask(CreatePartitions((MorePartitions("t", 3),)))
     assert (seen[-1].created, seen[-1].partitions) == ([], [topic_id(1)])
-    cluster.ask(registration())
+    cluster.ask(registration(incarnation=8))
     assert (seen[-1].partitions, seen[-1].brokers) == ([topic_id(1)], [1])
     cluster.ask(change("", ("message.max.bytes", 0, "2000000"), kind=BROKER_RESOURCE))
     assert seen[-1].broker_configs == [""]
@@ -545,7 +444,7 @@ def test_what_is_committed_stands_still_while_the_machine_is_ahead(cluster: Clus
         CreateTopics((NewTopic("dotted.name", topic_id(2)),)),
         CreatePartitions((MorePartitions("kept", 3),)),
         change("kept", ("retention.ms", 0, "5")),
-        registration(),
+        registration(incarnation=8),
         DeleteTopics((TopicRef("kept"),)),
     ):
         cluster.host.submit(command, answers.append)

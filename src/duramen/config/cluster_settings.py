@@ -1,0 +1,24 @@
+"""The settings of nodes that are one cluster: how they hear of each other."""
+
+from __future__ import annotations
+
+from duramen.config.setting import Setting
+
+CLUSTER_SETTINGS = (
+    Setting(
+        "broker.session.timeout.ms",
+        "int",
+        "3000",
+        "How long a broker may be silent before the controller lets others lead what it led. Kafka's default is 9000.",
+        unit="ms",
+        low=1,
+    ),
+    Setting(
+        "broker.heartbeat.interval.ms",
+        "int",
+        "500",
+        "How often a broker tells the controller that it lives, half of the session at most. Kafka's default is 2000.",
+        unit="ms",
+        low=1,
+    ),
+)

@@ -1,0 +1,79 @@
+"""Which registrations of brokers are taken (KIP-631), and what is lost with directories that are named no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.contract import LogRecord
+from duramen.machines.metadata import leaders
+from duramen.machines.metadata.commands import RegisterBroker
+from duramen.machines.metadata.image import MetadataImage
+
+
+def check_registration(image: MetadataImage, command: RegisterBroker, *, may_live: bool) -> None:
+    """KafkaError where it is refused. may_live: the process that has this id may still be there.
+
+    With a directory in common it is gone: its lock on that shows it.
+    """
+    known = image.brokers.get(command.node_id)
+    if known is not None and may_live and _is_elsewhere(known.directories, command.directories):
+        raise KafkaError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"Another broker is registered with id {command.node_id}, in other log directories. If it was stopped, "
+            "this one is taken when the other one's session has ended.",
+        )
+    addresses = {(endpoint.host, endpoint.port) for endpoint in command.endpoints}
+    for other in image.brokers.values():
+        if other.id == command.node_id:
+            continue
+        for endpoint in other.endpoints:
+            if (endpoint.host, endpoint.port) in addresses:
+                raise KafkaError(
+                    ErrorCode.INVALID_REGISTRATION,
+                    f"Broker {other.id} is registered at {endpoint.host}:{endpoint.port}. Set advertised.listeners to "
+                    "an address of this one, or unregister the other one if it is gone for good.",
+                )
+        if set(other.directories) & set(command.directories):
+            raise KafkaError(
+                ErrorCode.INVALID_REGISTRATION,
+                f"Broker {other.id} is registered with a log directory of the same id: one of them is a copy.",
+            )
+    _check_features(image, command)
+
+
+def _is_elsewhere(before: tuple[bytes, ...], now: tuple[bytes, ...]) -> bool:
+    return bool(before and now) and not set(before) & set(now)
+
+
+def _check_features(image: MetadataImage, command: RegisterBroker) -> None:
+    """The broker reads records of these levels. Levels of what it does not name (Kafka's of groups) mean nothing."""
+    for name, low, high in command.features:
+        level = image.features.get(name)
+        if level is not None and not low <= level <= high:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Unable to register because the broker does not support finalized version {level} of {name}. The "
+                f"broker wants a version between {low} and {high}, inclusive.",
+            )
+
+
+def losses(image: MetadataImage, command: RegisterBroker) -> list[LogRecord]:
+    """The next changes of partitions by what this registration shows to be lost; none when there is no more."""
+    if not image.brokers.keys() - {command.node_id}:
+        return []  # it brought the log along that names the partitions: its disks were not emptied
+    active = image.active_ids() - {command.node_id}
+    return leaders.lose(image, command.node_id, _lost_directories(image, command), active)
+
+
+def _lost_directories(image: MetadataImage, command: RegisterBroker) -> Callable[[bytes], bool]:
+    known = image.brokers.get(command.node_id)
+    present = frozenset(command.directories)
+    if known is not None and not known.directories:
+        return lambda home: False  # registered without, as by an older release
+    before = frozenset(known.directories if known is not None else ())
+    if before & present:
+        # A broker goes on naming a directory whose partitions it misses: of those it does not name, nothing is missing
+        # but what the log says was there.
+        return (before - present).__contains__
+    return lambda home: home not in present
