@@ -168,7 +168,7 @@ def test_who_has_lost_what_it_voted_by_does_not_vote(trio: Callable[..., Control
     cluster.form()
     cluster.launch()
     leader = cluster.node(cluster.caught_up().leader_id)
-    lame, other = (node for node in cluster.nodes if node is not leader)
+    lame = next(node for node in cluster.nodes if node is not leader)
 
     lame.stop()
     (lame.log_folder / "quorum-state").unlink()
@@ -190,6 +190,15 @@ def test_who_has_lost_what_it_voted_by_does_not_vote(trio: Callable[..., Control
     assert lame.ends() == 1
     lame.says(f"its cluster began with 1:{cluster.leader().voters[0].directory_id}")
 
+
+@pytest.mark.skipif(not ALL, reason="DURAMEN_ALL_TOOLS=1 runs it")
+def test_a_wiped_disk_that_joins_again_follows_and_does_not_vote(trio: Callable[..., ControllerTrio]) -> None:
+    cluster = trio()
+    cluster.form()
+    cluster.launch()
+    leader = cluster.node(cluster.caught_up().leader_id)
+    lame, other = (node for node in cluster.nodes if node is not leader)
+    lame.stop()
     shutil.rmtree(lame.metadata)
     shutil.rmtree(lame.data)
     lame.init("--cluster-id", cluster.cluster_id, "--no-initial-controllers")
