@@ -9,7 +9,13 @@ from tests.worlds.quorum_world import QuorumWorld
 
 from duramen.client.loop.node_client import call
 from duramen.errors import DuramenError, ErrorCode
-from duramen.machines.metadata.commands import AllocateProducerIds, ProducerIds, Registered
+from duramen.machines.metadata.commands import (
+    AllocateProducerIds,
+    BrokerHeartbeat,
+    HeartbeatAnswer,
+    ProducerIds,
+    Registered,
+)
 
 
 @pytest.fixture
@@ -78,7 +84,7 @@ def test_without_a_majority_the_time_runs_out(cluster: QuorumWorld) -> None:
 
 def test_topics_are_created_from_any_node_and_are_there(cluster: QuorumWorld) -> None:
     for node_id in cluster.hosts:
-        cluster.register(node_id)
+        cluster.join(node_id)
     for node_id in cluster.hosts:
         broker = cluster.brokers[node_id]
         client, answers = broker.controller_client, []
@@ -116,3 +122,66 @@ def test_a_broker_of_another_cluster_is_refused(cluster: QuorumWorld) -> None:
     answers = cluster.send(cluster.active(), request)
     assert cluster.until(lambda: bool(answers))
     assert answers[0].error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+# ---- heartbeats, and brokers that are gone -----------------------------------------------------------------------
+
+
+def beat(cluster: QuorumWorld, node_id: int, epoch: int, **fields: Any) -> Any:
+    command = BrokerHeartbeat(node_id, epoch, cluster.brokers[node_id].controller.reader.position - 1, **fields)
+    answers = cluster.asked(node_id, command, None)
+    assert cluster.until(lambda: bool(answers))
+    return answers[0]
+
+
+def test_brokers_are_unfenced_by_their_heartbeats_from_any_node(cluster: QuorumWorld) -> None:
+    for node_id in cluster.hosts:
+        epoch = cluster.register(node_id).broker_epoch
+        reader = cluster.brokers[node_id].controller.reader
+        assert cluster.until(lambda reader=reader, epoch=epoch: reader.position > epoch)
+        assert beat(cluster, node_id, epoch) == HeartbeatAnswer(True, False, False)
+        assert beat(cluster, node_id, epoch - 1).code is ErrorCode.STALE_BROKER_EPOCH
+        assert beat(cluster, node_id, epoch, wants_shutdown=True) == HeartbeatAnswer(True, True, True)
+
+
+def test_a_heartbeat_waits_behind_nothing_and_not_long(cluster: QuorumWorld) -> None:
+    """The answer to something else is held up; heartbeats come through."""
+    node_id = cluster.others()[0]
+    epoch = cluster.register(node_id).broker_epoch
+    client = cluster.brokers[node_id].controller_client
+    controller = cluster.brokers[cluster.active()].controller
+    held: list[Any] = []
+    decide = controller.decide
+    controller.decide = lambda command, done, **_: (  # type: ignore[method-assign]
+        held.append(done) if isinstance(command, AllocateProducerIds) else decide(command, done)
+    )
+    answers = cluster.asked(node_id, AllocateProducerIds(node_id, epoch))
+    assert cluster.until(lambda: bool(held))
+    assert isinstance(beat(cluster, node_id, epoch), HeartbeatAnswer)
+    assert answers == []
+    cluster.world.isolate(node_id)
+    begun = cluster.world.loop.now
+    lost: list[Any] = []
+    client.ask(BrokerHeartbeat(node_id, epoch, 1), lost.append)
+    assert cluster.until(lambda: bool(lost))
+    assert lost[0].code is ErrorCode.REQUEST_TIMED_OUT
+    assert cluster.world.loop.now - begun < 1.5
+
+
+def test_a_broker_that_is_gone_is_unregistered_through_any_node(cluster: QuorumWorld) -> None:
+    for node_id in cluster.hosts:
+        cluster.register(node_id)
+        told = cluster.ask(node_id, "UnregisterBroker", 0, broker_id=node_id)
+        assert told.error_code == 0, told
+        assert node_id not in cluster.brokers[node_id].image.brokers
+        told = cluster.ask(node_id, "UnregisterBroker", 0, broker_id=node_id)
+        assert told.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+        assert "not currently registered" in told.error_message
+
+
+def test_controllers_are_not_recorded(cluster: QuorumWorld) -> None:
+    active = cluster.active()
+    for node_id in cluster.hosts:
+        told = cluster.ask(node_id, "ControllerRegistration", 0, controller_id=node_id, incarnation_id=bytes(16))
+        expected = ErrorCode.UNSUPPORTED_VERSION if node_id == active else ErrorCode.NOT_CONTROLLER
+        assert told.error_code == expected

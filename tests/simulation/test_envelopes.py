@@ -19,7 +19,7 @@ ASKER = ("User:alice", "10.9.9.9:5")
 def cluster() -> QuorumWorld:
     cluster = QuorumWorld()
     for node_id in cluster.hosts:
-        cluster.register(node_id)
+        cluster.join(node_id)
     return cluster
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from duramen.client.loop.node_client import NodeClient, NodeRequest, call
 from duramen.config import BrokerConfig
-from duramen.machines.metadata.commands import RegisterBroker
+from duramen.machines.metadata.commands import BrokerHeartbeat, RegisterBroker
 from duramen.machines.metadata.image import Endpoint
 from duramen.partition.metadata.formation import Founding, InitialController, format_node, new_id
 from duramen.ports import World
@@ -104,7 +104,7 @@ class QuorumWorld:
         assert self.until(lambda: bool(answers))
         return answers[0]
 
-    def asked(self, node_id: int, command: Any, timeout: float = 30.0) -> list[Any]:
+    def asked(self, node_id: int, command: Any, timeout: float | None = None) -> list[Any]:
         """The answer to a command of that node will be in the list."""
         answers: list[Any] = []
         self.brokers[node_id].controller_client.ask(command, answers.append, timeout)
@@ -116,3 +116,22 @@ class QuorumWorld:
         answers = self.asked(node_id, RegisterBroker(node_id, bytes([node_id] * 16), (endpoint,)))
         assert self.until(lambda: bool(answers))
         return answers[0]
+
+    def join(self, node_id: int) -> int:
+        """Register the broker of that node, have it say that it lives, and wait until it counts; its epoch."""
+        broker = self.brokers[node_id]
+        epoch: int = self.register(node_id).broker_epoch
+        reader = broker.controller.reader
+
+        def beat() -> None:
+            command = BrokerHeartbeat(node_id, epoch, reader.position - 1)
+            broker.controller_client.ask(command, lambda answer: broker.clock.call_later(0.3, beat))
+
+        reader.when_applied(epoch + 1, beat)
+        assert self.until(lambda: all(self._counts(node_id, each) for each in self.running))
+        return epoch
+
+    def _counts(self, node_id: int, at: int) -> bool:
+        """Whether the broker is active in the image of that node."""
+        found = self.brokers[at].image.brokers.get(node_id)
+        return found is not None and found.active

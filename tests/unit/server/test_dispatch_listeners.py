@@ -106,8 +106,7 @@ KAFKA = {
     92: ("DeleteShareGroupOffsets", 0, 0, "b"),
 }
 TO_COME = {
-    **dict.fromkeys((56, 63, 70, 73), "c"),
-    64: "bc",
+    **dict.fromkeys((56, 73), "c"),
     **dict.fromkeys((24, 25, 26, 27, 28, 65, 66), "b"),
     **dict.fromkeys((38, 39, 40, 41, 49, 51), "bc"),
     **dict.fromkeys((69, 71, 72, *range(76, 80), *range(83, 93)), "b"),

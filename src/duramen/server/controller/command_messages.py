@@ -1,7 +1,7 @@
 """Commands of the metadata machine as Kafka's requests, and its answers as responses; both ways.
 
-BrokerRegistration, AllocateProducerIds: what brokers have the active controller decide. An answer is what the machine
-says, or a KafkaError.
+BrokerRegistration, BrokerHeartbeat, UnregisterBroker, AllocateProducerIds: what brokers have the active controller
+decide. An answer is what the machine says, or a KafkaError.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from duramen.client.loop.node_client import BY_NAME, NodeRequest
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.metadata.commands import (
     AllocateProducerIds,
+    BrokerHeartbeat,
+    HeartbeatAnswer,
     NewTopic,
     ProducerIds,
     RegisterBroker,
     Registered,
     Result,
     TopicCreated,
+    UnregisterBroker,
 )
 from duramen.machines.metadata.image import Endpoint
 from duramen.wire.frame import parse_response
@@ -93,6 +96,7 @@ def _registration(command: RegisterBroker, cluster_id: str) -> dict[str, Any]:
         ],
         "rack": command.rack,
         "log_dirs": list(command.directories),
+        "previous_broker_epoch": command.previous_broker_epoch,
     }
 
 
@@ -104,6 +108,26 @@ def _register(body: Any) -> RegisterBroker:
         body.rack,
         tuple(map(bytes, body.log_dirs)),
         tuple((each.name, each.min_supported_version, each.max_supported_version) for each in body.features),
+        body.previous_broker_epoch,
+    )
+
+
+# ---- BrokerHeartbeat
+
+
+def _heartbeat(command: BrokerHeartbeat, _: str) -> dict[str, Any]:
+    return {
+        "broker_id": command.node_id,
+        "broker_epoch": command.broker_epoch,
+        "current_metadata_offset": command.metadata_offset,
+        "want_fence": command.wants_fence,
+        "want_shut_down": command.wants_shutdown,
+    }
+
+
+def _beat(body: Any) -> BrokerHeartbeat:
+    return BrokerHeartbeat(
+        body.broker_id, body.broker_epoch, body.current_metadata_offset, body.want_fence, body.want_shut_down
     )
 
 
@@ -118,6 +142,24 @@ MESSAGES: Final = (
         lambda answer: {"broker_epoch": answer.broker_epoch},
     ),
     CommandMessage(
+        BY_NAME["BrokerHeartbeat"],
+        2,
+        BrokerHeartbeat,
+        _heartbeat,
+        lambda response: HeartbeatAnswer(response.is_caught_up, response.is_fenced, response.should_shut_down),
+        _beat,
+        HeartbeatAnswer._asdict,
+    ),
+    CommandMessage(
+        BY_NAME["UnregisterBroker"],
+        0,
+        UnregisterBroker,
+        lambda command, _: {"broker_id": command.node_id},
+        lambda response: NO_ERROR,
+        lambda body: UnregisterBroker(body.broker_id),
+        lambda answer: {"error_code": int(answer.error), "error_message": answer.message},
+    ),
+    CommandMessage(
         BY_NAME["AllocateProducerIds"],
         0,
         AllocateProducerIds,
@@ -128,8 +170,8 @@ MESSAGES: Final = (
     ),
 )
 BY_COMMAND: Final = {each.kind: each for each in MESSAGES}
-HEARTBEATS: Final[frozenset[type]] = frozenset()
-"""What waits behind nothing."""
+HEARTBEATS: Final[frozenset[type]] = frozenset({BrokerHeartbeat})
+"""What waits behind nothing, and is soon followed by the next one."""
 BY_API: Final = {each.api.name: each for each in MESSAGES}
 
 

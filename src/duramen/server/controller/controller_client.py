@@ -31,6 +31,8 @@ Answer = Callable[[Any], None]
 
 PATIENCE_S: Final = 30.0
 """How long something waits for an active controller, unless it says less: Kafka's `request.timeout.ms`."""
+HEARTBEAT_PATIENCE_S: Final = 1.0
+"""The same for a heartbeat: what it says is old by then."""
 LEAST_PATIENCE_S: Final = 1.0
 """Of clients that do not want to wait at all: Kafka's controllers answer them when it is decided, too."""
 FIRST_PAUSE_S: Final = 0.02
@@ -92,27 +94,31 @@ class ControllerClient:
 
     # ---- commands of this node -------------------------------------------------------------------------------
 
-    def ask(self, command: Any, done: Answer, timeout: float = PATIENCE_S) -> None:
+    def ask(self, command: Any, done: Answer, timeout: float | None = None) -> None:
         """Have a command decided that is one of Kafka's requests; `done(answer)`, or a DuramenError.
 
         What is decided in this process is in the image by then; what is decided elsewhere need not be.
         """
-        controller = self._controller
-        here = controller.decide
+        self._ask(partial(self._controller.decide, command), command, done, timeout)
+
+    def register(self, command: RegisterBroker, done: Answer, timeout: float | None = None) -> None:
+        """Have this process registered."""
+        self._ask(partial(self._controller.register, command), command, done, timeout)
+
+    def _ask(self, here: Callable[[Answer], None], command: Any, done: Answer, timeout: float | None) -> None:
+        is_heartbeat = type(command) in command_messages.HEARTBEATS
+        if timeout is None:
+            timeout = HEARTBEAT_PATIENCE_S if is_heartbeat else PATIENCE_S
         self._run(
             ControllerErrand(
-                partial(here, command),
+                here,
                 partial(command_messages.to_wire, command, self._cluster_id),
                 partial(command_messages.answer_from_wire, command),
                 done,
                 self._clock.monotonic() + timeout,
-                type(command) in command_messages.HEARTBEATS,
+                is_heartbeat,
             )
         )
-
-    def register(self, command: RegisterBroker, done: Answer, timeout: float = PATIENCE_S) -> None:
-        """Have this process registered."""
-        self.ask(command, done, timeout)
 
     def create(self, topics: list[NewTopic], done: Callable[[list[TopicCreated] | DuramenError], None]) -> None:
         """Create topics with the defaults of the active controller; `done` when they are in the image here, and their

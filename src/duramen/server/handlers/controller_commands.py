@@ -1,4 +1,5 @@
-"""What other nodes have the active controller decide: BrokerRegistration 0-4 and AllocateProducerIds 0.
+"""What other nodes have the active controller decide: BrokerRegistration 0-4, BrokerHeartbeat 0-2,
+UnregisterBroker 0 and AllocateProducerIds 0.
 
 Served on the controller's listener (KIP-631, KIP-730), by the active controller alone: another one answers
 NOT_CONTROLLER, and never hands it on.
@@ -36,3 +37,13 @@ def handle_registration(request: Request) -> None:
         request.reply(answer_to_wire(request.row.api, error))
         return
     handle(request)
+
+
+def handle_controller(request: Request) -> None:
+    """ControllerRegistration 0: voters stand in the log with their endpoints; no node of this release sends one."""
+    code, told = ErrorCode.UNSUPPORTED_VERSION, "This release records no controllers; its voters are in the log."
+    if CLUSTER_NAME in request.denied:
+        code, told = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not allowed"
+    elif not request.services.controller.is_active:
+        code, told = ErrorCode.NOT_CONTROLLER, "another node is the active controller, or nobody"
+    request.reply(request.row.api.response.new(error_code=int(code), error_message=told))
