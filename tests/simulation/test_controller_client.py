@@ -185,3 +185,35 @@ def test_controllers_are_not_recorded(cluster: QuorumWorld) -> None:
         told = cluster.ask(node_id, "ControllerRegistration", 0, controller_id=node_id, incarnation_id=bytes(16))
         expected = ErrorCode.UNSUPPORTED_VERSION if node_id == active else ErrorCode.NOT_CONTROLLER
         assert told.error_code == expected
+
+
+def test_a_controller_that_may_be_deposed_answers_no_heartbeat(cluster: QuorumWorld) -> None:
+    """Its answer would renew a lease that its successor counts as over."""
+    epochs = {each: cluster.register(each).broker_epoch for each in cluster.hosts}
+    deposed = cluster.active()
+    others = cluster.others()
+    assert isinstance(beat(cluster, deposed, epochs[deposed]), HeartbeatAnswer)
+    for other in others:
+        cluster.world.cut(other, deposed, one_way=True)  # it is heard, and hears nobody
+    controller = cluster.brokers[deposed].controller
+    told: list[Any] = []
+    position = controller.reader.position - 1
+    cluster.run(0.2)
+    while controller.is_active:
+        controller.heartbeat(BrokerHeartbeat(deposed, epochs[deposed], position), told.append)
+        cluster.run(0.2)
+    cluster.run(0.2)
+    assert len(told) > 3
+    assert {answer.code for answer in told} == {ErrorCode.NOT_CONTROLLER}
+
+
+def test_heartbeats_are_answered_promptly(cluster: QuorumWorld) -> None:
+    """Followers are made to fetch again at once: the answer does not wait for their time to be over."""
+    for node_id in cluster.hosts:
+        epoch = cluster.register(node_id).broker_epoch
+        cluster.run(0.5)
+        beat(cluster, node_id, epoch)
+        begun = cluster.world.loop.now
+        for _ in range(5):
+            assert isinstance(beat(cluster, node_id, epoch), HeartbeatAnswer)
+        assert cluster.world.loop.now - begun < 1.0

@@ -65,6 +65,10 @@ class SnapshotFailed(NamedTuple):
     """The snapshot of LoadSnapshot could not be had, or is not whole."""
 
 
+class AnswerParked(NamedTuple):
+    """Whoever waits for records is to fetch again, which shows that it still follows."""
+
+
 Event = (
     Started
     | DeadlinePassed
@@ -77,4 +81,5 @@ Event = (
     | Stopping
     | AppendFailed
     | SnapshotFailed
+    | AnswerParked
 )

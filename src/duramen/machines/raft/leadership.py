@@ -205,6 +205,12 @@ class Leadership:
     def _answer_empty(self, ticket: int) -> None:
         self._answer(ticket, None, None)
 
+    def answer_parked(self) -> None:
+        """There is nothing new, and who waits fetches again."""
+        parked, self._parked = self._parked, {}
+        for fetch in parked.values():
+            self._answer_empty(fetch.ticket)
+
     def fetch_answer(self, request: FetchRequest, records: object) -> FetchResponse:
         """The answer to ReadLog, at the time when the records are there."""
         state = self._state

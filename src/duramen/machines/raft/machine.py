@@ -16,6 +16,7 @@ from duramen.machines.raft.effects import Answer, Effect
 from duramen.machines.raft.election import Election
 from duramen.machines.raft.election_state import ElectionState
 from duramen.machines.raft.events import (
+    AnswerParked,
     AppendFailed,
     DeadlinePassed,
     Event,
@@ -149,6 +150,8 @@ class Raft:
             case PeerDied(id):
                 if id == state.leader_id:
                     state.leader_is_gone(state.soon())
+            case AnswerParked():
+                self._leadership.answer_parked()
             case LoopWasLate(seconds):
                 self._loop_was_late(seconds)
             case Stopping():

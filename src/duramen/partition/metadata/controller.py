@@ -339,6 +339,23 @@ class Controller:
         else:
             self.host.submit(command, decided)
 
+    def heartbeat(self, command: BrokerHeartbeat, done: Callable[[Any], None]) -> None:
+        """Decide about a heartbeat; `done(answer)` once a majority has shown that this node still is the active one.
+
+        The answer renews a lease: one that is deposed and does not know it must not.
+        """
+
+        def decided(answer: Any) -> None:
+            if isinstance(answer, DuramenError):
+                done(answer)
+            else:
+                self.quorum.confirm(partial(confirmed, answer))
+
+        def confirmed(answer: Any, leads: bool) -> None:
+            done(answer if leads else KafkaError(ErrorCode.NOT_CONTROLLER, "it leads the quorum no more"))
+
+        self.decide(command, decided)
+
     def register(self, command: RegisterBroker, done: Callable[[Any], None], *, makes_room: bool = False) -> None:
         """Have this process registered, and unfenced in the same commit; `done(answer)` once it is: Registered.
 

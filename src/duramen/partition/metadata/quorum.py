@@ -19,7 +19,7 @@ from duramen.machines.metadata.image import MetadataImage
 from duramen.machines.raft import effects, events
 from duramen.machines.raft.election_state import ElectionState
 from duramen.machines.raft.machine import Raft
-from duramen.machines.raft.messages import FetchResponse, SnapshotRequest
+from duramen.machines.raft.messages import FetchRequest, FetchResponse, SnapshotRequest
 from duramen.machines.raft.raft_log import OffsetEpoch
 from duramen.machines.raft.replica_progress import ReplicaState
 from duramen.machines.raft.roles import Role
@@ -27,6 +27,7 @@ from duramen.machines.raft.settings import RaftSettings
 from duramen.machines.raft.voters import ReplicaKey, VoterEndpoint, Voters
 from duramen.model import topic_id_text
 from duramen.partition.host.replay import bytes_of
+from duramen.partition.metadata.leadership_proof import LeadershipProof
 from duramen.partition.metadata.metadata_partition import MetadataPartition
 from duramen.partition.metadata.quorum_records import opening_records, voters_in, voters_of_image
 from duramen.partition.metadata.snapshot_download import SnapshotDownload
@@ -162,6 +163,7 @@ class Quorum:
         self._look_scheduled = False
         self._tickets: dict[int, Callable[[Any], None]] = {}
         self._last_ticket = 0
+        self._proof = LeadershipProof()
         self._saving = False
         self._to_save: effects.SaveState | None = None
         self.halted: str | None = None
@@ -206,11 +208,32 @@ class Quorum:
         self._tell_lost_vote()
         self.step(events.Started())
 
-    def received(self, request: Any, answer: Callable[[Any], None]) -> None:
-        """A request of another replica; `answer(response)` once, unless this node stops."""
+    def received(self, request: Any, answer: Callable[[Any], None], via: object = None) -> None:
+        """A request of another replica; `answer(response)` once, unless this node stops. via: its connection."""
+        is_fetch = isinstance(request, FetchRequest) and self.is_leader and request.epoch == self.epoch
+        if is_fetch and via is not None:
+            self._proof.fetched(request.replica, via)
+            answer = partial(self._fetch_answered, request.replica, via, answer)
         self._last_ticket += 1
         self._tickets[self._last_ticket] = answer
         self.step(events.Received(self._last_ticket, -1, request))
+        if is_fetch:
+            self._proof.settle(self.voters, self.local)
+            if self._proof.lacks_answer(request.replica):
+                self.step(events.AnswerParked())
+
+    def _fetch_answered(self, replica: ReplicaKey, via: object, answer: Callable[[Any], None], response: Any) -> None:
+        if self.is_leader and response.error is ErrorCode.NONE and response.epoch == self.epoch:
+            self._proof.answered(replica, via)
+        answer(response)
+
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        """`done(True)` once it is certain that this node still led when it was asked; else `done(False)`."""
+        if not self.is_leader or self.is_sole_voter:
+            done(self.is_leader)
+            return
+        self._proof.ask(done)
+        self.step(events.AnswerParked())
 
     def stop(self) -> None:
         """Give up the leadership, if this node has it, and ask for nothing more."""
@@ -414,6 +437,7 @@ class Quorum:
         if self.raft.role is not Role.LEADER:
             self._partition.replication.resign(effect.leader_id, effect.epoch)
         self._report("quorum-leader", leader=effect.leader_id, epoch=effect.epoch)
+        self._proof.lost()
         self.on_leader(effect.leader_id, effect.epoch)
 
     def _read(self, effect: effects.ReadLog) -> None:

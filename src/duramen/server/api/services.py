@@ -83,6 +83,9 @@ class ControllerService(Protocol):
     def decide(self, command: Any, done: Reply, *, makes_room: bool = False) -> None:
         """Have the metadata machine decide; `done(answer)` once that is committed, and in the image here."""
 
+    def heartbeat(self, command: Any, done: Reply) -> None:
+        """Decide about a broker's heartbeat; `done(answer)` once this node has shown that it still decides."""
+
     def submit(self, command: Any, done: Reply) -> None:
         """Have the metadata machine decide; `done(answer)` once that is committed and its partitions are there."""
 

@@ -99,7 +99,10 @@ class ControllerClient:
 
         What is decided in this process is in the image by then; what is decided elsewhere need not be.
         """
-        self._ask(partial(self._controller.decide, command), command, done, timeout)
+        controller = self._controller
+        is_heartbeat = type(command) in command_messages.HEARTBEATS
+        here = controller.heartbeat if is_heartbeat else controller.decide
+        self._ask(partial(here, command), command, done, timeout)
 
     def register(self, command: RegisterBroker, done: Answer, timeout: float | None = None) -> None:
         """Have this process registered."""

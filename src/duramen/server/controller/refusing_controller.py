@@ -31,6 +31,9 @@ class RefusingController:
     def decide(self, command: Any, done: Callable[[Any], None], *, makes_room: bool = False) -> None:
         done(self._error)
 
+    def heartbeat(self, command: Any, done: Callable[[Any], None]) -> None:
+        done(self._error)
+
     def submit(self, command: Any, done: Callable[[Any], None]) -> None:
         done(self._error)
 

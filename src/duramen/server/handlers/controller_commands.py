@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.server.api.authorizer import CLUSTER_NAME
-from duramen.server.controller.command_messages import BY_API, answer_to_wire
+from duramen.server.controller.command_messages import BY_API, HEARTBEATS, answer_to_wire
 
 if TYPE_CHECKING:
     from duramen.server.api.request import Request
@@ -27,7 +27,12 @@ def handle(request: Request) -> None:
     if CLUSTER_NAME in request.denied:
         answered(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return
-    request.services.controller.decide(BY_API[api.name].command(request.body), answered)
+    message, controller = BY_API[api.name], request.services.controller
+    command = message.command(request.body)
+    if message.kind in HEARTBEATS:
+        controller.heartbeat(command, answered)
+    else:
+        controller.decide(command, answered)
 
 
 def handle_registration(request: Request) -> None:

@@ -36,7 +36,7 @@ def handle(request: Request) -> None:
     def answered(answer: Any) -> None:
         request.reply(api.write(answer, request.version))
 
-    quorum.received(asked, answered)
+    quorum.received(asked, answered, request.connection)
 
 
 def _refuse(request: Request, code: ErrorCode) -> None:

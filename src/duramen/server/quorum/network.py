@@ -29,6 +29,8 @@ class QuorumPeers:
         self._cluster_id = cluster_id
         self._bootstrap = bootstrap
         self._next_bootstrap = 0
+        self._fetching: dict[int, FetchRequest] = {}
+        """What each node is asked for, and has not answered yet."""
 
     def send(
         self,
@@ -50,8 +52,20 @@ class QuorumPeers:
             return
         if isinstance(request, FetchRequest):
             seconds += request.max_wait
+            if node_id in self._fetching:
+                # By a new connection: behind an answer comes what was sent when it had been read (LeadershipProof).
+                self._channels.drop(Purpose.QUORUM, node_id)
+            self._fetching[node_id] = request
+            on_reply = partial(self._fetched, node_id, request, on_reply)
         channel = self._channels.to(Purpose.QUORUM, node_id, host, port)
         channel.send(to_wire(request, self._cluster_id), partial(self._replied, request, on_reply), seconds)
+
+    def _fetched(
+        self, node_id: int, request: FetchRequest, on_reply: Callable[[Any | None], None], response: Any | None
+    ) -> None:
+        if self._fetching.get(node_id) is request:
+            del self._fetching[node_id]
+        on_reply(response)
 
     def _replied(self, request: Any, on_reply: Callable[[Any | None], None], response: Any) -> None:
         on_reply(None if response is None else response_from_wire(request, response))

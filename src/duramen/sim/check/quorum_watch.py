@@ -108,13 +108,13 @@ class ClusterWatch:
             self._restarted(local, state.leader_epoch, ReplicaKey(state.voted_id, state.voted_directory_id))
         receive, send = quorum.received, quorum.network.send
 
-        def received(request: Any, answer: Callable[[Any], None]) -> None:
+        def received(request: Any, answer: Callable[[Any], None], via: object = None) -> None:
             def answered(response: Any) -> None:
                 if isinstance(response, VoteResponse) and response.granted and not request.pre_vote:
                     self._voted(local, request.epoch, request.candidate)
                 answer(response)
 
-            receive(request, answered)
+            receive(request, answered, via)
 
         def sent(to: int, endpoint: Any, request: Any, seconds: float, on_reply: Callable[[Any], None]) -> None:
             if isinstance(request, VoteRequest) and not request.pre_vote:
