@@ -7,7 +7,7 @@ Commands of this node (registration, heartbeats, producer ids, topics of coordin
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -49,21 +49,32 @@ class Forwarded(NamedTuple):
     offset: int
 
 
-@dataclass(slots=True, eq=False)
 class ControllerErrand:
     """Something that the active controller is to decide.
 
     here: has it decided in this process. request: makes what is sent to another one. read: the answer in a response.
     """
 
-    here: Callable[[Answer], None]
-    request: Callable[[], NodeRequest]
-    read: Callable[[Any], Any]
-    done: Answer
-    deadline: float
-    is_heartbeat: bool = False
-    tries: int = 0
-    why: str = "no controller is known"
+    __slots__ = ("deadline", "done", "here", "is_heartbeat", "read", "request", "tries", "why")
+
+    def __init__(
+        self,
+        here: Callable[[Answer], None],
+        request: Callable[[], NodeRequest],
+        read: Callable[[Any], Any],
+        done: Answer,
+        deadline: float,
+        *,
+        is_heartbeat: bool = False,
+    ) -> None:
+        self.here = here
+        self.request = request
+        self.read = read
+        self.done = done
+        self.deadline = deadline
+        self.is_heartbeat = is_heartbeat
+        self.tries = 0
+        self.why = "no controller is known"
 
 
 class ControllerClient:
@@ -119,7 +130,7 @@ class ControllerClient:
                 partial(command_messages.answer_from_wire, command),
                 done,
                 self._clock.monotonic() + timeout,
-                is_heartbeat,
+                is_heartbeat=is_heartbeat,
             )
         )
 
