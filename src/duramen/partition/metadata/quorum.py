@@ -384,7 +384,7 @@ class Quorum:
                 return
             self._download.give_up()
         leader_id, snapshot, epoch = effect.leader_id, effect.snapshot, self.raft.epoch
-        endpoint = next(iter(self.voters.endpoints(leader_id)), None)
+        endpoint = next(iter(self.raft.leader_endpoints), None)
 
         def ask(request: SnapshotRequest, on_answer: Callable[[Any | None], None]) -> None:
             def replied(response: Any | None) -> None:

@@ -168,7 +168,8 @@ class ClusterWatch:
             self.compare(view, view.high_watermark)
         if controller.reader.position != view.position:
             view.position = controller.reader.position
-            self._applied(view, view.broker.image)
+            if view.position > 0:  # before that there is what this node's own init wrote
+                self._applied(view, view.broker.image)
 
     def _halted(self, view: NodeView, reason: str) -> None:
         self._note(f"{view.process} halts: {reason}")

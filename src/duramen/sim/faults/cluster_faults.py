@@ -32,6 +32,7 @@ NODE_KINDS: Final = {
     "full disk": 1,
     "slow disk": 2,
     "clock jump": 1,
+    "wiped disk": 1,
 }
 """Faults of one node, and how often each is drawn."""
 LINK_KINDS: Final = {
@@ -50,7 +51,10 @@ LEADER_SHARE: Final = 0.5
 
 
 class ClusterFaults:
-    """The adversary of a world. spawn: runs a script beside the others. leader: the id of who leads, -1: nobody."""
+    """The adversary of a world. spawn: runs a script beside the others. leader: the id of who leads, -1: nobody.
+
+    format_anew: gives the node an empty disk, formatted as one that joins; of three nodes one gets that, once.
+    """
 
     def __init__(
         self,
@@ -58,7 +62,7 @@ class ClusterFaults:
         world: ClusterWorld,
         spawn: Callable[[str, Script], object],
         leader: Callable[[], int],
-        directory: str,
+        format_anew: Callable[[SimNode], None],
     ) -> None:
         self.random = random
         self.world = world
@@ -67,7 +71,8 @@ class ClusterFaults:
         self.finished = False
         self._spawn = spawn
         self._leader = leader
-        self._directory = directory
+        self._format_anew = format_anew
+        self._wiped = len(world.hosts) - 1 < 3
         self._troubled: set[int] = set()
         self._links_busy = False
         self._running = 0
@@ -117,7 +122,7 @@ class ClusterFaults:
         else:
             leader = self._leader()
             node_id = leader if leader > 0 and self.random.random() < LEADER_SHARE else self._anybody()
-            if node_id in self._troubled:
+            if node_id in self._troubled or (kind == "wiped disk" and self._wiped):
                 return False
             self._count(f"{kind}, leader" if node_id == leader else kind)
             node = self.world.nodes[node_id]
@@ -225,6 +230,10 @@ class ClusterFaults:
             latency.dragging = random.choice((0.0, 0.001))
             yield random.uniform(0.5, 3.0)
             latency.slow = latency.dragging = 0.0
+        elif kind == "wiped disk":
+            self._wiped = True
+            yield from self._end(node, "kill")
+            self._format_anew(node)
         elif kind == "clock jump":
             node.set_clock(random.choice((-1, 1)) * random.choice((1_000, 600_000)))
         else:

@@ -88,6 +88,7 @@ class LongestLog(ClusterGuard):
     method = "_has_enough"
     caught_by = "CommittedNeverLost"
     also = ("CommittedNeverChanges",)
+    cluster = ClusterPlan(nodes=3, faults=12, changes=4, small_snapshots=False, kinds=("away", "isolated", "pause"))
 
     def replacement(self, original: Any) -> Any:
         """Any log will do."""
@@ -115,6 +116,7 @@ class MajorityCommits(ClusterGuard):
     method = "majority_end"
     caught_by = "CommittedNeverLost"
     also = ("CommittedNeverChanges",)
+    cluster = ClusterPlan(nodes=3, faults=8, changes=4, small_snapshots=False, kinds=("away", "isolated", "kill"))
 
     def replacement(self, original: Any) -> Any:
         """Whatever the others have."""
@@ -126,8 +128,8 @@ class DurableEnds(ClusterGuard):
 
     owner = quorum_module.QuorumLogView
     method = "durable_end"
-    caught_by = "CommittedNeverLost"
-    also = ("CommittedNeverChanges", "OneLeaderAnEpoch", "NoHaltWithoutReason")
+    caught_by = "CommittedNeverChanges"
+    also = ("CommittedNeverLost", "OneLeaderAnEpoch", "NoHaltWithoutReason")
     cluster = ClusterPlan(nodes=3, faults=10, kinds=("power cut of all", "power cut in a call", "slow disk"))
 
     def replacement(self, original: Any) -> Any:
@@ -177,8 +179,8 @@ class ToldCommitted(ClusterGuard):
 
     owner = LogFetcher
     method = "_advance"
-    caught_by = "CommittedNeverLost"
-    also = ("CommittedNeverChanges", "NoHaltWithoutReason", "ImagesEqual")
+    caught_by = "CommittedNeverChanges"
+    also = ("CommittedNeverLost", "NoHaltWithoutReason", "ImagesEqual")
     cluster = ClusterPlan(nodes=3, faults=12, kinds=(*ENDS, *LINKS))
 
     def replacement(self, original: Any) -> Any:
@@ -231,8 +233,8 @@ class SnapshotsEpoch(ClusterGuard):
 
     owner = quorum_module.QuorumLogView
     method = "_snapshot_epoch"
-    caught_by = "Progress"
-    also = ("NoHaltWithoutReason",)
+    caught_by = "NothingLeaks"
+    also = ("Progress", "NoHaltWithoutReason")
     cluster = ClusterPlan(nodes=3, faults=8, small_snapshots=True, kinds=("away", "isolated"))
 
     def replacement(self, original: Any) -> Any:
@@ -267,7 +269,7 @@ class EpochBeforeTheFirst(ClusterGuard):
     method = "_first"
     caught_by = "CommittedNeverChanges"
     also = ("Progress",)
-    cluster = ClusterPlan(nodes=3, faults=10, small_snapshots=True)
+    cluster = ClusterPlan()
 
     def replacement(self, original: Any) -> Any:
         """As Kafka answers OffsetForLeaderEpoch."""
@@ -290,18 +292,6 @@ class ReaderFirst(ClusterGuard):
             partition.commit(offset)
 
         return begin_at
-
-
-class AskedAgain(ClusterGuard):
-    """A Fetch that was lost is not sent again."""
-
-    owner = LogFetcher
-    method = "_ask_later"
-    caught_by = "Progress"
-
-    def replacement(self, original: Any) -> Any:
-        """Never."""
-        return lambda fetcher: None
 
 
 class OneTimer(ClusterGuard):
@@ -351,7 +341,6 @@ CLUSTER_GUARDS: dict[str, ClusterGuard] = {
     "first-epoch": EpochBeforeTheFirst(),
     "reader-first": ReaderFirst(),
     "answered-committed": AnsweredWhenCommitted(),
-    "asked-again": AskedAgain(),
     "one-timer": OneTimer(),
     "true-reasons": TrueReasons(),
 }

@@ -18,7 +18,7 @@ from duramen.ports import World
 from duramen.server.broker import Broker
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.check.leaks import check_idle, check_stopped, removing
-from duramen.sim.check.quorum_watch import ClusterWatch
+from duramen.sim.check.quorum_watch import ClusterWatch, quiet
 from duramen.sim.faults.cluster_faults import KINDS, ClusterFaults
 from duramen.sim.faults.faults import DATA
 from duramen.sim.run.simulation import SimulationResult, configuration
@@ -98,7 +98,7 @@ class ClusterSimulation:
         for node_id in self.hosts:
             self._add_node(node_id, draw_rate(random))
         self.faults = ClusterFaults(
-            Random(random.getrandbits(64)), self.world, self._spawn, lambda: self.leader_id, DATA
+            Random(random.getrandbits(64)), self.world, self._spawn, lambda: self.leader_id, self._format_anew
         )
         if plan.kinds:
             self.faults.kinds = {kind: KINDS[kind] for kind in plan.kinds}
@@ -134,8 +134,8 @@ class ClusterSimulation:
 
     def _format(self) -> None:
         """What `duramen cluster init` does on each node."""
-        entropy = SimEntropy(Random(self.random.getrandbits(64)))
-        cluster_id = new_id(entropy)
+        entropy = self._formatter = SimEntropy(Random(self.random.getrandbits(64)))
+        cluster_id = self._cluster_id = new_id(entropy)
         voters = [
             InitialController(node_id, host, CONTROLLER_PORT, new_id(entropy)) for node_id, host in self.hosts.items()
         ]
@@ -143,6 +143,14 @@ class ClusterSimulation:
             format_node(disk, entropy, self.configs[node_id], cluster_id, Founding(voters), WALL_START_MS)
             disk.end_process()
             disk.take_delay()
+
+    def _format_anew(self, node: SimNode) -> None:
+        """An empty disk in place of the node's: it has another directory id, and is no voter any more."""
+        disk, config = node.disk, self.configs[node.node_id]
+        disk.wipe()
+        with quiet(disk):
+            format_node(disk, self._formatter, config, self._cluster_id, Founding(), WALL_START_MS)
+        disk.end_process()
 
     def _add_node(self, node_id: int, rate: float) -> None:
         def boot(world: World) -> Server:
@@ -321,13 +329,25 @@ class ClusterSimulation:
         self._until("files are removed", lambda: not any(map(removing, disks)), STOP_S)
 
     def _check_leaks(self) -> None:
-        for node in self.world.nodes.values():
-            broker = self.watch.views[node.node_id].broker
-            assert node.process is not None
-            journal = self.configs[node.node_id].integer("duramen.journal.max.bytes")
-            check_idle(
-                broker, node.disk, [DATA], journal, self.loop.planned(node.process), peers=2 * (len(self.hosts) - 1)
-            )
+        """What is still going on at that very moment, a snapshot by the clock say, has some time to end."""
+        end = self.loop.now + REST_S
+        while True:
+            try:
+                for node in self.world.nodes.values():
+                    self._check_idle(node)
+                return
+            except InvariantViolated:
+                if self.loop.now >= end:
+                    raise
+            pause = self.loop.now + 0.05
+            self._until("rest", lambda: self.loop.now >= pause - 0.001, 1.0)  # noqa: B023 - called within the turn
+
+    def _check_idle(self, node: SimNode) -> None:
+        broker = self.watch.views[node.node_id].broker
+        assert node.process is not None
+        journal = self.configs[node.node_id].integer("duramen.journal.max.bytes")
+        planned, peers = self.loop.planned(node.process), 2 * (len(self.hosts) - 1)
+        check_idle(broker, node.disk, [DATA], journal, planned, peers=peers)
 
 
 @contextlib.contextmanager

@@ -114,6 +114,13 @@ class CrashDisk:
             self.end_process()
         self._dead = self._dies_after = None
 
+    def wipe(self) -> None:
+        """Another disk is in its place, an empty one; nobody uses it."""
+        self.power_on()
+        self.names = DirectoryTree()
+        self.used = 0
+        self._forgive()
+
     def end_process(self) -> None:
         """The process ended by itself: its files and locks are gone; a crash that was planned is still to come."""
         self.incarnation += 1
