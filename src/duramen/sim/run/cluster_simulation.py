@@ -346,7 +346,7 @@ class ClusterSimulation:
         broker = self.watch.views[node.node_id].broker
         assert node.process is not None
         journal = self.configs[node.node_id].integer("duramen.journal.max.bytes")
-        planned, peers = self.loop.planned(node.process), 2 * (len(self.hosts) - 1)
+        planned, peers = self.loop.planned(node.process), 4 * (len(self.hosts) - 1)
         check_idle(broker, node.disk, [DATA], journal, planned, peers=peers)
 
 
