@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from itertools import count
 from random import Random
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -237,8 +238,11 @@ class SlowLine(Line):
             self.writer()
 
 
+_STARTS = count()
+
+
 class InProcess:
-    """A running broker on `disk`. entropy: what ids are made of; each broker's own begin with the same."""
+    """A running broker on `disk`. entropy: what ids are made of; no two brokers have the same."""
 
     def __init__(
         self,
@@ -255,7 +259,7 @@ class InProcess:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self._accept: dict[int, Callable[[Any], None]] = {}
         network: Any = self
-        world = World(self.disk, self.clock, network, self.lanes, entropy or Numbers())
+        world = World(self.disk, self.clock, network, self.lanes, entropy or Numbers(1 + 1000 * next(_STARTS)))
         defaults = {"log.dirs": "/data", "duramen.reserve.bytes": "65536"}  # the disk is in memory
         overrides = {**defaults, **{name.replace("_", "."): value for name, value in settings.items()}}
         self.broker = Broker(world, load_broker_config(None, overrides), self._report)

@@ -12,7 +12,7 @@ from tests.worlds.machine_fakes import FakeClock, FakePartition
 from duramen.config import load_broker_config
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata import MetadataImage, NewTopic, Result, TopicCreated, TopicImage
-from duramen.machines.metadata.image import PartitionImage
+from duramen.machines.metadata.image import BrokerImage, PartitionImage
 from duramen.model import TopicPartition
 from duramen.partition.host.load_turns import LoadTurns
 from duramen.server.api.authorizer import Resource
@@ -67,6 +67,7 @@ class Broker:
         self.clock = FakeClock()
         self.config = load_broker_config(None, {"group.initial.rebalance.delay.ms": "0"})
         self.image = MetadataImage()
+        self.image.brokers[1] = BrokerImage(1, 0, bytes(16), ())
         self.add_topic("t", TOPIC_ID, 3)
         self.settings = SimpleNamespace(config=self.config)
         self.store = SimpleNamespace(
@@ -78,7 +79,11 @@ class Broker:
             new_uuid=lambda: b"u" * 16,
         )
         self.publisher = SimpleNamespace(
-            image=self.image, on_deleted=[], on_reconfigured=[], when_published=lambda callback: callback()
+            image=self.image,
+            on_deleted=[],
+            on_leaders=[],
+            on_reconfigured=[],
+            when_published=lambda callback: callback(),
         )
         self.partitions = SimpleNamespace(find=self.partition)
         self.world = SimpleNamespace(entropy=SimpleNamespace(random_bytes=self.random_bytes))

@@ -80,8 +80,8 @@ class Lanes:
 class Numbers:
     """Entropy that is none."""
 
-    def __init__(self) -> None:
-        self.next = 1
+    def __init__(self, first: int = 1) -> None:
+        self.next = first
 
     def random_bytes(self, length: int) -> bytes:
         self.next += 1

@@ -7,8 +7,7 @@ from typing import Any
 
 from duramen.client.loop.node_client import NodeClient, NodeRequest, call
 from duramen.config import BrokerConfig
-from duramen.machines.metadata.commands import BrokerHeartbeat, RegisterBroker
-from duramen.machines.metadata.image import Endpoint
+from duramen.machines.metadata.commands import Registered
 from duramen.partition.metadata.formation import Founding, InitialController, format_node, new_id
 from duramen.ports import World
 from duramen.server.broker import Broker
@@ -110,24 +109,15 @@ class QuorumWorld:
         self.brokers[node_id].controller_client.ask(command, answers.append, timeout)
         return answers
 
-    def register(self, node_id: int) -> Any:
-        """Register the broker of that node; returns the answer."""
-        endpoint = Endpoint("PLAINTEXT", self.hosts[node_id], PORT, 0)
-        answers = self.asked(node_id, RegisterBroker(node_id, bytes([node_id] * 16), (endpoint,)))
-        assert self.until(lambda: bool(answers))
-        return answers[0]
+    def register(self, node_id: int) -> Registered:
+        """Of the broker of that node, as soon as it is unfenced."""
+        broker = self.brokers[node_id]
+        assert self.until(lambda: broker.ready)
+        return Registered(broker.broker_epoch)
 
     def join(self, node_id: int) -> int:
-        """Register the broker of that node, have it say that it lives, and wait until it counts; its epoch."""
-        broker = self.brokers[node_id]
-        epoch: int = self.register(node_id).broker_epoch
-        reader = broker.controller.reader
-
-        def beat() -> None:
-            command = BrokerHeartbeat(node_id, epoch, reader.position - 1)
-            broker.controller_client.ask(command, lambda answer: broker.clock.call_later(0.3, beat))
-
-        reader.when_applied(epoch + 1, beat)
+        """The epoch of the broker of that node, as soon as it counts on all nodes."""
+        epoch = self.register(node_id).broker_epoch
         assert self.until(lambda: all(self._counts(node_id, each) for each in self.running))
         return epoch
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from duramen.config.setting import Setting
 
-_ALONE = "a single voter hears from nobody and waits for nobody, and this release runs no others"
-
 QUORUM_SETTINGS = (
     Setting(
         "controller.quorum.bootstrap.servers",
@@ -28,7 +26,6 @@ QUORUM_SETTINGS = (
         "How long a candidate waits for votes before the next try; each time something between this and twice as long.",
         unit="ms",
         low=0,
-        inert=_ALONE,
     ),
     Setting(
         "controller.quorum.fetch.timeout.ms",
@@ -38,7 +35,6 @@ QUORUM_SETTINGS = (
         "leader hears nothing from a majority before it resigns.",
         unit="ms",
         low=0,
-        inert=_ALONE,
     ),
     Setting(
         "controller.quorum.election.backoff.max.ms",
@@ -47,7 +43,6 @@ QUORUM_SETTINGS = (
         "The longest wait behind an election that nobody won.",
         unit="ms",
         low=0,
-        inert=_ALONE,
     ),
     Setting(
         "controller.quorum.request.timeout.ms",
@@ -56,7 +51,6 @@ QUORUM_SETTINGS = (
         "How long a request to another node of the quorum waits for its answer.",
         unit="ms",
         low=0,
-        inert=_ALONE,
     ),
     Setting(
         "controller.quorum.retry.backoff.ms",
@@ -65,7 +59,6 @@ QUORUM_SETTINGS = (
         "The wait before a request to another node of the quorum is sent again.",
         unit="ms",
         low=0,
-        inert=_ALONE,
     ),
     Setting(
         "controller.quorum.fetch.max.bytes",
@@ -74,7 +67,6 @@ QUORUM_SETTINGS = (
         "Most bytes of the metadata log in the answer to one fetch; its first batch is always sent.",
         unit="bytes",
         low=1,
-        inert=_ALONE,
     ),
     Setting(
         "controller.quorum.fetch.snapshot.max.bytes",
@@ -83,7 +75,6 @@ QUORUM_SETTINGS = (
         "Most bytes of a metadata snapshot in the answer to one fetch.",
         unit="bytes",
         low=1,
-        inert=_ALONE,
     ),
     Setting(
         "controller.quorum.auto.join.enable",

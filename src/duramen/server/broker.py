@@ -15,7 +15,7 @@ from typing import Any
 from duramen.config import BrokerConfig, ListenerAddress
 from duramen.config.listeners import parse_host_port
 from duramen.errors import DuramenError, StorageError
-from duramen.machines.metadata.commands import BrokerHeartbeat, RegisterBroker, Registered
+from duramen.machines.metadata.commands import RegisterBroker
 from duramen.machines.metadata.features import METADATA_FEATURE
 from duramen.machines.metadata.image import Endpoint, MetadataImage
 from duramen.machines.raft.voters import VoterEndpoint
@@ -36,6 +36,7 @@ from duramen.server.api.request_decoder import RequestDecoder
 from duramen.server.api.served_partitions import ServedPartitions
 from duramen.server.api.services import LiveSettings, NodeIdentity, Services
 from duramen.server.api.sliced_work import SlicedWork
+from duramen.server.controller.broker_lifecycle import BrokerLifecycle
 from duramen.server.controller.controller_client import ControllerClient
 from duramen.server.coordinators.context import CoordinatorContext
 from duramen.server.coordinators.groups import GroupCoordinators
@@ -132,6 +133,8 @@ class Broker:
         self.machine_name = "127.0.0.1"
         """What clients are told of a listener without a host, where advertised.listeners is not set."""
         self.cluster_id = ""
+        self.lifecycle: BrokerLifecycle | None = None
+        """Where the node is a broker."""
         self.broker_epoch = -1
         self.advertised_addresses: list[Endpoint] = []
         self.decoders: dict[ListenerType, RequestDecoder] = {}
@@ -182,12 +185,25 @@ class Broker:
         for listener, table in TABLES.items():
             self.decoders[listener] = RequestDecoder(self.services, table, MAX_ELEMENTS)
         self.acceptor.open(ListenerType.CONTROLLER, self.decoders[ListenerType.CONTROLLER].on_frame)
-        if self.controller.quorum.is_sole_voter:
-            self.controller.register(self._registration(), lambda answer: self._registered(answer, on_ready))
-        else:
+        if not self.controller.quorum.is_sole_voter:  # it may be long until others answer
             self.store.maintenance.start()
-            self.ready = True
-            self.clock.call_soon(on_ready)
+        if "broker" not in self.config.strings("process.roles"):
+            self._is_ready(on_ready)
+            return
+        incarnation = self.controller.new_uuid()
+        self.lifecycle = BrokerLifecycle(
+            self.clock,
+            self.controller_client,
+            self.controller,
+            lambda: self._registration(incarnation),
+            self.config.integer("broker.heartbeat.interval.ms") / 1000,
+            self.report,
+            self._registered,
+            partial(self._serve_clients, on_ready),
+            lambda: self.controller.quorum.is_sole_voter,
+        )
+        self.publisher.on_brokers.append(self.lifecycle.changed)
+        self.controller.when_begun(self.lifecycle.start)
 
     def _connect_quorum(self, quorum: Quorum) -> QuorumNetwork:
         servers = [parse_host_port("", text) for text in self.config.strings("controller.quorum.bootstrap.servers")]
@@ -259,13 +275,15 @@ class Broker:
             report_bug=self.report_bug,
         )
 
-    def _registration(self) -> RegisterBroker:
+    def _registration(self, incarnation: bytes) -> RegisterBroker:
+        closed = self.publisher.closed_directories
         return RegisterBroker(
             self.node_id,
-            self.controller.new_uuid(),
+            incarnation,
             tuple(self.advertised_addresses),
             self.config.string("broker.rack") or None,
-            self.publisher.closed_directories.registered_ids(),
+            # Among others a disk that is not here counts as lost: one of them may have what was on it.
+            closed.registered_ids() if self.controller.is_alone else closed.open_ids(),
             (METADATA_FEATURE,),
         )
 
@@ -279,21 +297,24 @@ class Broker:
             endpoints.append(Endpoint(address.name, told.host or self.machine_name, port, 0))
         return endpoints
 
-    def _registered(self, answer: Any, on_ready: Callable[[], None]) -> None:
-        if self.stopping:
-            return  # told to stop while starting
-        if not isinstance(answer, Registered):
-            raise answer if isinstance(answer, DuramenError) else StorageError(f"registration failed: {answer}")
-        self.broker_epoch = answer.broker_epoch
-        self.producer_ids.broker_epoch = self.broker_epoch
+    def _registered(self, epoch: int) -> None:
+        self.broker_epoch = self.producer_ids.broker_epoch = epoch
         for directory in self.store.directories:
-            directory.broker_epoch = self.broker_epoch
+            directory.broker_epoch = epoch
+
+    def _serve_clients(self, on_ready: Callable[[], None]) -> None:
+        """The broker is unfenced, and knows it."""
         self.groups.load_all()
         self.sinks.load_all()
-        self.store.maintenance.start()
         self.acceptor.open(ListenerType.BROKER, self.decoders[ListenerType.BROKER].on_frame)
-        self.ready = True
-        on_ready()
+        self._is_ready(on_ready)
+
+    def _is_ready(self, on_ready: Callable[[], None]) -> None:
+        if not self.store.is_maintained:
+            self.store.maintenance.start()
+        if not self.stopping:  # told to while starting
+            self.ready = True
+            on_ready()
 
     # ---- stop ------------------------------------------------------------------------------------------------
 
@@ -305,7 +326,7 @@ class Broker:
         self.ready = False
         self.appends.close()
 
-        def finish(_: Any) -> None:
+        def finish() -> None:
             self.acceptor.close()
             self.cold_reads.close()
             self.groups.close()
@@ -329,12 +350,10 @@ class Broker:
             self.report("stopped")
             on_stopped()
 
-        if self.broker_epoch < 0:
-            finish(None)
+        if self.lifecycle is None:
+            finish()
         else:
-            applied = self.controller.reader.position - 1
-            stop = BrokerHeartbeat(self.node_id, self.broker_epoch, applied, wants_shutdown=True)
-            self.controller.decide(stop, finish)
+            self.lifecycle.stop(finish)
 
     # ---- following -------------------------------------------------------------------------------------------
 

@@ -20,10 +20,12 @@ from duramen.machines.metadata.commands import (
     DeleteTopics,
     NewTopic,
     RegisterBroker,
+    Registered,
     TopicCreated,
     TopicRef,
 )
 from duramen.machines.metadata.committed_image import Changes, CommittedImage
+from duramen.machines.metadata.image import MetadataImage
 from duramen.machines.metadata.machine import MetadataMachine
 from duramen.machines.raft.voters import ReplicaKey, Voter, VoterEndpoint, Voters
 from duramen.model import (
@@ -60,6 +62,8 @@ SINK_SEGMENT_BYTES = 64 * 1024 * 1024
 
 METADATA_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """No setting for topics reaches the metadata log: a topic whose records went would be forgotten. Snapshots cut it."""
+
+ONE_COPY = "partitions have one copy in this release: brokers do not replicate to each other yet"
 
 Created = Callable[["list[TopicCreated] | DuramenError"], None]
 
@@ -102,7 +106,7 @@ class Controller:
         self.reader: ImageReader
         self._committed = CommittedImage()
         self._repair = MetadataRepair(store, publisher.closed_directories, publisher.readopted)
-        self._is_alone = True
+        self.is_alone = True
         """Whether there never was another voter or broker: by a sign outside of the log, which may be damaged."""
         self._recorded_voters: Voters | None = None
         """Those whom the log named at the start."""
@@ -113,7 +117,7 @@ class Controller:
         self._has_begun = False
         self.on_leader: list[Callable[[int, int], None]] = []
         """Called with leader (-1: unknown) and epoch when either has changed."""
-        self._on_begun: Callable[[], None] = lambda: None
+        self._when_begun: list[Callable[[], None]] = []
         publisher.on_reconfigured.append(self._reconfigured)
         publisher.withdraw_by(self._withdraw)
 
@@ -123,16 +127,14 @@ class Controller:
         self,
         connect: Callable[[Quorum], QuorumNetwork] | None = None,
         endpoints: tuple[VoterEndpoint, ...] = (),
-        on_begun: Callable[[], None] = lambda: None,
     ) -> None:
-        """Open the metadata log and take part in its quorum; `on_begun` once the partitions that it names are open.
+        """Open the metadata log and take part in its quorum.
 
-        A sole voter has done all of that when this returns: what is in its log is committed, for no other node could
-        have another history. connect: makes what carries messages to other nodes, where there are any; endpoints: where
-        the node's controller listens. StorageError where the node cannot take part.
+        A sole voter has opened the partitions that it names when this returns: what is in its log is committed, for no
+        other node could have another history. connect: makes what carries messages to other nodes, where there are any;
+        endpoints: where the node's controller listens. StorageError where the node cannot take part.
         """
         store, publisher = self._store, self._publisher
-        self._on_begun = on_begun
         check_metadata(store.directories)
         config = _metadata_config(publisher.config)
         partition = store.open_partition(METADATA_PARTITION, METADATA_TOPIC_ID, config, MetadataPartition)
@@ -150,8 +152,8 @@ class Controller:
             self._may_snapshot,
         )
         forgiving = self._repair.is_beginning_recorded(partition)
-        self._is_alone = not any(is_shared(self._world.disk, each.path) for each in store.directories)
-        position = self._snapshots.load(self._committed, forgiving=forgiving, may_be_ahead=not self._is_alone)
+        self.is_alone = not any(is_shared(self._world.disk, each.path) for each in store.directories)
+        position = self._snapshots.load(self._committed, forgiving=forgiving, may_be_ahead=not self.is_alone)
         if position > partition.log.end_offset:  # a crash came between the leader's snapshot and the new beginning
             partition.begin_at(store.home(METADATA_PARTITION), position)
         self.reader = ImageReader(
@@ -179,7 +181,7 @@ class Controller:
         partition, named = self.partition, voters_of_image(self._committed.image)
         # What init wrote at offset 0 is only here: the first leader appends it.
         self._first_voters = None if position else named
-        if not self._is_alone:
+        if not self.is_alone:
             self._recorded_voters = latest_voters(partition.log, position, named if position else None)
             is_sole = (self._recorded_voters or named or Voters()).only(self._local_key())
             partition.commit(partition.log.durable_end if is_sole else position)  # a snapshot has what is committed
@@ -195,7 +197,7 @@ class Controller:
     def _make_quorum(self, endpoints: tuple[VoterEndpoint, ...]) -> Quorum:
         local = self._local_key()
         voters = self._recorded_voters or self._first_voters or Voters()
-        if self._is_alone:
+        if self.is_alone:
             if len(voters) and [voter.id for voter in voters] != [self._node_id]:
                 raise StorageError(
                     f"{self.partition.log.path}: the log names other voters than this node, {self._node_id}, and the "
@@ -228,13 +230,36 @@ class Controller:
         """The image is what the quorum has committed: make this node's partitions what it says."""
         publisher = self._publisher
         publisher.reconfigure()
-        if self._is_alone and isinstance(self.host, Host) and self.machine is not None:
+        if self.is_alone and isinstance(self.host, Host) and self.machine is not None:
             now = self._world.clock.wall_ms()
             self._repair.record_again(self.host, self._committed, self._node_id, now, self.new_topic)
         publisher.start(self._committed.removed)
         self._committed.forget_removed()
         self._has_begun = True
-        self._on_begun()
+        waiting, self._when_begun = self._when_begun, []
+        for callback in waiting:
+            callback()
+
+    @property
+    def image(self) -> MetadataImage:
+        """What is committed, as far as it has been read here."""
+        return self._committed.image
+
+    @property
+    def position(self) -> int:
+        """Everything below this offset is in the image."""
+        return self.reader.position
+
+    def when_applied(self, offset: int, callback: Callable[[], None]) -> None:
+        """Call back once everything below the offset is in the image: now, or as soon as it is."""
+        self.reader.when_applied(offset, callback)
+
+    def when_begun(self, callback: Callable[[], None]) -> None:
+        """Call back once the partitions that the committed metadata names are open: now, or as soon as they are."""
+        if self._has_begun:
+            callback()
+        else:
+            self._when_begun.append(callback)
 
     @property
     def is_active(self) -> bool:
@@ -270,7 +295,11 @@ class Controller:
 
     def _leader_changed(self, leader_id: int, epoch: int) -> None:
         if isinstance(self.host, Host) and not self.quorum.is_leader:
-            error = KafkaError(ErrorCode.NOT_CONTROLLER, f"node {leader_id} is the active controller, or nobody")
+            error: DuramenError = KafkaError(
+                ErrorCode.NOT_CONTROLLER, f"node {leader_id} is the active controller, or nobody"
+            )
+            if self.quorum.is_sole_voter and self.host.failed is not None:
+                error = self.host.failed  # nobody else can be asked
             self.host.fail(error)
             self.machine, self.host = None, NoHost(self.partition, error)
         for callback in self.on_leader:
@@ -329,6 +358,9 @@ class Controller:
         makes_room: a full disk does not refuse it.
         """
         partition, reader = self.partition, self.reader
+        if isinstance(command, CreateTopics) and len(self.image.brokers) > 1 and _most_copies(command) > 1:
+            done(KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, ONE_COPY))
+            return
 
         def decided(answer: Any) -> None:
             reader.when_applied(partition.high_watermark, lambda: done(answer))
@@ -365,19 +397,20 @@ class Controller:
         answers: list[Any] = []
 
         def answered(answer: Any) -> None:
+            """Of the registration, then of the heartbeat; the first error is the answer."""
             answers.append(answer)
-            if isinstance(answer, DuramenError) and len(answers) == 1:
-                done(answer)
-
-        def unfenced(answer: Any) -> None:
-            if not isinstance(answers[0], DuramenError):
-                done(answer if isinstance(answer, DuramenError) else answers[0])
+            errors = [each for each in answers if isinstance(each, DuramenError)]
+            if errors:
+                if len(errors) == 1 and errors[0] is answer:
+                    done(answer)
+            elif len(answers) == 2:
+                done(next(each for each in answers if isinstance(each, Registered)))
 
         self.decide(command, answered, makes_room=makes_room)
         broker = None if self.machine is None else self.machine.image.brokers.get(command.node_id)
         if broker is not None and broker.incarnation_id == command.incarnation_id:
             heartbeat = BrokerHeartbeat(broker.id, broker.epoch, broker.epoch)
-            self.decide(heartbeat, unfenced, makes_room=makes_room)
+            self.decide(heartbeat, answered, makes_room=makes_room)
 
     def _withdraw(self, topic_id: TopicId, done: Callable[[Any], None]) -> None:
         if self.host.failed is None:
@@ -414,6 +447,17 @@ class Controller:
             raw = self._world.entropy.random_bytes(16)
             if raw[0] & 0xFC != 0xF8 and any(raw[:15]):
                 return raw
+
+
+def _most_copies(command: CreateTopics) -> int:
+    """Of the partitions that it asks for."""
+    asked = [1]
+    for topic in command.topics:
+        asked += [len(nodes) for _, nodes in topic.assignments]
+        if not topic.assignments:
+            copies = topic.replication_factor
+            asked.append(command.default_replication_factor if copies == -1 else copies)
+    return max(asked)
 
 
 def _metadata_config(config: BrokerConfig) -> TopicConfig:

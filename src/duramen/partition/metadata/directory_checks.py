@@ -122,7 +122,7 @@ class ClosedDirectories:
     def find(self, image: MetadataImage) -> None:
         """At start: while a directory of this node is not open, what is missing is no partition to be made."""
         registered = image.brokers.get(self._node_id)
-        present = self._open()
+        present = self.open_ids()
         self.ids = tuple(each for each in (registered.directories if registered else ()) if each not in present)
         for topic in image.topics.values():
             self.mark_missing(topic)
@@ -153,7 +153,7 @@ class ClosedDirectories:
 
     def registered_ids(self) -> tuple[TopicId, ...]:
         """What this node registers: the open directories, and the others while logs are missing."""
-        return self._open() + (self.ids if self._hosted.without_log() else ())
+        return self.open_ids() + (self.ids if self._hosted.without_log() else ())
 
     def check(self, topic_id: TopicId, index: int) -> None:
         """StorageError for a partition that is offline and has no damaged log, of which a start says more."""
@@ -161,5 +161,6 @@ class ClosedDirectories:
         if known is not None and known.cause not in (None, OfflineCause.LOG_DAMAGED):
             raise StorageError(known.reason or "")
 
-    def _open(self) -> tuple[TopicId, ...]:
+    def open_ids(self) -> tuple[TopicId, ...]:
+        """Those of the open directories that topics are in."""
         return tuple(topic_id_from_text(each.directory_id) for each in self._directories if not each.only_metadata)

@@ -36,6 +36,10 @@ class MetadataPublisher:
         self._committed = CommittedImage()
         self.on_deleted: list[Callable[[str, TopicId], None]] = []
         """Called with name and id of each topic that is gone."""
+        self.on_brokers: list[Callable[[], None]] = []
+        """Called when brokers were registered, fenced, unfenced or unregistered, behind what follows from that."""
+        self.on_leaders: list[Callable[[str], None]] = []
+        """Called with the name of each topic whose partitions may have begun, or ceased, to be led here."""
         self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
         """Called when dynamic broker settings changed."""
         self.readopted: set[TopicId] = set()
@@ -113,22 +117,40 @@ class MetadataPublisher:
                     self._open_partitions(topic)
                 self._creation.queue_topic(topic_id, is_new=topic_id in new)
                 self.lead(topic)
+        if self._node_id in changes.brokers:
+            # It is fenced, or not any more: then the same leaders lead, or do not.
+            for topic in list(self.image.topics.values()):
+                self.lead(topic)
         self._creation.create_next()
         for name in changes.topic_configs:
             self._report("topic-configured", topic=name, settings=_listed(self.image.topic_config(name)))
             self.configure(name)
+        if changes.brokers:
+            for callback in self.on_brokers:
+                callback()
         for name in changes.broker_configs:
             settings = self.image.broker_config(None if name == "" else int(name))
             self._report("broker-configured", node=name or "every", settings=_listed(settings))
 
     def lead(self, topic: TopicImage) -> None:
-        """Lead those open partitions of the topic that the image says this node leads, of a new one all or none."""
+        """Lead those open partitions of the topic that the image says this node leads, of a new one all or none.
+
+        Others are led elsewhere, or by nobody: what waits in them is told so.
+        """
         if self._creation.holds(topic.id):
             return
         for index, image in enumerate(topic.partitions):
             partition = self._store.partition_by_id(topic.id, index)
-            if partition is not None and image.leader == self._node_id:
+            if partition is None:
+                continue
+            leader = self.image.leader(image)
+            if leader == self._node_id:
                 partition.lead(image.leader_epoch, image.replicas, image.isr)
+            elif image.leader != self._node_id or len(image.replicas) > 1:
+                partition.resign(leader, image.leader_epoch)
+            # Else it is fenced, or stops; what only it has nobody else could lead, and what was begun is finished.
+        for callback in self.on_leaders:
+            callback(topic.name)
 
     def when_published(self, callback: Callable[[], None]) -> None:
         """Call back once no committed partition is still being made or deleted: now, or with the last one."""

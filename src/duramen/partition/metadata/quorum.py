@@ -344,6 +344,8 @@ class Quorum:
         try:
             end = partition.append_local(build_batch(rows, control=True), now)
         except (OSError, DuramenError) as error:
+            if self.is_sole_voter:
+                raise  # it would wait for nobody: the start says why
             self._report("quorum-epoch-not-opened", epoch=effect.epoch, error=error)
             self._queue.append(events.AppendFailed())
             return
@@ -436,7 +438,8 @@ class Quorum:
     def _leader_changed(self, effect: effects.LeaderChanged) -> None:
         if self.raft.role is not Role.LEADER:
             self._partition.replication.resign(effect.leader_id, effect.epoch)
-        self._report("quorum-leader", leader=effect.leader_id, epoch=effect.epoch)
+        if not self.is_sole_voter:
+            self._report("quorum-leader", leader=effect.leader_id, epoch=effect.epoch)
         self._proof.lost()
         self.on_leader(effect.leader_id, effect.epoch)
 
@@ -541,14 +544,11 @@ _DO: Final[dict[type, Callable[[Quorum, Any], None]]] = {
 
 
 def _settings(config: BrokerConfig) -> RaftSettings:
-    def seconds(name: str) -> float:
-        return config.integer(f"controller.quorum.{name}.ms") / 1000
-
     return RaftSettings(
-        election_timeout=seconds("election.timeout"),
-        fetch_timeout=seconds("fetch.timeout"),
-        backoff_max=seconds("election.backoff.max"),
-        request_timeout=seconds("request.timeout"),
-        retry_backoff=seconds("retry.backoff"),
+        election_timeout=config.integer("controller.quorum.election.timeout.ms") / 1000,
+        fetch_timeout=config.integer("controller.quorum.fetch.timeout.ms") / 1000,
+        backoff_max=config.integer("controller.quorum.election.backoff.max.ms") / 1000,
+        request_timeout=config.integer("controller.quorum.request.timeout.ms") / 1000,
+        retry_backoff=config.integer("controller.quorum.retry.backoff.ms") / 1000,
         fetch_max_bytes=config.integer("controller.quorum.fetch.max.bytes"),
     )

@@ -167,6 +167,16 @@ class Partition:
         self._settle_here()
         self._settle()
 
+    def resign(self, leader: int, epoch: int) -> None:
+        """`leader` (-1: nobody) leads from `epoch` on: whoever waits for records that were appended here is told so.
+
+        Those who read here are woken, for they have to ask another one.
+        """
+        was_leader = self.replication.is_leader
+        self.replication.resign(leader, epoch)
+        if was_leader and not self.replication.is_leader:
+            self.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is led by node {leader} now"))
+
     # ---- produce ---------------------------------------------------------------------------------------------
 
     def append(self, view: memoryview, acks: int, now_ms: int, done: Done) -> None:

@@ -48,15 +48,23 @@ class ServedPartitions:
         return partition
 
     def absence(self, topic: str, index: int) -> ErrorCode:
-        """Why `find` has nothing: KAFKA_STORAGE_ERROR when it is too damaged to be served."""
+        """Why `find` has nothing: another node has it, or it is too damaged to be served (KAFKA_STORAGE_ERROR)."""
         known = self._topics.image.topic(topic)
-        if known is None or not self._store.hosted.is_offline((known.id, index)):
+        if known is None or not 0 <= index < len(known.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.KAFKA_STORAGE_ERROR
+        if self._node_id not in known.partitions[index].replicas:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self._store.hosted.is_offline((known.id, index)):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def offline_replicas(self, topic: str, index: int, partition: PartitionImage) -> list[int]:
-        """Replicas that cannot be read or written: here, those on a failed directory."""
+        """Replicas that cannot be read or written: on a node that is fenced or gone, or here on a failed directory."""
+        brokers = self._topics.image.brokers
         here = self._store.partitions.get(TopicPartition(topic, index))
-        if self._node_id in partition.replicas and here is None:
-            return [self._node_id]
-        return []
+        offline = []
+        for node_id in partition.replicas:
+            broker = brokers.get(node_id)
+            if broker is None or broker.fenced or (node_id == self._node_id and here is None):
+                offline.append(node_id)
+        return offline

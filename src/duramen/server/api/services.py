@@ -131,6 +131,9 @@ class Groups(Protocol):
     def ensure_topics(self, done: Callable[[ErrorCode], None]) -> None:
         """`done(NONE)` once `__consumer_offsets` exists; it is created if need be."""
 
+    def place(self, name: str) -> int:
+        """The node that has the group's coordinator; -1 when there is none."""
+
     def in_turns(self, request: Asker, group_ids: list[str], ask: Callable[[list[str]], None]) -> None:
         """`ask` about the request's groups, so many at a time, with the loop free in between."""
 
@@ -171,6 +174,9 @@ class Sinks(Protocol):
 
     def ensure_topics(self, done: Callable[[ErrorCode], None]) -> None:
         """`done(NONE)` once both topics exist; they are created if need be."""
+
+    def place(self, name: str) -> int:
+        """The node that has the sink's coordinator; -1 when there is none."""
 
     def find(self, sink_id: str, done: Callable[[SinkHost | KafkaError], None]) -> None:
         """The sink's coordinator, or why there is none now."""

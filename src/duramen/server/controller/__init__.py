@@ -1,1 +1,1 @@
-"""The active controller as the other nodes reach it, and what they hand on to it."""
+"""The active controller as other parts of a node reach it, and the life of a broker under it."""

@@ -29,6 +29,7 @@ class FollowedMetadata(Protocol):
     """The committed metadata, and what is called when it changes."""
 
     on_deleted: list[Callable[[str, TopicId], None]]
+    on_leaders: list[Callable[[str], None]]
     on_reconfigured: list[Callable[[BrokerConfig], None]]
 
     @property

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from duramen.config import BrokerConfig
 from duramen.errors import ClosedError, CorruptLogError, DuramenError, ErrorCode, KafkaError
+from duramen.machines.metadata.image import NO_LEADER
 from duramen.model import TopicId, TopicPartition
 from duramen.partition.host.host import Host
 from duramen.partition.replica.partition import Partition
@@ -77,7 +78,9 @@ class CoordinatorShell(Generic[C]):
         """Deleted topics that no coordinator was asked to forget yet."""
         self._forgetting = False
         self._closed = False
+        self._has_begun = False
         context.publisher.on_deleted.append(self._topic_deleted)
+        context.publisher.on_leaders.append(self._leaders_changed)
         context.publisher.on_reconfigured.append(self._reconfigured)
 
     # ---- finding ---------------------------------------------------------------------------------------------
@@ -116,7 +119,8 @@ class CoordinatorShell(Generic[C]):
         return 0 if topic is None else len(topic.partitions)
 
     def load_all(self) -> None:
-        """Begin to load every partition led here."""
+        """Begin to load every partition led here, from now on with each that comes to be."""
+        self._has_begun = True
         for index in range(self.partition_count):
             self.at(index)
 
@@ -152,6 +156,15 @@ class CoordinatorShell(Generic[C]):
         if isinstance(error, CorruptLogError):
             self._context.store.found_damage(TopicPartition(self._topic, index), error)
         self._context.report("coordinator-load-failed", topic=self._topic, partition=index, error=error)
+
+    def place(self, name: str) -> int:
+        """The node that has the coordinator of an id: the leader of its partition; -1 when there is none."""
+        count = self.partition_count
+        if not count:
+            return NO_LEADER
+        image = self._context.image
+        partition = image.partition(TopicPartition(self._topic, partition_for(name, count)))
+        return NO_LEADER if partition is None else image.leader(partition)
 
     def of(self, name: str) -> C | None:
         """The coordinator of an id, which may still be loading; None when it cannot run here now."""
@@ -218,6 +231,18 @@ class CoordinatorShell(Generic[C]):
             host.submit(command, partial(answered, number))
 
     # ---- following -------------------------------------------------------------------------------------------
+
+    def _leaders_changed(self, name: str) -> None:
+        """Partitions of the topic may be led here by now, or no more: their hosts begin, and end, with that."""
+        if name not in self._state.topics or not self._has_begun:
+            return
+        for index, coordinator in list(self._running.items()):
+            if any(self._led(topic, index) is None for topic in self._state.topics):
+                del self._running[index]
+                self._load_again.pop(index, None)
+                topic = TopicPartition(self._topic, index)
+                coordinator.host.fail(KafkaError(ErrorCode.NOT_COORDINATOR, f"{topic} is not led here any more"))
+        self._context.clock.call_soon(self.load_all)
 
     def _topic_deleted(self, name: str, topic_id: TopicId) -> None:
         if name in self._state.topics:

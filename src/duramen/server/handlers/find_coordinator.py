@@ -6,6 +6,7 @@ of our own: 100, the sink of a staged commit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode
@@ -15,6 +16,7 @@ from duramen.wire.messages.find_coordinator import FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from duramen.server.api.request import Request
+    from duramen.server.api.services import Groups, Sinks
 
 GROUP = 0
 TRANSACTION = 1
@@ -23,7 +25,7 @@ FIRST_BATCHED_VERSION = 4
 
 
 def handle(request: Request) -> None:
-    """This node for every group and sink, once their internal topics exist."""
+    """Who leads the partition of each group and sink, once their internal topics exist."""
     body = request.body
     keys = body.coordinator_keys if request.version >= FIRST_BATCHED_VERSION else [body.key]
     if body.key_type not in (GROUP, SINK):
@@ -40,32 +42,38 @@ def handle(request: Request) -> None:
     refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_sink else ErrorCode.GROUP_AUTHORIZATION_FAILED
     denied = request.denies(Operation.DESCRIBE, resource, keys)
 
+    coordinators: Groups | Sinks = request.services.sinks if is_sink else request.services.groups
+    if is_sink and len(request.services.image.brokers) > 1:
+        _reply(request, keys, dict.fromkeys(keys, ErrorCode.UNSUPPORTED_VERSION))
+        return
+
     def created(code: ErrorCode) -> None:
-        _reply(request, keys, {key: refusal if key in denied else code for key in keys})
+        _reply(request, keys, {key: refusal if key in denied else code for key in keys}, coordinators.place)
 
-    if is_sink:
-        request.services.sinks.ensure_topics(created)
-    else:
-        request.services.groups.ensure_topics(created)
+    coordinators.ensure_topics(created)
 
 
-def _reply(request: Request, keys: list[str], codes: dict[str, ErrorCode]) -> None:
-    request.reply_in_steps(_response(request, keys, codes))
+def _reply(
+    request: Request, keys: list[str], codes: dict[str, ErrorCode], place: Callable[[str], int] = lambda key: -1
+) -> None:
+    request.reply_in_steps(_response(request, keys, codes, place))
 
 
-def _response(request: Request, keys: list[str], codes: dict[str, ErrorCode]) -> Steps:
-    node = next(iter(request.services.endpoints(request.connection.listener)), None)
+def _response(request: Request, keys: list[str], codes: dict[str, ErrorCode], place: Callable[[str], int]) -> Steps:
+    nodes = {node: (host, port) for node, host, port, _ in request.services.endpoints(request.connection.listener)}
     coordinators = []
     for number, key in enumerate(keys, 1):
         if number % STEP == 0:
             yield
         code = codes[key]
-        if code is ErrorCode.NONE and node is None:
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        place: dict[str, Any] = {"node_id": -1, "host": "", "port": -1}
-        if code is ErrorCode.NONE and node is not None:
-            place = {"node_id": node[0], "host": node[1], "port": node[2]}
-        told = {"error_code": int(code), "error_message": _message(code), **place}
+        where: dict[str, Any] = {"node_id": -1, "host": "", "port": -1}
+        if code is ErrorCode.NONE:
+            node = place(key)
+            if node in nodes:
+                where = {"node_id": node, "host": nodes[node][0], "port": nodes[node][1]}
+            else:
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        told = {"error_code": int(code), "error_message": _message(code), **where}
         if request.version < FIRST_BATCHED_VERSION:
             return FindCoordinatorResponse.new(**told)
         coordinators.append(FindCoordinatorResponse.Coordinator(key=key, **told))
@@ -75,4 +83,6 @@ def _response(request: Request, keys: list[str], codes: dict[str, ErrorCode]) ->
 def _message(code: ErrorCode) -> str | None:
     if code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return "transactions are not served yet"
+    if code is ErrorCode.UNSUPPORTED_VERSION:
+        return "exactly-once sinks are served by a cluster of one broker, and not yet by one of several"
     return None if code is ErrorCode.NONE else code.name

@@ -178,9 +178,10 @@ def _refused(name: str | None, topic_id: bytes, code: ErrorCode) -> Any:
 
 
 def _error_here(request: Request, topic: TopicImage, index: int, partition: PartitionImage) -> ErrorCode:
-    if request.services.store.hosted.is_offline((topic.id, index)):
+    services = request.services
+    if services.node.id in partition.replicas and services.store.hosted.is_offline((topic.id, index)):
         return ErrorCode.KAFKA_STORAGE_ERROR
-    return ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+    return ErrorCode.NONE if services.image.leader(partition) >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _topic(request: Request, topic: TopicImage) -> Steps:
@@ -196,7 +197,7 @@ def _topic(request: Request, topic: TopicImage) -> Steps:
             MetadataResponse.MetadataResponsePartition(
                 error_code=int(_error_here(request, topic, index, partition)),
                 partition_index=index,
-                leader_id=partition.leader,
+                leader_id=request.services.image.leader(partition),
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
@@ -281,7 +282,7 @@ def _described(request: Request, topic: TopicImage, first: int, page: list[Parti
             DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
                 error_code=int(_error_here(request, topic, first + number, partition)),
                 partition_index=first + number,
-                leader_id=partition.leader,
+                leader_id=request.services.image.leader(partition),
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),

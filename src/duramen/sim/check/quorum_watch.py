@@ -36,7 +36,7 @@ QUORUM_INVARIANTS: Final = {
     "CommittedNeverLost": "who leads has all that was committed before, and so have all in the end",
     "WatermarkNeverBack": "a process never takes back what it said is committed",
     "ImagesEqual": "two nodes that have applied the log up to the same offset have the same image",
-    "AnsweredChangesOnceInOrder": "a change that was answered is in the log once, in front of those that followed it",
+    "AnsweredChangesInOrder": "a change that was answered is in the log, in front of those that followed it",
     "NoHaltWithoutReason": "a node stops for a reason that is true",
     "Progress": "within a bound after all is well there is one leader, who decides, and everybody has all of it",
     "NothingLeaks": "a node of which nobody asks anything keeps nothing of what was asked before",

@@ -247,7 +247,7 @@ class AnsweredWhenCommitted(ClusterGuard):
 
     owner = Host
     method = "_follow"
-    caught_by = "AnsweredChangesOnceInOrder"
+    caught_by = "AnsweredChangesInOrder"
     cluster = ClusterPlan(nodes=3, faults=10, kinds=(*ENDS, *LINKS))
 
     def replacement(self, original: Any) -> Any:

@@ -35,7 +35,6 @@ from duramen.sim.world.entropy import SimEntropy
 from duramen.sim.world.node import WALL_START_MS, Server, SimNode
 from duramen.sim.world.plan import ClusterPlan
 
-BROKER_PORT: Final = 9092
 CONTROLLER_PORT: Final = 9093
 PROGRESS_S: Final = 40.0
 """Virtual seconds after all is well within which there is a leader who decides, and everybody has everything."""
@@ -123,8 +122,8 @@ class ClusterSimulation:
     def _config(self, node_id: int) -> BrokerConfig:
         host = self.hosts[node_id]
         own = {
-            "process.roles": "broker,controller",
-            "listeners": f"PLAINTEXT://{host}:{BROKER_PORT},CONTROLLER://{host}:{CONTROLLER_PORT}",
+            "process.roles": "controller",  # the quorum by itself
+            "listeners": f"CONTROLLER://{host}:{CONTROLLER_PORT}",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": ",".join(
                 f"{each}:{CONTROLLER_PORT}" for each in self.hosts.values()

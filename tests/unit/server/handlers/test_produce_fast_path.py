@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.worlds.broker_world import NOW, InProcess, Line
+from tests.worlds.partition_world import Numbers
 
 from duramen.server.handlers import produce_fast_path
 from duramen.server.handlers.produce_fast_path import KnownProduces, batch_behind
@@ -47,7 +48,7 @@ class Side:
     """A broker with topics `a` (two partitions) and `topic-b`, and a connection to it."""
 
     def __init__(self, known: KnownProduces) -> None:
-        self.server = InProcess()
+        self.server = InProcess(entropy=Numbers())
         self.admin = self.server.connect()
         self.create("a", 2)
         self.create("topic-b", 1)

@@ -1,0 +1,134 @@
+"""Three nodes, each broker and controller, partitions of one copy: any client, one address, one node killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer, KafkaProducer
+from tests.worlds.controller_trio import ControllerTrio
+from tests.worlds.served_node import only_duramen
+
+pytestmark = [pytest.mark.timeout(180), only_duramen]
+
+WAIT_SECONDS = 40.0
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerTrio]:
+    trio = ControllerTrio(tmp_path_factory.mktemp("brokers"), {"offsets.topic.num.partitions": "6"})
+    trio.form()
+    trio.launch()
+    try:
+        for node in trio.nodes:
+            node.says("is ready")
+        yield trio
+    finally:
+        trio.kill()
+
+
+def waited(what: Callable[[], Any]) -> Any:
+    """What it returns, as soon as that is true."""
+    until = time.monotonic() + WAIT_SECONDS
+    while not (found := what()):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    return found
+
+
+def leaders(bootstrap: str, topic: str) -> dict[int, int]:
+    """Leaders by partition, as this node tells them; -1 without one."""
+    described = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=20).topics[topic]
+    return {index: partition.leader for index, partition in described.partitions.items()}
+
+
+def create(bootstrap: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+
+
+def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    failed: list[Any] = []
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
+    assert producer.flush(30) == 0
+    assert failed == []
+
+
+def consumed(bootstrap: str, topic: str, group: str, count: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+    until = time.monotonic() + WAIT_SECONDS
+    while len(found) < count and time.monotonic() < until:
+        message = consumer.poll(1.0)
+        if message is not None and message.error() is None:
+            found.append(message.value())
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return found
+
+
+def test_partitions_are_spread_evenly_and_every_node_says_the_same(trio: ControllerTrio) -> None:
+    create(trio.node(2).bootstrap, "spread", 12)
+    told = [leaders(node.bootstrap, "spread") for node in trio.nodes]
+    assert told[0] == told[1] == told[2]
+    assert [list(told[0].values()).count(node) for node in (1, 2, 3)] == [4, 4, 4]
+
+
+def test_any_client_works_with_one_address_and_groups_anywhere(trio: ControllerTrio) -> None:
+    create(trio.node(1).bootstrap, "any", 6)
+    values = [b"%d" % number for number in range(300)]
+    produce(trio.node(3).bootstrap, "any", values)
+    for number, node in enumerate(trio.nodes):
+        assert sorted(consumed(node.bootstrap, "any", f"group-{number}", 300)) == sorted(values)
+    python = KafkaProducer(bootstrap_servers=trio.node(2).bootstrap)
+    for number in range(20):
+        python.send("any", b"p%d" % number).get(20)
+    python.close()
+    reader = KafkaConsumer(
+        "any",
+        bootstrap_servers=trio.node(1).bootstrap,
+        group_id="python",
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=4000,
+    )
+    assert sum(1 for _ in reader) == 320
+    reader.close()
+
+
+def test_a_killed_node_s_partitions_wait_for_it_and_the_others_serve(trio: ControllerTrio) -> None:
+    create(trio.node(1).bootstrap, "waits", 6)
+    produce(trio.node(1).bootstrap, "waits", [b"%d" % number for number in range(120)])
+    before = leaders(trio.node(1).bootstrap, "waits")
+    killed = trio.node(2)
+    killed.kill()
+    left = {index: -1 if leader == 2 else leader for index, leader in before.items()}
+    for node in (trio.node(1), trio.node(3)):
+        waited(lambda node=node: leaders(node.bootstrap, "waits") == left)
+    producer = Producer({"bootstrap.servers": trio.node(3).bootstrap})
+    failed: list[Any] = []
+    for index in (index for index, leader in left.items() if leader > 0):
+        producer.produce("waits", b"meanwhile", partition=index, on_delivery=lambda error, _: failed.append(error))
+    assert producer.flush(20) == 0
+    assert [error for error in failed if error] == []
+    killed.launch()
+    waited(lambda: leaders(trio.node(1).bootstrap, "waits") == before)
+    more = sum(1 for leader in left.values() if leader > 0)
+    found = consumed(killed.bootstrap, "waits", "behind", 120 + more)
+    assert sorted(found) == sorted([b"%d" % number for number in range(120)] + [b"meanwhile"] * more)
+
+
+def test_several_copies_are_refused_until_brokers_replicate(trio: ControllerTrio) -> None:
+    admin = AdminClient({"bootstrap.servers": trio.node(1).bootstrap})
+    with pytest.raises(Exception, match="one copy in this release"):
+        admin.create_topics([NewTopic("copies", 1, 3)])["copies"].result(30)
+
+
+def test_a_stop_of_all_is_clean(trio: ControllerTrio) -> None:
+    trio.stop()
