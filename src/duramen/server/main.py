@@ -114,7 +114,8 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
 
     def ready() -> None:
         loop.call_later(SETTLED_SECONDS, settle_memory)
-        addresses = ", ".join(shown_address(e.host, e.port) for e in broker.advertised_addresses)
+        served = broker.advertised_addresses or broker.services.node.controller_endpoints  # of a controller alone
+        addresses = ", ".join(shown_address(e.host, e.port) for e in served)
         if verbose:
             for key, reason in config.inert:
                 log("info", "setting-without-meaning", {"key": key, "reason": reason})

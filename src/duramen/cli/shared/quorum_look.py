@@ -61,9 +61,14 @@ class QuorumLook(NamedTuple):
 
     @property
     def leader(self) -> QuorumAnswer | None:
-        """The answer of who leads, unless somebody knows of a later epoch."""
+        """What the leader says, by itself or through another one; None where somebody knows of a later epoch."""
         latest = max(self.answers, key=lambda each: (each.leader_epoch, each.leads), default=None)
-        return latest if latest is not None and latest.leads else None
+        if latest is None or not latest.leads:
+            return None
+        own = (at for voter in latest.voters if voter.id == latest.leader_id for at in voter.endpoints)
+        for _, host, port in own:
+            return latest._replace(address=(host, port))
+        return latest
 
 
 def shown(address: Address) -> str:

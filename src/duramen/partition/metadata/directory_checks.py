@@ -21,9 +21,6 @@ UNKNOWN_HOME = (
 
 def check_formation(disk: Disk, config: BrokerConfig) -> None:
     """Whether a node that starts may make a cluster of its own of what it finds. StorageError where not. OSError."""
-    roles = config.strings("process.roles")
-    if "controller" not in roles:
-        raise StorageError(f"process.roles={','.join(roles)}: brokers apart from controllers are not served yet")
     servers = config.strings("controller.quorum.bootstrap.servers")
     metadata = config.metadata_directory
     if servers and known_cluster(disk, [metadata]) is None:
