@@ -16,6 +16,8 @@ from tests.worlds.served_node import only_duramen
 pytestmark = [pytest.mark.timeout(180), only_duramen]
 
 WAIT_SECONDS = 40.0
+QUIET = {"log_level": 0}
+"""Clients that outlive a test look for its nodes, and say so."""
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +29,7 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerTrio]:
         for node in trio.nodes:
             node.says("is ready")
         yield trio
+        trio.stop()  # which is clean
     finally:
         trio.kill()
 
@@ -42,17 +45,17 @@ def waited(what: Callable[[], Any]) -> Any:
 
 def leaders(bootstrap: str, topic: str) -> dict[int, int]:
     """Leaders by partition, as this node tells them; -1 without one."""
-    described = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=20).topics[topic]
+    described = AdminClient({"bootstrap.servers": bootstrap, **QUIET}).list_topics(topic, timeout=20).topics[topic]
     return {index: partition.leader for index, partition in described.partitions.items()}
 
 
 def create(bootstrap: str, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
 
 
 def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, **QUIET})
     failed: list[Any] = []
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
@@ -61,7 +64,7 @@ def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
 
 
 def consumed(bootstrap: str, topic: str, group: str, count: int) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", **QUIET})
     consumer.subscribe([topic])
     found: list[bytes] = []
     until = time.monotonic() + WAIT_SECONDS
@@ -111,7 +114,7 @@ def test_a_killed_node_s_partitions_wait_for_it_and_the_others_serve(trio: Contr
     left = {index: -1 if leader == 2 else leader for index, leader in before.items()}
     for node in (trio.node(1), trio.node(3)):
         waited(lambda node=node: leaders(node.bootstrap, "waits") == left)
-    producer = Producer({"bootstrap.servers": trio.node(3).bootstrap})
+    producer = Producer({"bootstrap.servers": trio.node(3).bootstrap, **QUIET})
     failed: list[Any] = []
     for index in (index for index, leader in left.items() if leader > 0):
         producer.produce("waits", b"meanwhile", partition=index, on_delivery=lambda error, _: failed.append(error))
@@ -125,10 +128,6 @@ def test_a_killed_node_s_partitions_wait_for_it_and_the_others_serve(trio: Contr
 
 
 def test_several_copies_are_refused_until_brokers_replicate(trio: ControllerTrio) -> None:
-    admin = AdminClient({"bootstrap.servers": trio.node(1).bootstrap})
+    admin = AdminClient({"bootstrap.servers": trio.node(1).bootstrap, **QUIET})
     with pytest.raises(Exception, match="one copy in this release"):
         admin.create_topics([NewTopic("copies", 1, 3)])["copies"].result(30)
-
-
-def test_a_stop_of_all_is_clean(trio: ControllerTrio) -> None:
-    trio.stop()

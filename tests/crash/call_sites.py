@@ -49,6 +49,29 @@ HANDING_ON = frozenset({"_Readable.open", "_ReadableFile.pread"})
 UNREACHED = {
     ("storage/segment/segment.py", "Segment.files"): "asked by unit tests only",
     ("storage/repair/inspect_partition.py", "_Survey._mend"): "reads through Patched, whose own call is a site",
+    **dict.fromkeys(
+        [
+            ("storage/checkpoint/formatter.py", "is_formatted"),
+            ("storage/checkpoint/formatter.py", "Formatter.run"),
+            ("storage/checkpoint/formatter.py", "Formatter._is_formatted"),
+            ("storage/checkpoint/formatter.py", "Formatter._make_log"),
+            ("storage/checkpoint/shared_cluster.py", "unmark_shared"),
+        ],
+        "`unit/storage/checkpoint/test_formatter.py` has an error at each call",
+    ),
+    **dict.fromkeys(
+        [
+            ("storage/checkpoint/snapshot_part.py", "SnapshotPart._write"),
+            ("storage/checkpoint/snapshot_part.py", "SnapshotPart._finish"),
+            ("storage/checkpoint/snapshot_part.py", "read_piece"),
+        ],
+        "`unit/storage/checkpoint/test_snapshot_part.py` has an error at each call",
+    ),
+    (
+        "cli/commands/dev_cluster.py",
+        "DevCluster._keep_plan",
+    ): "a plan of nodes to try things with: no records are in it",
+    ("cli/commands/dev_run.py", "is_used"): "a look whether a folder may go",
     ("storage/repair/overlay_disk.py", "_Readable.open"): "hands it on: whoever calls that is the site",
 }
 """Functions whose calls no workload comes by, and why that is right."""
