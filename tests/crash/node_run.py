@@ -33,6 +33,8 @@ SETTINGS = {
     "metadata_log_max_record_bytes_between_snapshots": "600",
     "metadata_max_retention_bytes": "4000",
 }
+START_MS = 2000
+"""In which a start has read again what the disk could not read."""
 PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 8, 9, 10
 OWN_TOPICS = {OFFSETS_TOPIC, *SINK_TOPICS}
 REFUSALS = frozenset(
@@ -90,7 +92,8 @@ class NodeRun:
     def start(self) -> None:
         """Start the broker; nobody is told anything before it serves."""
         self.serving = False
-        self.server = InProcess(cast(Any, self.disk), **SETTINGS)
+        patience = START_MS if self.may_refuse else 0
+        self.server = InProcess(cast(Any, self.disk), patience_ms=patience, **SETTINGS)
         self.line = self.server.connect()
         self.serving = True
         self._note_epochs()

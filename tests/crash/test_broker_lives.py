@@ -36,7 +36,7 @@ def test_a_seed_decides_everything_of_a_broker() -> None:
 @contextmanager
 def deletions_tried_once() -> Iterator[None]:
     """As it was: a deletion for which one directory's journal had no room was answered and never made. In lives of
-    little else than full journals, one in some thirty finds it.
+    little else than full journals, one in some thirty finds it: at a rest, or at a start that no longer knows the log.
     """
     with (
         patch.object(PartitionDeletions, "_retry", lambda deletions: None),
@@ -51,10 +51,14 @@ def partitions_begin_anew() -> AbstractContextManager[object]:
     return patch.object(ClosedDirectories, "find", lambda closed, image: None)
 
 
-PLANTED: dict[str, tuple[Callable[[], AbstractContextManager[object]], range, str]] = {
-    "a deletion that waits for room": (deletions_tried_once, range(10, 60), "left of what was deleted"),
-    "a directory that is away": (partitions_begin_anew, range(1, 30), "is lost"),
-    "the syncs of names": (without_syncs_of_names, range(1, 30), ""),
+PLANTED: dict[str, tuple[Callable[[], AbstractContextManager[object]], range, tuple[str, ...]]] = {
+    "a deletion that waits for room": (
+        deletions_tried_once,
+        range(10, 60),
+        ("left of what was deleted", "told for nothing: log-of-unknown-topic"),
+    ),
+    "a directory that is away": (partitions_begin_anew, range(1, 30), ("is lost",)),
+    "the syncs of names": (without_syncs_of_names, range(1, 30), ("",)),
 }
 
 
@@ -64,4 +68,4 @@ def test_what_is_forgotten_of_several_directories_is_found(forgotten: str) -> No
     with plant():
         violation = next((each.violation for each in map(live, seeds) if each.violation), None)
     assert violation is not None, f"{forgotten} can be left out, and nobody notices"
-    assert told in violation
+    assert any(each in violation for each in told), violation

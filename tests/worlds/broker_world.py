@@ -242,7 +242,10 @@ _STARTS = count()
 
 
 class InProcess:
-    """A running broker on `disk`. entropy: what ids are made of; no two brokers have the same."""
+    """A running broker on `disk`. entropy: what ids are made of; no two brokers have the same.
+
+    patience_ms: how long its start may wait for a disk that fails.
+    """
 
     def __init__(
         self,
@@ -250,6 +253,7 @@ class InProcess:
         *,
         lanes: Lanes | None = None,
         entropy: Numbers | None = None,
+        patience_ms: int = 0,
         **settings: str,
     ) -> None:
         self.disk = disk or CrashDisk()
@@ -265,6 +269,8 @@ class InProcess:
         self.broker = Broker(world, load_broker_config(None, overrides), self._report)
         self.broker.start(lambda: None)
         self.run()
+        if not self.broker.ready and patience_ms:
+            self.pass_ms(patience_ms)
         assert self.broker.ready
 
     def _report(self, level: str, event: str, fields: dict[str, Any]) -> None:

@@ -78,6 +78,8 @@ _ERRORS = frozenset(
     {
         "quorum-halted",
         "quorum-not-a-voter",
+        "metadata-not-applied",
+        "metadata-unreadable",
         "damage",
         "read-failed",
         "partition-offline",

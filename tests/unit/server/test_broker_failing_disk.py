@@ -8,7 +8,9 @@ import pytest
 from tests.worlds.broker_world import InProcess
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.model import METADATA_TOPIC
 from duramen.sim.world.disk import CrashDisk, CrashFile
+from duramen.storage.read.tail_cache import TailCache
 from duramen.storage.segment.corruption import remedy_of
 from duramen.wire.batch import batches
 from duramen.wire.messages import API
@@ -36,6 +38,26 @@ def test_a_failed_sync_of_the_data_directory_is_forgotten_by_nobody() -> None:
     assert "directory-failed" in dict(server.events)
     assert line.produce("t", b"c").error_code == KAFKA_STORAGE_ERROR
     assert offsets(line.fetch("t", 0)) == [0, 1]
+
+
+def test_a_metadata_log_that_cannot_be_read_for_a_while_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TailCache, "add", lambda *batches: None)  # then it is read from the file
+    disk = CrashDisk()
+    server = InProcess(disk)
+    line = server.connect()
+    line.create_topic("t")
+    disk.fault = lambda call: OSError(5, "lost") if call.operation == "pread" and METADATA_TOPIC in call.path else None
+    topic = API[19].request.CreatableTopic(name="later", num_partitions=1, replication_factor=1)
+    creator = server.connect()
+    creator.ask(19, 7, topics=[topic], timeout_ms=60_000)
+    server.pass_ms(30_000)
+    assert creator.answer(19, 7) is None
+    assert [event for event, _ in server.events if event.startswith("metadata-")] == ["metadata-not-applied"]
+    assert line.produce("t", b"a").error_code == 0
+    disk.fault = None
+    server.pass_ms(1000)
+    assert creator.answer(19, 7).topics[0].error_code == 0
+    assert line.produce("later", b"a").error_code == 0
 
 
 def test_nothing_is_acknowledged_or_shown_before_it_is_synced() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from duramen.config import BrokerConfig, TopicConfig
 from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
@@ -62,6 +62,9 @@ SINK_SEGMENT_BYTES = 64 * 1024 * 1024
 
 METADATA_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """No setting for topics reaches the metadata log: a topic whose records went would be forgotten. Snapshots cut it."""
+
+MOST_READS: Final = 10
+"""Of the metadata log, a second apart, that may fail before a node among others ends."""
 
 ONE_COPY = "partitions have one copy in this release: brokers do not replicate to each other yet"
 
@@ -310,9 +313,18 @@ class Controller:
             self._publisher.publish(changes)
         self._snapshots.applied(size)
 
-    def _unreadable(self, error: DuramenError) -> None:
-        self._report("metadata-unreadable", error=error)
+    def _unreadable(self, error: DuramenError, failures: int) -> None:
+        """The image stays behind. A node alone goes on with what it has; among others it would go on with the past."""
+        offset, is_alone = self.reader.position, self.quorum.is_sole_voter
+        if self.reader.failed is None and (is_alone or failures < MOST_READS):
+            if failures == 1:
+                self._report("metadata-not-applied", offset=offset, error=error)
+            return
+        self._report("metadata-unreadable", offset=offset, error=error)
+        self.reader.close()
         self.fail(error)
+        if not is_alone:
+            self.quorum.halt(f"the metadata log cannot be read at offset {offset}: {error}")
 
     def fail(self, error: DuramenError) -> None:
         """The log takes no more writes, or cannot be read: nothing is decided here until a restart."""
@@ -323,6 +335,7 @@ class Controller:
     def close(self) -> None:
         """Decide nothing more, and leave the quorum."""
         self.host.close()
+        self.reader.close()
         self.quorum.stop()
 
     def _may_snapshot(self) -> bool:

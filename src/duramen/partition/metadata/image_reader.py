@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.machines.metadata.committed_image import Changes, CommittedImage
 from duramen.machines.metadata.image import MetadataImage
 from duramen.partition.host.replay import ReadableLog, apply_batch, checked_batches, read_committed
@@ -16,6 +16,8 @@ from duramen.ports import Clock
 
 SLICE_RECORDS: Final = 500
 """Applied in one turn of the loop, and what is left of the batch that has the last of them: a few milliseconds."""
+RETRY_SECONDS: Final = 1.0
+"""After which the disk is asked again for what it could not read."""
 
 
 class WatchedLog(ReadableLog, Protocol):
@@ -24,6 +26,8 @@ class WatchedLog(ReadableLog, Protocol):
     def watch(self, callback: Callable[[], None], on_failed: Callable[[KafkaError], None] | None = None) -> None: ...
 
 
+OnUnreadable = Callable[[DuramenError, int], None]
+"""Takes what a read failed with, and how many have in a row."""
 OnChanges = Callable[[Changes, int], None]
 """Takes what changed, and how many bytes of the log said so."""
 
@@ -31,8 +35,9 @@ OnChanges = Callable[[Changes, int], None]
 class ImageReader:
     """Of one metadata log. Loop thread only.
 
-    on_changes: called with each slice once `follow` has begun. on_failed: the log cannot be read, and nothing of it
-    will be applied any more. on_gap: hears the first and last offset of what a repair took out.
+    on_changes: called with each slice once `follow` has begun. on_unreadable: the log could not be read; where the disk
+    failed it is read again, what is damaged (`failed`) is not, and nothing behind it will be applied. on_gap: hears the
+    first and last offset of what a repair took out.
     """
 
     def __init__(
@@ -41,20 +46,24 @@ class ImageReader:
         committed: CommittedImage,
         clock: Clock,
         on_changes: OnChanges,
-        on_failed: Callable[[DuramenError], None],
+        on_unreadable: OnUnreadable,
         on_gap: Callable[[int, int], None],
     ) -> None:
         self.position = 0
         """Everything below this offset is in the image."""
         self.failed: DuramenError | None = None
+        """Why nothing more is applied."""
         self._log = log
         self._committed = committed
         self._clock = clock
         self._on_changes = on_changes
-        self._on_failed = on_failed
+        self._on_unreadable = on_unreadable
         self._on_gap = on_gap
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._scheduled = False
+        self._closed = False
+        self._failures = 0
+        """In a row, of the disk."""
 
     def load(self, position: int) -> None:
         """Apply what is committed from this offset on, at once. Raises what reading raises: CorruptLogError, ..."""
@@ -76,6 +85,10 @@ class ImageReader:
         self._tell(0)
         self._watermark_moved()
 
+    def close(self) -> None:
+        """Apply nothing more."""
+        self._closed = True
+
     def when_applied(self, offset: int, callback: Callable[[], None]) -> None:
         """Call back once everything below `offset` is in the image: now, or as soon as it is."""
         if self.position >= offset:
@@ -89,15 +102,21 @@ class ImageReader:
 
     def _next_slice(self) -> None:
         self._scheduled = False
-        if self.failed is not None:
+        if self.failed is not None or self._closed:
             return
         first = self.position
         try:
             size = self._apply_slice(SLICE_RECORDS)
         except DuramenError as error:
-            self.failed = error
-            self._on_failed(error)
+            self._failures += 1
+            if isinstance(error, StorageError) and not isinstance(error, CorruptLogError):
+                self._scheduled = True
+                self._clock.call_later(RETRY_SECONDS, self._next_slice)
+            else:
+                self.failed = error
+            self._on_unreadable(error, self._failures)
             return
+        self._failures = 0
         more = self.position > first and self.position < self._log.high_watermark
         if more:
             self._scheduled = True

@@ -242,6 +242,11 @@ class Quorum:
             self._timer.cancel()
             self._timer = None
 
+    def halt(self, reason: str) -> None:
+        """This node must not go on."""
+        if self.halted is None:
+            self._halt(effects.Halt(reason))
+
     def append_failed(self) -> None:
         """The log takes no more writes."""
         self.step(events.AppendFailed())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 from tests.worlds.machine_fakes import FakeClock, FakePartition
 
-from duramen.errors import DuramenError
+from duramen.errors import DuramenError, StorageError
 from duramen.machines.metadata import CommittedImage, codec
 from duramen.machines.metadata.committed_image import Changes
 from duramen.partition.metadata import image_reader
@@ -22,14 +23,14 @@ class Node:
         self.log = FakePartition()
         self.committed = CommittedImage()
         self.changes: list[Changes] = []
-        self.failed: list[DuramenError] = []
+        self.failed: list[tuple[DuramenError, int]] = []
         self.gaps: list[tuple[int, int]] = []
         self.reader = ImageReader(
             self.log,
             self.committed,
             self.clock,
             lambda changes, size: self.changes.append(changes),
-            self.failed.append,
+            lambda error, failures: self.failed.append((error, failures)),
             lambda first, last: self.gaps.append((first, last)),
         )
 
@@ -97,8 +98,8 @@ def test_a_log_that_cannot_be_read_is_told_once() -> None:
     node.log.append_local(damaged, 0)
     node.log.commit()
     node.clock.advance(0)
-    assert len(node.failed) == 1
-    assert node.reader.failed is node.failed[0]
+    assert [(node.reader.failed, 1)] == node.failed
+    node.clock.advance(10_000)
     node.append("b")
     node.log.commit()
     assert len(node.failed) == 1
@@ -115,3 +116,54 @@ def test_records_that_are_missing_are_told_before_what_follows() -> None:
     assert node.gaps == [(2, 4)]
     assert node.names == ["a", "b", "c"]
     assert node.reader.position == 6
+
+
+class FailingDisk:
+    """While it fails, nothing of the log can be read."""
+
+    def __init__(self, node: Node, monkeypatch: Any) -> None:
+        self.fails = True
+        self._read = node.log.read
+        monkeypatch.setattr(node.log, "read", self.read)
+
+    def read(self, *args: Any, **kwargs: Any) -> Any:
+        if self.fails:
+            raise OSError(errno.EIO, "lost")
+        return self._read(*args, **kwargs)
+
+
+def test_a_disk_that_fails_is_read_again_until_it_does_not(monkeypatch: Any) -> None:
+    node = Node()
+    node.reader.follow()
+    disk = FailingDisk(node, monkeypatch)
+    node.append("a")
+    node.log.commit()
+    node.append("b")
+    node.log.commit()  # is no reason to ask it sooner
+    node.clock.advance(2000)
+    assert [(type(error), failures) for error, failures in node.failed] == [
+        (StorageError, 1),
+        (StorageError, 2),
+        (StorageError, 3),
+    ]
+    called: list[int] = []
+    node.reader.when_applied(2, lambda: called.append(1))
+    disk.fails = False
+    node.clock.advance(1000)
+    assert (node.names, node.reader.failed, called) == (["a", "b"], None, [1])
+    disk.fails = True
+    node.append("c")
+    node.log.commit()
+    assert node.failed[-1][1] == 1  # it begins to count anew
+
+
+def test_a_closed_reader_asks_no_more(monkeypatch: Any) -> None:
+    node = Node()
+    node.reader.follow()
+    disk = FailingDisk(node, monkeypatch)
+    node.append("a")
+    node.log.commit()
+    node.reader.close()
+    disk.fails = False
+    node.clock.advance(10_000)
+    assert (node.names, len(node.failed)) == ([], 1)
