@@ -46,6 +46,7 @@ TESTS_THAT_LOOK_UP: set[str] = {
     "test_cleaner_over_time",
     "test_log_interplay",
     "test_brokers",
+    "test_in_sync",
     "test_machine_lives",
     "test_machine_metadata",
     "test_machine_model",

@@ -11,8 +11,10 @@ from duramen.client.loop.node_client import call
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.metadata.commands import (
     AllocateProducerIds,
+    AlterPartition,
     BrokerHeartbeat,
     HeartbeatAnswer,
+    IsrChange,
     ProducerIds,
     Registered,
 )
@@ -97,6 +99,28 @@ def test_topics_are_created_from_any_node_and_are_there(cluster: QuorumWorld) ->
         client.create([client.new_topic(f"of-{node_id}")], again.append)
         assert cluster.until(lambda again=again: bool(again))
         assert again[0][0].result.error is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_in_sync_replicas_are_altered_by_the_leader_wherever_it_is(cluster: QuorumWorld) -> None:
+    epochs = {node_id: cluster.join(node_id) for node_id in cluster.hosts}
+    client, made = cluster.brokers[1].controller_client, []
+    client.create([client.new_topic("t")._replace(partitions=3)], made.append)
+    assert cluster.until(lambda: bool(made))
+    topic = cluster.brokers[1].image.topics["t"]
+    for index, known in enumerate(topic.partitions):
+        leader = known.leader
+        change = IsrChange(topic.id, index, known.leader_epoch, ((leader, epochs[leader]),), known.partition_epoch)
+        for expected in (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION):
+            answers = cluster.asked(leader, AlterPartition(leader, epochs[leader], (change,)))
+            assert cluster.until(lambda answers=answers: bool(answers))
+            assert [each.error for each in answers[0]] == [expected]
+        late = cluster.asked(leader, AlterPartition(leader, epochs[leader] - 1, (change,)))
+        assert cluster.until(lambda late=late: bool(late))
+        assert late[0].code is ErrorCode.STALE_BROKER_EPOCH
+    assert {partition.leader for partition in topic.partitions} == set(cluster.hosts)
+    for broker in cluster.brokers.values():
+        there = broker.image.topics["t"].partitions
+        assert cluster.until(lambda there=there: [each.partition_epoch for each in there] == [1, 1, 1])
 
 
 def test_a_stop_answers_what_waits(cluster: QuorumWorld) -> None:

@@ -255,6 +255,7 @@ ROWS = (
     _row(53, C, raft.handle, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
     _row(54, C, raft.handle, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
     _row(55, BC, _forwarded(describe_quorum.handle), Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(56, C, controller_commands.handle, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
     _row(57, BC, _forwarded(update_features.handle), Operation.ALTER, Resource.CLUSTER, _cluster, most=ONE_DECISION),
     _row(
         58, C, partial(envelope.handle, FORWARDABLE, MAX_ELEMENTS), Operation.CLUSTER_ACTION, Resource.CLUSTER,

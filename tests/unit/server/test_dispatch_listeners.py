@@ -106,7 +106,7 @@ KAFKA = {
     92: ("DeleteShareGroupOffsets", 0, 0, "b"),
 }
 TO_COME = {
-    **dict.fromkeys((56, 73), "c"),
+    73: "c",
     **dict.fromkeys((24, 25, 26, 27, 28, 65, 66), "b"),
     **dict.fromkeys((38, 39, 40, 41, 49, 51), "bc"),
     **dict.fromkeys((69, 71, 72, *range(76, 80), *range(83, 93)), "b"),
@@ -151,7 +151,7 @@ def test_no_api_has_two_rows_for_one_listener() -> None:
     ("port", "key"),
     [(CONTROLLER_PORT, key) for key in sorted(TABLES[ListenerType.BROKER].keys() - TABLES[ListenerType.CONTROLLER])]
     + [(PORT, key) for key in sorted(TABLES[ListenerType.CONTROLLER].keys() - TABLES[ListenerType.BROKER])]
-    + [(PORT, 56), (CONTROLLER_PORT, 56)],
+    + [(PORT, 73), (CONTROLLER_PORT, 73)],
 )
 def test_an_api_of_the_other_listener_is_unknown(node: InProcess, port: int, key: int) -> None:
     line = node.connect(port)

@@ -14,13 +14,16 @@ from typing import Any, Final, NamedTuple
 from duramen.config import BrokerConfig
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import NO_TICKET, LogRecord, Outcome, TimerFired
-from duramen.machines.metadata import codec, leaders
+from duramen.machines.metadata import codec, in_sync, leaders
 from duramen.machines.metadata.commands import (
     OK,
+    AlterPartition,
     BrokerHeartbeat,
     ElectLeaders,
     FenceBroker,
     HeartbeatAnswer,
+    IsrChange,
+    IsrChanged,
     RegisterBroker,
     Registered,
     Result,
@@ -56,6 +59,14 @@ class Elections(NamedTuple):
     left: deque[leaders.Place]
     answers: list[tuple[str, int, Result]]
     tells_all: bool
+
+
+class IsrChanges(NamedTuple):
+    """What is left of `AlterPartition`, and what is answered so far."""
+
+    command: AlterPartition
+    left: deque[IsrChange]
+    answers: list[IsrChanged]
 
 
 @dataclass(slots=True)
@@ -252,6 +263,8 @@ class Brokers:
         try:
             if isinstance(command, Elections):
                 outcome = self._elect(image, command, ticket)
+            elif isinstance(command, IsrChanges):
+                outcome = self._alter(image, command, ticket)
             else:
                 outcome = self.register(image, command, ticket, now)
         except KafkaError as error:
@@ -284,6 +297,34 @@ class Brokers:
                 records.append(change)
             if wanted.tells_all or result.error != ErrorCode.ELECTION_NOT_NEEDED:
                 wanted.answers.append((*place, result))
+        if not wanted.left:
+            return Outcome(records, [(ticket, wanted.answers)], if_refused=Refused(NO_TICKET))
+        self._waiting.append((ticket, wanted))
+        return Outcome(records, if_refused=Refused(ticket))
+
+    def alter(self, image: MetadataImage, command: AlterPartition, ticket: int, now: int) -> Outcome:
+        """In-sync replicas as the leaders on one broker propose them; a large request in several decisions."""
+        outcome = self._alter(image, IsrChanges(command, deque(command.partitions), []), ticket)
+        if outcome.records and not image.brokers[command.node_id].active:
+            self._unsettled = leaders.START  # it is stopping, and who has joined may lead
+        outcome.timers += self._next_step(now)
+        return outcome
+
+    def _alter(self, image: MetadataImage, wanted: IsrChanges, ticket: int) -> Outcome:
+        in_sync.check_sender(image, wanted.command)
+        records: list[LogRecord] = []
+        changed: set[tuple[bytes, int]] = set()
+        for _ in range(min(len(wanted.left), leaders.CHANGES_AT_ONCE)):
+            proposal = wanted.left.popleft()
+            place = proposal.topic_id, proposal.index
+            if place in changed:  # the first one raises the partition epoch
+                wanted.answers.append(in_sync.refusal(proposal, ErrorCode.INVALID_UPDATE_VERSION))
+                continue
+            record, answer = in_sync.alter(image, wanted.command.node_id, proposal)
+            if record is not None:
+                records.append(record)
+                changed.add(place)
+            wanted.answers.append(answer)
         if not wanted.left:
             return Outcome(records, [(ticket, wanted.answers)], if_refused=Refused(NO_TICKET))
         self._waiting.append((ticket, wanted))

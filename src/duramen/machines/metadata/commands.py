@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -241,6 +242,38 @@ class ElectLeaders(NamedTuple):
 
     election_type: int
     partitions: tuple[tuple[str, int], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChange:
+    """What a partition's leader proposes. isr: (node, its broker epoch or -1); epochs: the latest the leader knows."""
+
+    topic_id: TopicId
+    index: int
+    leader_epoch: int
+    isr: tuple[tuple[int, int], ...]
+    partition_epoch: int
+
+
+class AlterPartition(NamedTuple):
+    """A broker's leaders propose other in-sync replicas (KIP-497). Answer: a list of IsrChanged, or KafkaError."""
+
+    node_id: int
+    broker_epoch: int
+    partitions: tuple[IsrChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChanged:
+    """The partition as the log has it with the change; with an error nothing else is said."""
+
+    topic_id: TopicId
+    index: int
+    error: ErrorCode
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
 
 
 class FeatureUpdate(NamedTuple):

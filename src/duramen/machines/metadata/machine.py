@@ -13,6 +13,7 @@ from duramen.machines.metadata.application import Application
 from duramen.machines.metadata.brokers import Brokers, Refused
 from duramen.machines.metadata.commands import (
     AllocateProducerIds,
+    AlterPartition,
     Barrier,
     BeginCluster,
     BrokerHeartbeat,
@@ -124,5 +125,6 @@ _OF_BROKERS: Final[dict[type, Callable[[Brokers, MetadataImage, Any, int, int], 
     FenceBroker: Brokers.fence,
     UnregisterBroker: Brokers.unregister,
     ElectLeaders: Brokers.elect,
+    AlterPartition: Brokers.alter,
     TimerFired: Brokers.fire,
 }

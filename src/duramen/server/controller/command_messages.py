@@ -1,20 +1,24 @@
 """Commands of the metadata machine as Kafka's requests, and its answers as responses; both ways.
 
-BrokerRegistration, BrokerHeartbeat, UnregisterBroker, AllocateProducerIds: what brokers have the active controller
-decide. An answer is what the machine says, or a KafkaError.
+BrokerRegistration, BrokerHeartbeat, UnregisterBroker, AllocateProducerIds, AlterPartition: what brokers have the active
+controller decide. An answer is what the machine says, or a KafkaError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from duramen.client.loop.node_client import BY_NAME, NodeRequest
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.metadata.commands import (
     AllocateProducerIds,
+    AlterPartition,
     BrokerHeartbeat,
     HeartbeatAnswer,
+    IsrChange,
+    IsrChanged,
     NewTopic,
     ProducerIds,
     RegisterBroker,
@@ -131,6 +135,94 @@ def _beat(body: Any) -> BrokerHeartbeat:
     )
 
 
+# ---- AlterPartition
+
+NO_BROKER_EPOCH: Final = -1
+
+
+def _by_topic(items: Iterable[Any]) -> list[tuple[bytes, list[Any]]]:
+    """Neighbours of one topic together: what is answered keeps the order of what was asked."""
+    return [(topic_id, list(group)) for topic_id, group in groupby(items, lambda item: item.topic_id)]
+
+
+def _proposals(command: AlterPartition, _: str) -> dict[str, Any]:
+    request = BY_NAME["AlterPartition"].request
+    topics = [
+        request.TopicData(
+            topic_id=topic_id,
+            partitions=[
+                request.PartitionData(
+                    partition_index=each.index,
+                    leader_epoch=each.leader_epoch,
+                    new_isr_with_epochs=[
+                        request.BrokerState(broker_id=node_id, broker_epoch=epoch) for node_id, epoch in each.isr
+                    ],
+                    partition_epoch=each.partition_epoch,
+                )
+                for each in changes
+            ],
+        )
+        for topic_id, changes in _by_topic(command.partitions)
+    ]
+    return {"broker_id": command.node_id, "broker_epoch": command.broker_epoch, "topics": topics}
+
+
+def _alter(body: Any) -> AlterPartition:
+    return AlterPartition(
+        body.broker_id,
+        body.broker_epoch,
+        tuple(
+            IsrChange(bytes(topic.topic_id), each.partition_index, each.leader_epoch, _isr(each), each.partition_epoch)
+            for topic in body.topics
+            for each in topic.partitions
+        ),
+    )
+
+
+def _isr(partition: Any) -> tuple[tuple[int, int], ...]:
+    """Version 2 has no broker epochs."""
+    known = tuple((each.broker_id, each.broker_epoch) for each in partition.new_isr_with_epochs)
+    return known or tuple((node_id, NO_BROKER_EPOCH) for node_id in partition.new_isr)
+
+
+def _altered(response: Any) -> list[IsrChanged]:
+    return [
+        IsrChanged(
+            bytes(topic.topic_id),
+            each.partition_index,
+            error_from_wire(each.error_code).code if each.error_code else ErrorCode.NONE,
+            each.leader_id,
+            each.leader_epoch,
+            tuple(each.isr),
+            each.partition_epoch,
+        )
+        for topic in response.topics
+        for each in topic.partitions
+    ]
+
+
+def _told_of_isr(answers: list[IsrChanged]) -> dict[str, Any]:
+    response = BY_NAME["AlterPartition"].response
+    topics = [
+        response.TopicData(
+            topic_id=topic_id,
+            partitions=[
+                response.PartitionData(
+                    partition_index=each.index,
+                    error_code=int(each.error),
+                    leader_id=each.leader,
+                    leader_epoch=each.leader_epoch,
+                    isr=list(each.isr),
+                    partition_epoch=each.partition_epoch,
+                )
+                for each in changed
+            ],
+        )
+        for topic_id, changed in _by_topic(answers)
+    ]
+    return {"topics": topics}
+
+
 MESSAGES: Final = (
     CommandMessage(
         BY_NAME["BrokerRegistration"],
@@ -168,6 +260,7 @@ MESSAGES: Final = (
         lambda body: AllocateProducerIds(body.broker_id, body.broker_epoch),
         lambda answer: {"producer_id_start": answer.first, "producer_id_len": answer.size},
     ),
+    CommandMessage(BY_NAME["AlterPartition"], 3, AlterPartition, _proposals, _altered, _alter, _told_of_isr),
 )
 BY_COMMAND: Final = {each.kind: each for each in MESSAGES}
 HEARTBEATS: Final[frozenset[type]] = frozenset({BrokerHeartbeat})

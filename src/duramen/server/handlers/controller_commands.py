@@ -1,5 +1,5 @@
 """What other nodes have the active controller decide: BrokerRegistration 0-4, BrokerHeartbeat 0-2,
-UnregisterBroker 0 and AllocateProducerIds 0.
+UnregisterBroker 0, AllocateProducerIds 0 and AlterPartition 2-3.
 
 Served on the controller's listener (KIP-631, KIP-730), by the active controller alone: another one answers
 NOT_CONTROLLER, and never hands it on.

@@ -17,6 +17,7 @@ from duramen.config import load_broker_config
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord, Outcome, TimerFired
 from duramen.machines.metadata import (
+    AlterPartition,
     BeginCluster,
     BrokerHeartbeat,
     CreatePartitions,
@@ -25,6 +26,7 @@ from duramen.machines.metadata import (
     ElectLeaders,
     FenceBroker,
     HeartbeatAnswer,
+    IsrChange,
     MetadataImage,
     MetadataMachine,
     MorePartitions,
@@ -75,6 +77,8 @@ class World:
     """Of each leader epoch: who leads, and the offset that says so."""
     partitions: dict[tuple[bytes, int], PartitionImage] = field(default_factory=dict)
     """As of the last record."""
+    proposals: list[AlterPartition] = field(default_factory=list)
+    """On their way, also those that have arrived: each may arrive again."""
 
     def number(self) -> int:
         self.counted += 1
@@ -159,11 +163,27 @@ class World:
             return
         assert epoch >= old.leader_epoch
         assert partition.partition_epoch == old.partition_epoch + 1
+        joined = set(partition.isr) - set(old.isr)
+        assert joined <= self.machine.image.active_ids(), "nobody fenced joins"
+        assert not joined or (leader, epoch) == (old.leader, old.leader_epoch), "who joins was caught up in this epoch"
+        assert not joined or self.may_join(key, old, joined), "its leader has proposed it"
         if leader != old.leader:
             assert epoch == old.leader_epoch + 1
             assert leader == -1 or leader in self.machine.image.active_ids(), "nobody fenced is made a leader"
             assert leader == -1 or leader in old.isr, "no unclean election that nobody asked for"
             assert leader == -1 or partition.directory_of(leader) != LOST_DIRECTORY, "an empty log leads nothing"
+
+    def may_join(self, key: tuple[bytes, int], old: PartitionImage, joined: set[int]) -> bool:
+        """Whether the leader proposed it, knowing all of this partition, and these very processes."""
+        epochs = {(node_id, self.machine.image.brokers[node_id].epoch) for node_id in joined}
+        known = (*key, old.leader_epoch, old.partition_epoch)
+        return any(
+            command.node_id == old.leader
+            and (change.topic_id, change.index, *change_epochs(change)) == known
+            and epochs <= set(change.isr)
+            for command in self.proposals
+            for change in command.partitions
+        )
 
     # ---- what happens ----
 
@@ -216,6 +236,37 @@ class World:
         topic = NewTopic(f"t{number}", topic_id(number), self.random.choice((1, 3, 9)), copies)
         self.ask(CreateTopics((topic,)), lambda answer: None)
 
+    def propose(self) -> None:
+        """Some leader finds others in sync, by what it knows; it may be late, come twice, or be of another process."""
+        process = self.processes.get(self.random.choice(NODES))
+        if process is not None and process.epoch >= 0:
+            changes = []
+            for (topic_id, index), known in self.found().items():
+                if known.leader == process.node_id and self.random.random() < 0.5:
+                    isr = [each for each in known.replicas if each == known.leader or self.random.random() < 0.7]
+                    changes.append(self.change(topic_id, index, known, isr))
+            self.proposals.append(AlterPartition(process.node_id, process.epoch, tuple(changes)))
+        if self.proposals and self.random.random() < 0.8:
+            self.ask(self.random.choice(self.proposals[-6:]), lambda answer: None)
+
+    def propose_all(self) -> None:
+        """Every leader finds everybody in sync."""
+        image = self.machine.image
+        for node_id in NODES:
+            changes = [
+                self.change(topic_id, index, known, known.replicas)
+                for (topic_id, index), known in self.found().items()
+                if known.leader == node_id and set(known.isr) != set(known.replicas)
+            ]
+            if changes and image.active_ids() == set(NODES):
+                self.proposals.append(AlterPartition(node_id, image.brokers[node_id].epoch, tuple(changes)))
+                self.ask(self.proposals[-1], lambda answer: None)
+
+    def change(self, topic_id: bytes, index: int, known: PartitionImage, isr: Any) -> IsrChange:
+        brokers = self.machine.image.brokers
+        members = tuple((each, brokers[each].epoch) for each in isr if each in brokers)
+        return IsrChange(topic_id, index, known.leader_epoch, members, known.partition_epoch)
+
     def administer(self) -> None:
         names = self.machine.image.names()
         name = self.random.choice(names) if names else "none"
@@ -250,6 +301,8 @@ class World:
             self.create()
         elif chance < 0.65:
             self.administer()
+        elif chance < 0.85:
+            self.propose()
         self.pass_ms(random.choice((10, 100, 500, 1000)))
 
     def pass_ms(self, ms: int) -> None:
@@ -268,6 +321,11 @@ class World:
                 self.processes[node_id].stopping = False
                 self.processes[node_id].cut_until = 0.0
             self.pass_ms(500)
+            self.propose_all()
+
+
+def change_epochs(change: IsrChange) -> tuple[int, int]:
+    return change.leader_epoch, change.partition_epoch
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -286,6 +344,7 @@ def test_a_cluster_lives_and_settles(seed: int, monkeypatch: pytest.MonkeyPatch)
         for partition in topic.partitions:
             lost = [each for each in partition.isr if partition.directory_of(each) == LOST_DIRECTORY]
             assert image.leader(partition) == partition.leader
+            assert partition.leader == -1 or set(partition.isr) == set(partition.replicas), "everybody is in sync again"
             assert (partition.leader == -1) == (lost == list(partition.isr)), "only lost copies have no leader"
     end = len(world.log)
     world.pass_ms(500)
