@@ -107,7 +107,7 @@ class Bench:
         self.directory = self.store.open_directory("/data", DirectorySettings())
         self.partition = self.store.open_partition(TP, TOPIC_ID, self.config(**configs))
         if epoch is not None:
-            self.partition.lead(epoch, (1,), (1,))
+            self.partition.lead(epoch, (1,), (1,), 0)
         self.run()
 
     def config(self, **configs: str) -> TopicConfig:

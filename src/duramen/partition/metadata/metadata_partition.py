@@ -28,7 +28,7 @@ class MetadataPartition(Partition):
     def lead_quorum(self, epoch: int) -> None:
         """Take appends of the node's own in this epoch of the quorum."""
         local = self.replication.local
-        self.replication.lead(epoch, (local,), (local,), -1)
+        self.replication.lead(epoch, (local,), (local,), -1, -1, self.log.end_offset)
 
     def commit(self, end: int) -> None:
         """Everything below `end`, which is in the log, is on stable storage of a majority of the voters."""

@@ -145,9 +145,9 @@ class MetadataPublisher:
                 continue
             leader = self.image.leader(image)
             if leader == self._node_id:
-                partition.lead(image.leader_epoch, image.replicas, image.isr)
+                partition.lead(image.leader_epoch, image.replicas, image.isr, image.partition_epoch)
             elif image.leader != self._node_id or len(image.replicas) > 1:
-                partition.resign(leader, image.leader_epoch)
+                partition.resign(leader, image.leader_epoch, image.replicas, image.isr)
             # Else it is fenced, or stops; what only it has nobody else could lead, and what was begun is finished.
         for callback in self.on_leaders:
             callback(topic.name)

@@ -81,6 +81,23 @@ def epoch_end(partition: Partition, epoch: int) -> tuple[int, int]:
     return (epoch if known == NO_EPOCH else known), end
 
 
+def divergence(partition: Partition, epoch: int, end: int) -> tuple[int, int] | None:
+    """Where the history of a replica parts from this one, as (epoch, end offset) here; None: it is a part of this one.
+
+    The replica's log ends at `end`, and its last record was written in `epoch` (-1: it has none). (-1, log start): it
+    was written before anything that this log still knows of, so that nobody can tell, also where the replica ends just
+    where this log starts. Raises KafkaError UNKNOWN_LEADER_EPOCH for an epoch that is not begun here.
+    """
+    if epoch == NO_EPOCH:
+        return None
+    if epoch > partition.replication.epoch:
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{partition.tp}: a replica has records of epoch {epoch}")
+    if epoch < partition.log.epochs.first or partition.log.epochs.first == NO_EPOCH:
+        return NO_EPOCH, partition.log.start_offset
+    found, found_end = epoch_end(partition, epoch)
+    return None if found == epoch and end <= found_end else (found, found_end)
+
+
 def delete_records(partition: Partition, offset: int) -> int:
     """Raise the log start to `offset` (-1: the high watermark); returns the new log start (KIP-107).
 

@@ -78,6 +78,8 @@ class Partition:
 
     __slots__ = (
         "_decodes",
+        "_end_watchers",
+        "_on_stored",
         "_on_touched",
         "_queued",
         "_rewriting",
@@ -108,12 +110,13 @@ class Partition:
         self._decodes = may_need_rewriting(config)
         self.replication = Replication(node_id)
         self._submit = submit
-        self._on_touched = on_touched
+        self._on_touched = self._on_stored = on_touched
         # Producers by the end they wait for, each queue in order: of the high watermark (acks=all), of this replica's
         # own durable end (acks=1). None where nobody waits: an empty deque has 600 bytes.
         self._waiting: deque[Parked] | None = None
         self._waiting_here: deque[Parked] | None = None
         self._watchers: dict[Callable[[], None], Callable[[KafkaError], None] | None] = {}
+        self._end_watchers: dict[OnTouched, None] | None = None
         self._queued: list[Callable[[], None]] = []
         self.retry_gate = retry_gate
         self._rewriting = False
@@ -158,22 +161,30 @@ class Partition:
         """Whether acknowledgements wait for stable storage (`duramen.ack.durability=stable`)."""
         return self.log.stable
 
-    def lead(self, epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
-        """Lead from `epoch` on. Called at load and whenever the metadata log says so; idempotent per epoch."""
-        if self.replication.is_leader and self.replication.epoch == epoch:
-            return
-        self.replication.fewest = self.config.fewest_in_sync(len(replicas))
-        self.replication.lead(epoch, replicas, isr, self.durable_end)
-        self._settle_here()
+    def lead(self, epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...], partition_epoch: int) -> None:
+        """Lead from `epoch` on, as the metadata log says; in the same epoch: with these in-sync replicas from now on.
+
+        What is not newer than what is known changes nothing.
+        """
+        replication = self.replication
+        if replication.is_leader and replication.epoch == epoch:
+            if partition_epoch <= replication.partition_epoch:
+                return
+            replication.fewest = self.config.fewest_in_sync(len(replicas))
+            replication.adopt(replicas, isr, partition_epoch)
+        else:
+            replication.fewest = self.config.fewest_in_sync(len(replicas))
+            replication.lead(epoch, replicas, isr, partition_epoch, self.durable_end, self.log.end_offset)
+            self._settle_here()
         self._settle()
 
-    def resign(self, leader: int, epoch: int) -> None:
+    def resign(self, leader: int, epoch: int, replicas: tuple[int, ...] = (), isr: tuple[int, ...] = ()) -> None:
         """`leader` (-1: nobody) leads from `epoch` on: whoever waits for records that were appended here is told so.
 
         Those who read here are woken, for they have to ask another one.
         """
         was_leader = self.replication.is_leader
-        self.replication.resign(leader, epoch)
+        self.replication.resign(leader, epoch, replicas, isr, self.durable_end)
         if was_leader and not self.replication.is_leader:
             self.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is led by node {leader} now"))
 
@@ -323,7 +334,7 @@ class Partition:
 
     def durable(self, end: int) -> None:
         """This replica has everything below `end` where its topic's durability wants it."""
-        moved = self.replication.durable(self.replication.local, end)
+        moved = self.replication.durable(end)
         if self._waiting_here is not None:
             self._settle_here()
         if moved:
@@ -379,8 +390,70 @@ class Partition:
         self.log.configure(config)
         self.replication.fewest = config.fewest_in_sync(len(self.replication.replicas))
         self._refuse_too_few()
+        if self.replication.advance():
+            self._settle()
         # What was appended and not yet synced counts once it is written, which the next commit sees to.
         self.touched()
+
+    # ---- other replicas --------------------------------------------------------------------------------------
+
+    def fetched_by(self, node_id: int, broker_epoch: int, end: int, now: float) -> bool:
+        """A replica's Fetch proves that it has everything below `end`; whether the high watermark moved.
+
+        The Fetch is of this leader epoch, and the replica's history is this one's. Those who wait for the high
+        watermark hear of it by `settle_fetched`: all ends that a Fetch names are taken first.
+        """
+        return self.replication.fetched(node_id, broker_epoch, end, self.log.end_offset, now)
+
+    def settle_fetched(self) -> None:
+        """The high watermark moved with `fetched_by`: answer producers, wake readers."""
+        self._settle()
+
+    def follow_watermark(self, leader_high: int) -> None:
+        """The leader's high watermark is here, too, as far as this replica has what is below it on stable storage."""
+        if self.replication.told(leader_high):
+            self._settle()
+
+    def read_as_replica(self, offset: int, max_bytes: int, at_least_one: bool) -> Read:
+        """Whole batches from the one that contains `offset`, up to the log end. Raises as `read` does."""
+        log = self.log
+        self._check_readable(offset)
+        parts: list[Part | Pending] = []
+        size, next_offset, is_old = 0, offset, False
+        if offset < log.end_offset and (max_bytes > 0 or at_least_one):
+            found = log.read(offset, max_bytes, log.end_offset, at_least_one=at_least_one)
+            parts, size, next_offset, is_old = found.parts, found.size, found.next_offset, found.is_old
+        high = self.replication.high_watermark
+        return Read(parts, size, high, self.last_stable_offset, log.start_offset, None, next_offset, is_old)
+
+    def watch_end(self, callback: OnTouched) -> None:
+        """Call back with this partition when log end, high watermark, log start or leadership change, until
+        `unwatch_end`. It is called in the middle of an append: all it may do is to remember the partition.
+        """
+        if self._end_watchers is None:
+            self._end_watchers = {}
+            self._on_stored, self._on_touched = self._on_touched, self._touched_and_watched
+            self._watchers[self._tell_end] = None
+        self._end_watchers[callback] = None
+
+    def unwatch_end(self, callback: OnTouched) -> None:
+        """Undo `watch_end`."""
+        if self._end_watchers is None:
+            return
+        self._end_watchers.pop(callback, None)
+        if not self._end_watchers:
+            self._end_watchers = None
+            self._on_touched = self._on_stored
+            self._watchers.pop(self._tell_end, None)
+
+    def _touched_and_watched(self, partition: Partition) -> None:
+        """Stands for `_on_touched` while an end is watched, so that an append asks for nothing where none is."""
+        self._on_stored(partition)
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        for callback in tuple(self._end_watchers or ()):
+            callback(self)
 
     # ---- fetch -----------------------------------------------------------------------------------------------
 
@@ -394,11 +467,7 @@ class Partition:
         Raises KafkaError OFFSET_OUT_OF_RANGE below the log start or above the log end; CorruptLogError for damage.
         """
         log = self.log
-        if self.closed:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.tp} was deleted")
-        if offset < log.start_offset or offset > log.end_offset:
-            outside = f"{self.tp}: offset {offset} is outside {log.start_offset}..{log.end_offset}"
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, outside)
+        self._check_readable(offset)
         stable = self.last_stable_offset
         high = self.replication.high_watermark
         bound = stable if isolation == READ_COMMITTED else high
@@ -412,12 +481,31 @@ class Partition:
                 aborted = log.aborted(offset, found.next_offset)
         return Read(parts, size, high, stable, log.start_offset, aborted, next_offset, is_old)
 
+    def _check_readable(self, offset: int) -> None:
+        log = self.log
+        if self.closed:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.tp} was deleted")
+        if offset < log.start_offset or offset > log.end_offset:
+            outside = f"{self.tp}: offset {offset} is outside {log.start_offset}..{log.end_offset}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, outside)
+
     def watch(self, callback: Callable[[], None], on_failed: Callable[[KafkaError], None] | None = None) -> None:
         """Call back whenever more may be readable, until `unwatch`; or `on_failed` where a write may be lost."""
         self._watchers[callback] = on_failed
 
     def unwatch(self, callback: Callable[[], None]) -> None:
         self._watchers.pop(callback, None)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut this replica's log, which must not lead, at the start of the batch that holds `offset`; journaled.
+
+        What it has told of its end, and its high watermark, end there, too. Raises as `Log.truncate_to` does; then
+        nothing has changed.
+        """
+        check(not self.replication.is_leader, "a leader's log is what the others follow")
+        self.log.truncate_to(offset)
+        self.replication.cut(self.log.end_offset)
+        self.touched()
 
     def begin_anew(self, directory: LogDirectory, offset: int, segment_base: int | None = None) -> None:
         """Drop all that this replica has, which must not lead: it begins with `offset`, empty (`Log.begin_anew`).

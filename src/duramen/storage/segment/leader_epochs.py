@@ -34,6 +34,11 @@ class EpochCache:
         return list(zip(self._epochs, self._starts, strict=True))
 
     @property
+    def first(self) -> int:
+        """Lowest epoch, -1 when there is none."""
+        return self._epochs[0] if self._epochs else NO_EPOCH
+
+    @property
     def latest_start(self) -> int:
         """Where the highest epoch starts, -1 when there is none."""
         return self._starts[-1] if self._starts else -1

@@ -83,7 +83,7 @@ def test_too_few_in_sync_replicas_refuse_acks_all_only() -> None:
 
 def test_a_partition_that_is_not_led_here_refuses() -> None:
     bench = Bench()
-    bench.partition.replication.resign(2, 5)
+    bench.partition.resign(2, 5)
     assert code(bench.produce(plain(b"a"))) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     with pytest.raises(KafkaError) as caught:
         bench.partition.append_local(plain(b"a"), NOW)
@@ -265,7 +265,7 @@ def test_what_this_node_writes_itself_is_refused_like_acks_all() -> None:
 
 def test_acks_1_waits_for_this_replica_and_acks_all_for_all_in_sync() -> None:
     bench = Bench()
-    bench.partition.replication.lead(bench.partition.leader_epoch + 1, (1, 2), (1, 2), 0)
+    bench.partition.lead(bench.partition.leader_epoch + 1, (1, 2), (1, 2), 0)
     bench.lanes.held.add("journal")
     answers: dict[int, Any] = {}
     for acks in (-1, 1, 0):
@@ -512,7 +512,7 @@ def test_the_ends_of_epochs() -> None:
     bench = filled()
     partition = bench.partition
     assert epoch_end(partition, 1) == (1, 6)
-    partition.lead(4, (1,), (1,))
+    partition.lead(4, (1,), (1,), 0)
     bench.produce(plain(b"z"))
     assert epoch_end(partition, 1) == (1, 6)
     assert epoch_end(partition, 3) == (1, 6)
@@ -529,9 +529,9 @@ def test_an_epoch_that_nothing_was_written_in_ends_where_the_log_stood() -> None
     """A reader's position may be of such an epoch: ListOffsets told it to who asked for the end."""
     bench = filled()
     partition = bench.partition
-    partition.lead(4, (1,), (1,))
+    partition.lead(4, (1,), (1,), 0)
     assert list_offset(partition, -1, 0) == (6, -1, 4)
-    partition.lead(7, (1,), (1,))
+    partition.lead(7, (1,), (1,), 0)
     assert [epoch_end(partition, epoch) for epoch in (1, 3, 4, 6)] == [(1, 6)] * 4
     assert epoch_end(partition, 7) == (7, 6)
     assert epoch_end(partition, 8) == (-1, -1)
@@ -539,7 +539,7 @@ def test_an_epoch_that_nothing_was_written_in_ends_where_the_log_stood() -> None
     bench.produce(plain(b"z"))
     assert [epoch_end(partition, epoch) for epoch in (1, 3, 4, 6, 7)] == [(1, 6)] * 4 + [(7, 7)]
     empty = Bench().partition
-    empty.lead(4, (1,), (1,))
+    empty.lead(4, (1,), (1,), 0)
     assert [epoch_end(empty, epoch) for epoch in (0, 1, 3, 4, 5)] == [(0, 0), (1, 0), (3, 0), (4, 0), (-1, -1)]
 
 

@@ -24,7 +24,7 @@ def follower(durability: str = "stable", count: int = 5) -> Bench:
     for _ in range(count):
         bench.produce(batch())
     assert bench.partition.high_watermark == count
-    bench.partition.replication.resign(2, 2)
+    bench.partition.resign(2, 2)
     return bench
 
 
@@ -52,14 +52,14 @@ def test_the_high_watermark_is_the_new_start(durability: str, offset: int) -> No
 
 def test_whoever_waits_is_sent_to_the_leader() -> None:
     bench = Bench()
-    bench.partition.lead(2, (1, 2), (1, 2))
+    bench.partition.lead(2, (1, 2), (1, 2), 0)
     told = [bench.send(batch()), bench.send(batch(), acks=1)]
     woken: list[KafkaError] = []
     bench.partition.watch(lambda: None, woken.append)
-    bench.partition.replication.resign(2, 3)
+    bench.partition.resign(2, 3)
     bench.partition.begin_anew(bench.directory, 1)
     assert bench.partition.waiting == 0
-    for (answer,) in (*told, woken):
+    for answer, *_ in (*told, woken):
         assert isinstance(answer, KafkaError)
         assert answer.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     bench.run()

@@ -92,7 +92,7 @@ def test_a_failed_directory_leaves_the_other_alone() -> None:
     bench.store.open_directory("/other", DirectorySettings())
     tp = TopicPartition("u", 0)
     second: Partition = bench.store.open_partition(tp, b"u" * 16, bench.config())
-    second.lead(1, (1,), (1,))
+    second.lead(1, (1,), (1,), 0)
     bench.run()
     assert bench.store.home(tp).path == "/other"
     disk.fault = lambda call: OSError(5, "EIO") if call.operation == "sync" and call.path.startswith("/data") else None

@@ -127,7 +127,7 @@ def test_a_deleted_topics_jobs_never_touch_the_topic_that_has_its_name_now() -> 
     bench.store.delete_partition(TP)
     bench.run()
     bench.partition = bench.store.open_partition(TP, b"n" * 16, bench.config())
-    bench.partition.lead(1, (1,), (1,))
+    bench.partition.lead(1, (1,), (1,), 0)
     assert isinstance(bench.produce(batch(b"kept")), Appended)
     before = {path: data for path, data in bench.disk.contents().items() if path.startswith("/data/t-0/")}
     if job is not None:

@@ -21,10 +21,10 @@ MARKS = f"/data/{HIGH_WATERMARK}"
 def led(count: int = 5, known: int = 2) -> Bench:
     """A leader with a follower that has as many records as `known`."""
     bench = Bench()
-    bench.partition.lead(2, (1, 2), (1, 2))
+    bench.partition.lead(2, (1, 2), (1, 2), 0)
     for _ in range(count):
         bench.produce(build_batch([(None, b"v", [], 1_000)]), acks=1)
-    bench.partition.replication.durable(2, known)
+    bench.partition.fetched_by(2, 7, known, 1.0)
     assert (bench.partition.high_watermark, bench.partition.log_end_offset) == (known, count)
     return bench
 
@@ -59,9 +59,9 @@ def test_a_partition_begins_where_readers_were(how: str) -> None:
         disk.kill()
         disk.power_on()
     bench = Bench(disk, epoch=None)
-    bench.partition.lead(3, (1, 2), (1, 2))
+    bench.partition.lead(3, (1, 2), (1, 2), 0)
     assert bench.partition.high_watermark == 2, "the other one has to say what it has"
-    bench.partition.replication.durable(2, 4)
+    bench.partition.fetched_by(2, 7, 4, 1.0)
     assert bench.partition.high_watermark == 4
 
 
@@ -107,7 +107,7 @@ def test_a_new_topic_does_not_get_that_of_an_older_one_of_its_name() -> None:
     bench.store.delete_partition(TP)
     bench.run()
     new = bench.store.open_partition(TopicPartition("t", 0), b"u" * 16, bench.config())
-    new.lead(1, (1, 2), (1, 2))
+    new.lead(1, (1, 2), (1, 2), 0)
     bench.partition = new
     for _ in range(3):
         bench.produce(build_batch([(None, b"v", [], 1_000)]), acks=1)
@@ -124,13 +124,11 @@ def test_what_was_known_of_what_was_cut_off_counts_no_more(anew: bool) -> None:
     bench = led(known=4)
     checkpoint(bench)
     partition, log = bench.partition, bench.partition.log
-    partition.replication.resign(2, 3)
+    partition.resign(2, 3)
     if anew:
         partition.begin_anew(bench.directory, 2)
     else:
-        log.truncate_to(2)
-        partition.replication.high_watermark = 2
-        partition.touched()
+        partition.truncate_to(2)
     bench.run()
     for offset in range(2, 9):
         data = build_batch([(None, b"v", [], 1_000)], base_offset=offset, leader_epoch=3)
