@@ -50,7 +50,6 @@ _TABLE = (
         replication.quota.window.size.seconds int 1 1..
         unclean.leader.election.enable boolean false
         unclean.leader.election.interval.ms long 300000 1.. internal
-        offsets.topic.replication.factor short 1 1..
         """,
     ),
     (

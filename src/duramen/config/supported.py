@@ -8,6 +8,7 @@ from __future__ import annotations
 from duramen.config.cleaner_settings import CLEANER_SETTINGS
 from duramen.config.cluster_settings import CLUSTER_SETTINGS
 from duramen.config.quorum_settings import QUORUM_SETTINGS
+from duramen.config.replication_settings import REPLICATION_SETTINGS
 from duramen.config.setting import LONG_MAX, PARTITIONS_MAX, Setting
 from duramen.config.sink_settings import SINK_SETTINGS
 
@@ -119,20 +120,6 @@ _TOPICS = (
     ),
     Setting("delete.topic.enable", "boolean", "true", "Whether topics may be deleted."),
     Setting("num.partitions", "int", "1", "Partitions of topics created without a number.", low=1, high=PARTITIONS_MAX),
-    Setting(
-        "default.replication.factor",
-        "int",
-        "1",
-        "Copies of each partition of a topic created without a number; one node can keep one.",
-    ),
-    Setting(
-        "min.insync.replicas",
-        "int",
-        "1",
-        "In-sync copies that must exist for acks=all to be accepted.",
-        low=1,
-        update=_DYNAMIC,
-    ),
     Setting(
         "message.max.bytes",
         "int",
@@ -596,6 +583,7 @@ SERVED_BROKER_SETTINGS: tuple[Setting, ...] = (
     + CLUSTER_SETTINGS
     + _LISTENERS
     + _TOPICS
+    + REPLICATION_SETTINGS
     + _FETCH
     + _GROUPS
     + _LOG

@@ -25,6 +25,7 @@ from duramen.machines.metadata.commands import (
     Result,
     SetConfigs,
 )
+from duramen.machines.metadata.features import MIN_IN_SYNC
 from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from duramen.machines.metadata.topics import name_problem
 from duramen.model import OFFSETS_TOPIC, SINK_TOPICS
@@ -76,6 +77,7 @@ def _change(image: MetadataImage, config: BrokerConfig, change: ConfigChange) ->
         for name in altered:
             validate_broker_config(name, None)
         _check_values(altered)
+        _check_fewest(change.resource_name, present, wanted)
     for name, value in wanted.items():
         if len(value.encode()) > MAX_VALUE_BYTES:
             raise ConfigError(f"the value of {name} exceeds {MAX_VALUE_BYTES} bytes")
@@ -94,6 +96,14 @@ def _check_values(altered: dict[str, str]) -> None:
             validate_broker_config(name, value)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+
+def _check_fewest(node: str, present: dict[str, str], wanted: dict[str, str]) -> None:
+    """ConfigError where nodes would differ in how many copies count, or would go by their files: one answer for all."""
+    if node and wanted.get(MIN_IN_SYNC) not in (None, present.get(MIN_IN_SYNC)):
+        raise ConfigError(f"{MIN_IN_SYNC} of one node is not altered: it counts for all of them, or for a topic")
+    if not node and MIN_IN_SYNC in present and MIN_IN_SYNC not in wanted:
+        raise ConfigError(f"{MIN_IN_SYNC} of the cluster is not removed: give it another value")
 
 
 def _check_policy(topic: str, present: dict[str, str], wanted: dict[str, str]) -> None:

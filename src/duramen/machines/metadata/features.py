@@ -29,15 +29,15 @@ UNSAFE_DOWNGRADE = 3
 
 
 def begin_cluster(image: MetadataImage, config: BrokerConfig) -> tuple[list[LogRecord], bool]:
-    """Records that a log begins with, if it has none of them.
+    """Records that a log begins with, as far as it has none of them; the older ones of a Kafka have no second.
 
     They make the file's `min.insync.replicas` the cluster-wide setting, as Kafka does where leaders may be elected from
     eligible replicas (KIP-966): how many copies count is one answer, not one per node.
     """
-    if image.features:
-        return [], True
-    fewest = str(config.integer(MIN_IN_SYNC))
-    return [codec.feature(*METADATA_VERSION), codec.config(BROKER_RESOURCE, EVERY_BROKER, MIN_IN_SYNC, fewest)], True
+    records = [] if image.features else [codec.feature(*METADATA_VERSION)]
+    if MIN_IN_SYNC not in image.broker_config(None):
+        records.append(codec.config(BROKER_RESOURCE, EVERY_BROKER, MIN_IN_SYNC, str(config.integer(MIN_IN_SYNC))))
+    return records, True
 
 
 def update(image: MetadataImage, command: UpdateFeatures) -> tuple[list[LogRecord], Result]:

@@ -122,7 +122,6 @@ class Controller:
         """Called with leader (-1: unknown) and epoch when either has changed."""
         self._when_begun: list[Callable[[], None]] = []
         publisher.on_reconfigured.append(self._reconfigured)
-        publisher.withdraw_by(self._withdraw)
 
     # ---- start -----------------------------------------------------------------------------------------------
 
@@ -156,6 +155,8 @@ class Controller:
         )
         forgiving = self._repair.is_beginning_recorded(partition)
         self.is_alone = not any(is_shared(self._world.disk, each.path) for each in store.directories)
+        if self.is_alone:
+            publisher.withdraw_by(self._withdraw)
         position = self._snapshots.load(self._committed, forgiving=forgiving, may_be_ahead=not self.is_alone)
         if position > partition.log.end_offset:  # a crash came between the leader's snapshot and the new beginning
             partition.begin_at(store.home(METADATA_PARTITION), position)
@@ -433,8 +434,10 @@ class Controller:
         """A topic of this name; internal topics get the partitions and settings they are born with."""
         config = self._publisher.config
         settings: list[tuple[str, str | None]] = [*(configs or {}).items()]
+        copies = -1
         if name == OFFSETS_TOPIC:
             partitions = config.integer("offsets.topic.num.partitions")
+            copies = config.integer("offsets.topic.replication.factor")
             settings = [
                 ("cleanup.policy", "compact"),
                 ("compression.type", "producer"),
@@ -452,7 +455,7 @@ class Controller:
             else:
                 # Its records go when nothing needs them any more, which only the sinks' coordinator knows.
                 settings += [("cleanup.policy", "delete"), ("retention.ms", "-1"), ("retention.bytes", "-1")]
-        return NewTopic(name, self.new_uuid(), partitions, -1, (), tuple(settings))
+        return NewTopic(name, self.new_uuid(), partitions, copies, (), tuple(settings))
 
     def new_uuid(self) -> bytes:
         """16 random bytes that Kafka accepts as an id: no dash first in text form, not one of the reserved few."""

@@ -1,8 +1,8 @@
 """Creation of the partitions that committed metadata wants on this node, in jobs off the loop.
 
-A topic that lacks room is not half made: one that was just created is deleted again, and partitions that an older one
-was to get, or that a start was to make after a crash, are offline until there is room for them. After any other error
-the next start tries again.
+A topic that lacks room is not half made: where no other node has copies, one that was just created is deleted again.
+Partitions that an older one was to get, that a start was to make after a crash, or that others have, too, are offline
+until there is room for them. After any other error the next start tries again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CommittedMetadata(Protocol):
 class PartitionCreation:
     """Of one publisher. Loop thread only.
 
-    withdraw: deletes a new topic that lacks room; set by who can have metadata changed.
+    withdraw: deletes a new topic that lacks room; set by who can have metadata changed, where no other node has copies.
     """
 
     def __init__(self, metadata: CommittedMetadata, store: Store, node_id: int, clock: Clock, report: Report) -> None:
@@ -60,7 +60,7 @@ class PartitionCreation:
         self._node_id = node_id
         self._clock = clock
         self._report = report
-        self.withdraw: Withdraw = lambda topic_id, done: None
+        self.withdraw: Withdraw | None = None
         self._queue: dict[TopicId, bool] = {}
         """Topics to look at, and whether the topic is new: nothing may be written to it before all of it is there."""
         self._job: list[LogKey] = []
@@ -172,7 +172,8 @@ class PartitionCreation:
         is_news = known is None or known.state is not HostedState.CREATING or known.reason is None
         reason = f"{tp} could not be made: {error}"
         lacks_room = isinstance(error, NoRoomError | KafkaError)  # the disk, or the journal; nothing of it is left
-        is_withdrawn = self.holds(topic_id) and tp.topic not in SINK_TOPICS  # those are not deleted
+        # Topics of sinks are not deleted, nor what other nodes have copies of.
+        is_withdrawn = self.withdraw is not None and self.holds(topic_id) and tp.topic not in SINK_TOPICS
         retry = lacks_room and not is_withdrawn
         self._hosted.mark_offline(key, OfflineCause.NOT_CREATED, reason, retry=retry)
         if retry and topic_id not in self._retries:
@@ -184,7 +185,7 @@ class PartitionCreation:
         return is_news
 
     def _withdraw(self, topic_id: TopicId) -> None:
-        if self._metadata.image.topic_by_id(topic_id) is not None:
+        if self.withdraw is not None and self._metadata.image.topic_by_id(topic_id) is not None:
             self.withdraw(topic_id, partial(self._withdrawal_answered, topic_id))
 
     def _withdrawal_answered(self, topic_id: TopicId, answer: Any) -> None:
@@ -207,13 +208,19 @@ class PartitionCreation:
     def _with_error(self, each: Any) -> Any:
         """Of CreateTopics, or a pair of name and result of CreatePartitions."""
         if isinstance(each, TopicCreated):
-            reason = self._withdrawal(each.topic_id) or self._hosted.creation_error(each.topic_id)
+            reason = self._withdrawal(each.topic_id) or self._creation_error(each.topic_id)
             failed = reason is not None and each.result.error is ErrorCode.NONE
             return each._replace(result=Result(ErrorCode.KAFKA_STORAGE_ERROR, reason)) if failed else each
         name, result = each
         topic = self._metadata.image.topic(name)
-        reason = None if topic is None or result.error is not ErrorCode.NONE else self._hosted.creation_error(topic.id)
+        reason = None if topic is None or result.error is not ErrorCode.NONE else self._creation_error(topic.id)
         return each if reason is None else (name, Result(ErrorCode.KAFKA_STORAGE_ERROR, reason))
+
+    def _creation_error(self, topic_id: TopicId) -> str | None:
+        """Why a partition that is to be led here could not be made; a copy may come later."""
+        topic = self._metadata.image.topic_by_id(topic_id)
+        led = () if topic is None else enumerate(topic.partitions)
+        return self._hosted.creation_error(topic_id, {index for index, each in led if each.leader == self._node_id})
 
     def _withdrawal(self, topic_id: TopicId) -> str | None:
         """Why the topic is deleted again, once."""

@@ -12,6 +12,7 @@ from typing import Any
 from duramen.config import BrokerConfig, TopicConfig
 from duramen.errors import DuramenError
 from duramen.machines.metadata.committed_image import Changes, CommittedImage
+from duramen.machines.metadata.features import MIN_IN_SYNC
 from duramen.machines.metadata.image import MetadataImage, TopicImage
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.partition.metadata.directory_checks import ClosedDirectories
@@ -209,6 +210,7 @@ class MetadataPublisher:
     def reconfigure(self) -> None:
         """The image holds other dynamic broker settings: take them over, here and in every topic."""
         own, default = self.image.broker_config(self._node_id), self.image.broker_config(None)
+        own = {name: value for name, value in own.items() if name != MIN_IN_SYNC}  # of an older release: not one node's
         try:
             self.config = self.config.with_dynamic(default, cluster_default=True).with_dynamic(own)
         except DuramenError as error:

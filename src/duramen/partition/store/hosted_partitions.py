@@ -6,7 +6,7 @@ Whoever asks whether a partition is served here, and why not, asks this table. I
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -127,10 +127,10 @@ class HostedPartitions:
         creating = self._not_online[HostedState.CREATING]
         return not self._not_online[HostedState.DELETING] and all(is_known(key[0]) for key in creating)
 
-    def creation_error(self, topic_id: TopicId) -> str | None:
-        """Why a partition of the topic could not be created; None where each was."""
+    def creation_error(self, topic_id: TopicId, indexes: Container[int]) -> str | None:
+        """Why one of these partitions of the topic could not be created; None where each was."""
         for key in self._not_online[HostedState.OFFLINE]:
-            if key[0] == topic_id and self._partitions[key].cause is OfflineCause.NOT_CREATED:
+            if key[0] == topic_id and key[1] in indexes and self._partitions[key].cause is OfflineCause.NOT_CREATED:
                 return self._partitions[key].reason
         return None
 

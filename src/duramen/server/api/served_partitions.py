@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.machines.metadata.image import MetadataImage, PartitionImage
+from duramen.machines.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from duramen.model import UNREADABLE_TOPICS, TopicId, TopicPartition
 from duramen.partition.replica.partition import Partition
 from duramen.partition.store.store import Store
@@ -48,11 +48,13 @@ class ServedPartitions:
         return partition
 
     def absence(self, topic: str, index: int) -> ErrorCode:
-        """Why `find` has nothing: another node has it, or it is too damaged to be served (KAFKA_STORAGE_ERROR)."""
-        known = self._topics.image.topic(topic)
+        """Why `find` has nothing: another node leads it, or it is too damaged to be served (KAFKA_STORAGE_ERROR)."""
+        image = self._topics.image
+        known = image.topic(topic)
         if known is None or not 0 <= index < len(known.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if self._node_id not in known.partitions[index].replicas:
+        partition = known.partitions[index]
+        if self._node_id not in partition.replicas or image.leader(partition) not in (NO_LEADER, self._node_id):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self._store.hosted.is_offline((known.id, index)):
             return ErrorCode.KAFKA_STORAGE_ERROR

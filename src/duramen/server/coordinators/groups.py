@@ -79,6 +79,7 @@ class GroupCoordinators(CoordinatorShell[GroupCoordinator]):
             StateTopic(
                 topics=(OFFSETS_TOPIC,),
                 refused="offsets-topic-refused",
+                copies="offsets.topic.replication.factor",
                 make=self._make,
                 loaded=self._loaded_groups,
                 reconfigured=_reconfigured,

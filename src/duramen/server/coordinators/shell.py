@@ -46,7 +46,7 @@ class StateTopic(Generic[C]):
     """What one kind of coordinator differs in.
 
     topics: the state topic, and what it needs beside it, with as many partitions; the last one is created last.
-    refused: the event that says that they could not be created.
+    refused: the event that says that they could not be created. copies: the setting that says how many they have.
     make: a coordinator behind these partitions, one of each topic in their order, whose host has loaded nothing yet.
     loaded: is called with a coordinator that has replayed its log.
     reconfigured: has it go on with new settings.
@@ -55,6 +55,7 @@ class StateTopic(Generic[C]):
 
     topics: tuple[str, ...]
     refused: str
+    copies: str
     make: Callable[[list[Partition]], C]
     loaded: Callable[[C], None]
     reconfigured: Callable[[C, BrokerConfig], None]
@@ -104,8 +105,10 @@ class CoordinatorShell(Generic[C]):
             error = created.code if isinstance(created, DuramenError) else created.result.error
             if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-                why = created if isinstance(created, DuramenError) else created.result.message
-                self._context.report(self._state.refused, error=str(why))
+                why = str(created) if isinstance(created, DuramenError) else created.result.message
+                if error is ErrorCode.INVALID_REPLICATION_FACTOR:
+                    why = f"{why} {self._state.copies} says how many copies there are."
+                self._context.report(self._state.refused, error=why)
         if code is ErrorCode.NONE:
             self._context.publisher.when_published(self.load_all)
         waiting, self._creating = self._creating, []

@@ -97,6 +97,7 @@ class SinkCoordinators(CoordinatorShell[SinkCoordinator]):
             StateTopic(
                 topics=(SINK_STATE_TOPIC, STAGING_TOPIC),
                 refused="sink-topics-refused",
+                copies="default.replication.factor",
                 make=self._make,
                 loaded=self._loaded_sinks,
                 reconfigured=_reconfigured,

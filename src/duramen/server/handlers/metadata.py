@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.metadata.commands import TopicCreated
-from duramen.machines.metadata.image import PartitionImage, TopicImage
+from duramen.machines.metadata.image import NO_LEADER, PartitionImage, TopicImage
 from duramen.machines.metadata.topics import name_problem
 from duramen.model import INTERNAL_TOPICS, NO_TOPIC_ID
 from duramen.server.api.authorizer import Operation, Resource
@@ -178,10 +178,14 @@ def _refused(name: str | None, topic_id: bytes, code: ErrorCode) -> Any:
 
 
 def _error_here(request: Request, topic: TopicImage, index: int, partition: PartitionImage) -> ErrorCode:
+    """Where another node leads it, a copy here that is offline is nobody's trouble."""
     services = request.services
+    leader = services.image.leader(partition)
+    if leader not in (NO_LEADER, services.node.id):
+        return ErrorCode.NONE
     if services.node.id in partition.replicas and services.store.hosted.is_offline((topic.id, index)):
         return ErrorCode.KAFKA_STORAGE_ERROR
-    return ErrorCode.NONE if services.image.leader(partition) >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+    return ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE
 
 
 def _topic(request: Request, topic: TopicImage) -> Steps:

@@ -16,6 +16,7 @@ from duramen.machines.metadata import (
     AllocateProducerIds,
     AlterOperation,
     Barrier,
+    BeginCluster,
     CommittedImage,
     ConfigChange,
     ConfigOperation,
@@ -32,6 +33,7 @@ from duramen.machines.metadata import (
     SetConfigs,
     SkipProducerIds,
     TopicRef,
+    codec,
     name_problem,
 )
 from duramen.model import FIRST_SINK_PRODUCER_ID, OFFSETS_TOPIC, TopicPartition
@@ -332,11 +334,43 @@ def test_the_first_start_makes_the_files_min_insync_replicas_the_clusters() -> N
     cluster.machine.config = load_broker_config(None, {"min.insync.replicas": "3"})
     cluster.ask(registration(incarnation=8))
     assert cluster.image.broker_config(None) == {"min.insync.replicas": "2"}, "the file counts once"
-    cleared = ConfigChange(BROKER_RESOURCE, "", (ConfigOperation("min.insync.replicas", AlterOperation.DELETE, None),))
-    assert cluster.ask(SetConfigs((cleared,)))[0].error == ErrorCode.NONE
-    cluster.ask(registration(incarnation=8))
-    assert cluster.image.broker_config(None) == {}, "what somebody took out does not come back"
     assert summary(cluster.replayed()) == summary(cluster.machine)
+
+
+def test_a_log_that_says_nothing_of_min_insync_replicas_gets_those_of_the_file() -> None:
+    """One of an older Kafka, whose nodes went by their files."""
+    cluster = Cluster(load_broker_config(None), register=False)
+    cluster.write(codec.config(BROKER_RESOURCE, "", "min.insync.replicas", None))
+    end = cluster.partition.log_end_offset
+    cluster.begin(load_broker_config(None, {"min.insync.replicas": "2"}))
+    for _ in range(2):
+        cluster.ask(BeginCluster())
+        assert cluster.image.broker_config(None) == {"min.insync.replicas": "2"}
+        assert cluster.partition.log_end_offset == end + 1
+
+
+@pytest.mark.parametrize("node", ["", "1"])
+def test_min_insync_replicas_are_the_clusters_and_not_one_nodes(cluster: Cluster, node: str) -> None:
+    """Nodes that differ in how many copies count would differ in what is acknowledged; so it is in Kafka (KIP-966)."""
+    key = "min.insync.replicas"
+    set_it = change(node, (key, int(AlterOperation.SET), "2"), kind=BROKER_RESOURCE)
+    clear = change(node, (key, int(AlterOperation.DELETE), None), kind=BROKER_RESOURCE)
+    replace = change(node, ("message.max.bytes", int(AlterOperation.SET), "70000"), kind=BROKER_RESOURCE, replace=True)
+    refused, taken = ErrorCode.INVALID_CONFIG, ErrorCode.NONE
+    assert cluster.ask(set_it)[0].error == (refused if node else taken)
+    assert cluster.ask(clear)[0].error == (taken if node else refused)
+    assert cluster.ask(replace)[0].error == (taken if node else refused)
+    assert cluster.image.broker_config(None)[key] == ("1" if node else "2")
+    assert key not in cluster.image.broker_config(1)
+
+
+def test_one_nodes_min_insync_replicas_of_an_older_release_can_be_taken_out(cluster: Cluster) -> None:
+    key = "min.insync.replicas"
+    cluster.write(codec.config(BROKER_RESOURCE, "1", key, "2"))
+    other = change("1", ("message.max.bytes", int(AlterOperation.SET), "70000"), kind=BROKER_RESOURCE)
+    clear = change("1", (key, int(AlterOperation.DELETE), None), kind=BROKER_RESOURCE)
+    assert [cluster.ask(each)[0].error for each in (other, clear)] == [ErrorCode.NONE] * 2
+    assert cluster.image.broker_config(1) == {"message.max.bytes": "70000"}
 
 
 def test_producer_ids_come_in_blocks_that_never_repeat(cluster: Cluster) -> None:

@@ -67,7 +67,8 @@ def test_a_partition_without_room_is_tried_again_with_its_reason() -> None:
     hosted.mark_offline(KEY, OfflineCause.NOT_CREATED, "full", retry=True)
     assert hosted.is_offline(KEY)
     assert hosted.to_retry(KEY[0]) == [KEY]
-    assert hosted.creation_error(KEY[0]) == "full"
+    assert hosted.creation_error(KEY[0], {KEY[1]}) == "full"
+    assert hosted.creation_error(KEY[0], {KEY[1] + 1}) is None, "others can be used"
     hosted.mark_creating(KEY)
     assert not hosted.is_offline(KEY)
     assert hosted.to_retry(KEY[0]) == []
@@ -75,7 +76,7 @@ def test_a_partition_without_room_is_tried_again_with_its_reason() -> None:
     assert again is not None
     assert again.reason == "full"
     hosted.mark_online(KEY)
-    assert hosted.creation_error(KEY[0]) is None
+    assert hosted.creation_error(KEY[0], {KEY[1]}) is None
 
 
 def test_only_damaged_logs_count_as_there() -> None:

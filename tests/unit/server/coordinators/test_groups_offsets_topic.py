@@ -21,6 +21,15 @@ def commit_fields(offset: int = 5) -> dict[str, Any]:
     return {"group_id": "g", "topics": [request.OffsetCommitRequestTopic(name="t", partitions=[partition])]}
 
 
+def test_more_copies_than_brokers_are_worth_another_try_and_the_log_says_which_setting_asks_for_them() -> None:
+    server = InProcess(offsets_topic_replication_factor="3")
+    found = server.connect().call(FIND, 4, key_type=0, coordinator_keys=["g"]).coordinators[0]
+    assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    (why,) = [fields["error"] for event, fields in server.events if event == "offsets-topic-refused"]
+    assert "only 1 broker(s) are registered" in why
+    assert "offsets.topic.replication.factor" in why
+
+
 def test_whoever_asks_while_the_offsets_topic_is_being_made_waits_for_it() -> None:
     server = InProcess()
     first, second = server.connect(), server.connect()
