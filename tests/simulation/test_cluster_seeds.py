@@ -74,7 +74,7 @@ def test_a_reader_behind_a_fetched_snapshot_goes_on_at_its_end() -> None:
 def test_the_command_runs_clusters(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "4", "--nodes", "3"]) == HELD
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"history {simulate_cluster(4, ClusterPlan(nodes=3)).digest}"
+    assert last == f"history {simulate_cluster(4, ClusterPlan(nodes=3, brokers=None)).digest}"
 
 
 @pytest.mark.parametrize("guard", SOON_CAUGHT)

@@ -137,7 +137,8 @@ class EmbeddedLog:
                 if self._publisher.closed_directories.are_missed:
                     raise StorageError(f"{path} is one of several log directories of its node; serve them together")
                 own = self._publisher.closed_directories.registered_ids()
-            process = RegisterBroker(node, self._controller.new_uuid(), (), None, own, (METADATA_FEATURE,))
+            incarnation = self._publisher.incarnation = self._controller.new_uuid()
+            process = RegisterBroker(node, incarnation, (), None, own, (METADATA_FEATURE,))
             answer = self._wait_for(partial(self._controller.register, process), START_SECONDS)
             if not isinstance(answer, Registered):
                 raise StorageError(f"{path}: could not register this process: {answer}")

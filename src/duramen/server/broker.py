@@ -192,7 +192,7 @@ class Broker:
         if "broker" not in self.config.strings("process.roles"):
             self._is_ready(on_ready)
             return
-        incarnation = self.controller.new_uuid()
+        incarnation = self.publisher.incarnation = self.controller.new_uuid()
         self.lifecycle = BrokerLifecycle(
             self.clock,
             self.controller_client,

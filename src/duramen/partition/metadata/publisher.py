@@ -43,6 +43,8 @@ class MetadataPublisher:
         """Called with the name of each topic whose partitions may have begun, or ceased, to be led here."""
         self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
         """Called when dynamic broker settings changed."""
+        self.incarnation = b""
+        """Of this process, once it is about to register: what an earlier one was elected to, it leads no more."""
         self.readopted: set[TopicId] = set()
         """Topics that are about to be known again, and whose logs are here."""
         self._topic_configs: dict[str, TopicConfig] = {}
@@ -140,13 +142,16 @@ class MetadataPublisher:
         """
         if self._creation.holds(topic.id):
             return
+        own = self.image.brokers.get(self._node_id)
+        is_registered = own is not None and own.incarnation_id == self.incarnation
         for index, image in enumerate(topic.partitions):
             partition = self._store.partition_by_id(topic.id, index)
             if partition is None:
                 continue
             leader = self.image.leader(image)
             if leader == self._node_id:
-                partition.lead(image.leader_epoch, image.replicas, image.isr, image.partition_epoch)
+                if is_registered:  # else it is the epoch of an earlier process, from before this one's registration
+                    partition.lead(image.leader_epoch, image.replicas, image.isr, image.partition_epoch)
             elif image.leader != self._node_id or len(image.replicas) > 1:
                 partition.resign(leader, image.leader_epoch, image.replicas, image.isr)
             # Else it is fenced, or stops; what only it has nobody else could lead, and what was begun is finished.

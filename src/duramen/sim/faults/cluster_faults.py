@@ -54,6 +54,7 @@ class ClusterFaults:
     """The adversary of a world. spawn: runs a script beside the others. leader: the id of who leads, -1: nobody.
 
     format_anew: gives the node an empty disk, formatted as one that joins; of three nodes one gets that, once.
+    may_wipe: whether others have what is on the node's disk.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class ClusterFaults:
         spawn: Callable[[str, Script], object],
         leader: Callable[[], int],
         format_anew: Callable[[SimNode], None],
+        may_wipe: Callable[[SimNode], bool] = lambda node: True,
     ) -> None:
         self.random = random
         self.world = world
@@ -72,6 +74,7 @@ class ClusterFaults:
         self._spawn = spawn
         self._leader = leader
         self._format_anew = format_anew
+        self._may_wipe = may_wipe
         self._wiped = len(world.hosts) - 1 < 3
         self._troubled: set[int] = set()
         self._links_busy = False
@@ -122,10 +125,10 @@ class ClusterFaults:
         else:
             leader = self._leader()
             node_id = leader if leader > 0 and self.random.random() < LEADER_SHARE else self._anybody()
-            if node_id in self._troubled or (kind == "wiped disk" and self._wiped):
+            node = self.world.nodes[node_id]
+            if node_id in self._troubled or (kind == "wiped disk" and (self._wiped or not self._may_wipe(node))):
                 return False
             self._count(f"{kind}, leader" if node_id == leader else kind)
-            node = self.world.nodes[node_id]
             self._begin(node, self._node_fault(node, kind))
         return True
 
@@ -233,7 +236,8 @@ class ClusterFaults:
         elif kind == "wiped disk":
             self._wiped = True
             yield from self._end(node, "kill")
-            self._format_anew(node)
+            if self._may_wipe(node):  # a change of the ISR that it had asked for may have come through
+                self._format_anew(node)
         elif kind == "clock jump":
             node.set_clock(random.choice((-1, 1)) * random.choice((1_000, 600_000)))
         else:

@@ -102,7 +102,9 @@ def jobs_for(seeds: Iterable[int], *, twice_every: int, guard: str | None = None
     """A job for each seed; every so manieth is run twice. nodes: more than one are a cluster."""
     for seed in seeds:
         if guard is None:
-            yield SeedRun(seed, seed % twice_every == 0, plan=ClusterPlan(nodes=nodes) if nodes > 1 else None)
+            yield SeedRun(
+                seed, seed % twice_every == 0, plan=ClusterPlan(nodes=nodes, brokers=None) if nodes > 1 else None
+            )
         elif guard in CLUSTER_GUARDS:
             yield SeedRun(seed, twice=False, guard=guard, plan=CLUSTER_GUARDS[guard].cluster)
         else:

@@ -19,9 +19,12 @@ from duramen.server.broker import Broker
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.check.leaks import check_idle, check_stopped, removing
 from duramen.sim.check.quorum_watch import ClusterWatch, quiet
+from duramen.sim.check.replica_watch import ReplicaWatch
 from duramen.sim.faults.cluster_faults import KINDS, ClusterFaults
 from duramen.sim.faults.faults import DATA
 from duramen.sim.run.simulation import SimulationResult, configuration
+from duramen.sim.workload.cluster_client import ClusterClient
+from duramen.sim.workload.cluster_workload import ClusterWorkload, Contents, draw_topics
 from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.settings_workload import (
     KEYS,
@@ -35,7 +38,12 @@ from duramen.sim.world.entropy import SimEntropy
 from duramen.sim.world.node import WALL_START_MS, Server, SimNode
 from duramen.sim.world.plan import ClusterPlan
 
+BROKER_PORT: Final = 9092
 CONTROLLER_PORT: Final = 9093
+BROKERS: Final = 0.75
+"""Share of the worlds whose nodes are brokers, too."""
+PEER_CONNECTIONS: Final = 4, 8
+"""From each other node at most: of controllers, of brokers."""
 PROGRESS_S: Final = 40.0
 """Virtual seconds after all is well within which there is a leader who decides, and everybody has everything."""
 WORK_S: Final = 400.0
@@ -45,7 +53,13 @@ STOP_S: Final = 60.0
 SHARES: Final = ((1, 0.05), (2, 0.1), (3, 0.85))
 """Numbers of nodes, and the share of the worlds that have so many."""
 
-GIVEN_UP: Final = ("directory-failed", "metadata-unreadable")
+GIVEN_UP: Final = (
+    "directory-failed",
+    "metadata-unreadable",
+    "partition-offline",
+    "partition-not-deleted",
+    "coordinator-load-failed",
+)
 """Events of a node's log after which it does its part only when it is started again."""
 COUNTED: Final = (
     "snapshot-loading",
@@ -57,9 +71,13 @@ COUNTED: Final = (
     "quorum-epoch-not-opened",
     "directory-failed",
     "directory-full",
+    "broker-fenced",
+    "broker-unfenced",
+    "broker-not-handed-over",
+    "partition-offline",
 )
 """Events that are states worth reaching."""
-CLUSTER_STATES: Final = (*COUNTED, "elected", "log cut", "halted")
+CLUSTER_STATES: Final = (*COUNTED, "elected", "log cut", "halted", "partition led", "page-cache topic lost a tail")
 """All that a cluster's watch and the log lines of its nodes tell."""
 
 
@@ -89,6 +107,11 @@ class ClusterSimulation:
         self.history = self.world.history
         self.states: Counter[str] = Counter()
         self.watch = ClusterWatch(self.history.note, self.states)
+        # Drawn apart, so that worlds of controllers alone are what they were before there were others.
+        drawn = Random(f"brokers of {seed}")
+        self.has_brokers = drawn.random() < BROKERS if plan.brokers is None else plan.brokers
+        self.power_cuts = 0
+        self.replicas = ReplicaWatch(self.history.note, self.states, lambda: self.power_cuts)
         self.slice_records = random.choice((1, 3, image_reader.SLICE_RECORDS))
         self.settings = self._draw_settings()
         self.configs = {node_id: self._config(node_id) for node_id in self.hosts}
@@ -97,12 +120,22 @@ class ClusterSimulation:
         for node_id in self.hosts:
             self._add_node(node_id, draw_rate(random))
         self.faults = ClusterFaults(
-            Random(random.getrandbits(64)), self.world, self._spawn, lambda: self.leader_id, self._format_anew
+            Random(random.getrandbits(64)),
+            self.world,
+            self._spawn,
+            lambda: self.leader_id,
+            self._format_anew,
+            lambda node: not self.has_brokers or self.replicas.has_others(node.node_id),
         )
         if plan.kinds:
             self.faults.kinds = {kind: KINDS[kind] for kind in plan.kinds}
         self.clients: list[ControllerClients] = []
-        self._is_over = False
+        self.workload: ClusterWorkload | None = None
+        if self.has_brokers:
+            scene = draw_topics(drawn, self.clock, self.history.note, count, plan.copies)
+            self.workload = ClusterWorkload(scene, self._broker_client, lambda: not self.faults.finished)
+        for disk in self.world.disks.values():
+            disk.on_power_cut = self._power_failed
         self._changers: list[SettingsChanger] = []
 
     # ---- the nodes
@@ -117,13 +150,19 @@ class ClusterSimulation:
             settings["metadata.log.max.snapshot.interval.ms"] = random.choice(("300", "2000", "3600000"))
         settings["controller.quorum.fetch.max.bytes"] = random.choice(("100", "400", "1048576"))
         settings["controller.quorum.fetch.snapshot.max.bytes"] = random.choice(("40", "200", "1048576"))
+        if self.has_brokers:  # who starts has to catch up with those who change things all the time
+            settings["controller.quorum.fetch.snapshot.max.bytes"] = random.choice(("1000", "1048576"))
+            settings["metadata.max.retention.bytes"] = random.choice(("1000", "3000"))
         return settings
 
     def _config(self, node_id: int) -> BrokerConfig:
         host = self.hosts[node_id]
+        listeners = [f"CONTROLLER://{host}:{CONTROLLER_PORT}"]
+        if self.has_brokers:
+            listeners.append(f"PLAINTEXT://{host}:{BROKER_PORT}")
         own = {
-            "process.roles": "controller",  # the quorum by itself
-            "listeners": f"CONTROLLER://{host}:{CONTROLLER_PORT}",
+            "process.roles": "broker,controller" if self.has_brokers else "controller",
+            "listeners": ",".join(listeners),
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": ",".join(
                 f"{each}:{CONTROLLER_PORT}" for each in self.hosts.values()
@@ -161,8 +200,17 @@ class ClusterSimulation:
     def _boot(self, node: SimNode, world: World) -> Server:
         node.given_up = False
         broker = WatchedBroker(world, self.configs[node.node_id], partial(self._reported, node))
-        broker.on_opened = lambda: self.watch.attach(node, broker)
+        broker.on_opened = lambda: self._opened(node, broker)
         return broker
+
+    def _opened(self, node: SimNode, broker: Broker) -> None:
+        self.watch.attach(node, broker)
+        self.replicas.attach(node, broker)
+
+    def _power_failed(self) -> None:
+        self.power_cuts += 1
+        if self.workload is not None:
+            self.workload.scene.ledger.power_failed()
 
     def _reported(self, node: SimNode, level: str, event: str, fields: dict[str, Any]) -> None:
         bug = fields.get("traceback")
@@ -210,7 +258,7 @@ class ClusterSimulation:
             sum(node.starts for node in self.world.nodes.values()),
             sum(node.deaths for node in self.world.nodes.values()),
             self.loop.now,
-            self.watch.facts,
+            self.watch.facts + self.replicas.facts + (0 if self.workload is None else self.workload.scene.ledger.facts),
             self.faults.counts,
             self.states,
             self.history.lines,
@@ -222,6 +270,12 @@ class ClusterSimulation:
     def _client(self, name: str) -> ControllerClients:
         addresses = {node_id: (host, CONTROLLER_PORT) for node_id, host in self.hosts.items()}
         return ControllerClients(self.port, self.clock, addresses, name)
+
+    def _broker_client(self, name: str) -> ClusterClient:
+        nodes = {node_id: (host, BROKER_PORT) for node_id, host in self.hosts.items()}
+        random = Random(self.random.getrandbits(64))
+        bootstrap = random.sample(list(nodes.values()), random.randint(1, len(nodes)))
+        return ClusterClient(self.port, self.clock, random, bootstrap, nodes, name)
 
     def _live(self) -> None:
         """Changes while things go wrong, until both are over."""
@@ -236,19 +290,30 @@ class ClusterSimulation:
             self.clients.append(client)
             changer = SettingsChanger(Random(random.getrandbits(64)), client, ids, key, name)
             self._changers.append(changer)
-            script = changer.script(plan.changes, going_on, random.choice((0.05, 0.5)))
+            pause_s = random.choice((0.05, 0.5)) if not self.has_brokers else 1.0
+            script = changer.script(plan.changes, going_on, pause_s)
             actors.append(Actor(client, self.clock, script))
         observer = self._client("observer")
         self.clients.append(observer)
         looking = observe(Random(random.getrandbits(64)), observer, ids, self.watch, going_on)
         actors.append(Actor(observer, self.clock, looking))
+        workload = self.workload
+        if workload is not None:
+            workload.begin(
+                lambda: all(node.starts and (node.ready or node.deaths) for node in self.world.nodes.values())
+            )
         self._until("faults are over, and changes answered", lambda: all(each.finished for each in actors), WORK_S)
+        if workload is not None:
+            self._until("everything is produced", lambda: workload.is_produced, PROGRESS_S)
+            self._until("everything is read", lambda: workload.is_read, PROGRESS_S)
 
     def _until(self, what: str, condition: Callable[[], bool], seconds: float) -> None:
         watch = self.watch
 
         def reached() -> bool:
             watch.look_at_all()
+            if self.has_brokers:
+                self.replicas.look_at_all()
             return condition()
 
         if not self.world.until(reached, seconds):
@@ -264,14 +329,19 @@ class ClusterSimulation:
                 f"log {log.start_offset}..{log.durable_end}..{log.end_offset}, committed {view.high_watermark}, "
                 f"applied {view.position}{', halted' if quorum.halted else ''}"
             )
+        if self.has_brokers and self.replicas.views:
+            found.append(self.replicas.unsettled() or "partitions are settled")
         return "; ".join(found)
 
     # ---- the verdict
 
     def _verdict(self) -> None:
         self._settled()
+        before = self._read_back()
         for client in self.clients:
             client.close()
+        if self.workload is not None:
+            self.workload.close()
         self._rest()
         self._check_leaks()
         how = self.random.choice(("clean stop", "kill", "power cut"))
@@ -290,6 +360,18 @@ class ClusterSimulation:
         for node in self.world.nodes.values():
             node.start()
         self._settled()
+        after = self._read_back()
+        for tp, records in before.items():
+            if records != after[tp] and (how != "power cut" or "cached" not in tp.topic):
+                raise InvariantViolated("RestartChangesNothing", f"{tp}: {len(records)} records before")
+
+    def _read_back(self) -> Contents:
+        """Everything that the brokers have."""
+        found: Contents = {}
+        if self.workload is not None:
+            actor = self.workload.read_back(found)
+            self._until("reading back", lambda: actor.finished, PROGRESS_S)
+        return found
 
     def _settled(self) -> None:
         """One more change is answered, and everybody has it, in the bound."""
@@ -298,6 +380,7 @@ class ClusterSimulation:
         self._until("a change behind the faults is answered", lambda: actor.finished, PROGRESS_S)
         self._until("everybody has everything", self._is_settled, PROGRESS_S)
         self.watch.check_whole_logs()
+        self.replicas.check_whole_logs()
         self.watch.facts += check_changes(self._changers, self.watch)
         images = {view.position: view.broker.image for view in self.watch.views.values()}
         if len(images) != 1:
@@ -318,6 +401,7 @@ class ClusterSimulation:
         return (
             all(view.position == view.high_watermark == view.end == watch.end for view in watch.views.values())
             and self.leader_id > 0
+            and not (self.has_brokers and self.replicas.unsettled())
         )
 
     def _rest(self) -> None:
@@ -345,7 +429,7 @@ class ClusterSimulation:
         broker = self.watch.views[node.node_id].broker
         assert node.process is not None
         journal = self.configs[node.node_id].integer("duramen.journal.max.bytes")
-        planned, peers = self.loop.planned(node.process), 4 * (len(self.hosts) - 1)
+        planned, peers = self.loop.planned(node.process), PEER_CONNECTIONS[self.has_brokers] * (len(self.hosts) - 1)
         check_idle(broker, node.disk, [DATA], journal, planned, peers=peers)
 
 

@@ -45,7 +45,10 @@ DAMAGED_ON_THE_WAY = 0.01
 
 @dataclass(slots=True)
 class Scene:
-    """What every script of one simulation shares. topics: partitions by topic name. starts: of the node so far."""
+    """What every script of one simulation shares. topics: partitions by topic name. starts: of the node so far.
+
+    copies: of the topics that have more than one.
+    """
 
     random: Random
     clock: Clock
@@ -55,6 +58,7 @@ class Scene:
     configs: dict[str, dict[str, str]]
     stamps: Stamps
     coverage: Coverage = field(default_factory=Coverage)
+    copies: dict[str, int] = field(default_factory=dict)
     starts: Callable[[], int] = lambda: 0
     created: set[str] = field(default_factory=set)
     stored: dict[TopicPartition, int] = field(default_factory=dict)
@@ -84,8 +88,9 @@ def create_topics(scene: Scene) -> Script:
 
 def create_topic(scene: Scene, name: str, partitions: int, configs: dict[str, str]) -> Script:
     """Create a topic, as often as it takes; that it exists already may be the work of a lost reply's request."""
+    topic = new_topic(name, partitions, configs, scene.copies.get(name, 1))
     while True:
-        response = yield call("CreateTopics", 7, topics=[new_topic(name, partitions, configs)], timeout_ms=5000)
+        response = yield call("CreateTopics", 7, topics=[topic], timeout_ms=5000)
         code = response.topics[0].error_code if response is not None else None
         scene.note(f"create {name}: {code}")
         if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -95,13 +100,13 @@ def create_topic(scene: Scene, name: str, partitions: int, configs: dict[str, st
         yield RETRY_S
 
 
-def new_topic(name: str, partitions: int, configs: dict[str, str]) -> Any:
+def new_topic(name: str, partitions: int, configs: dict[str, str], copies: int = 1) -> Any:
     """What a CreateTopics request says of one topic."""
     request = call("CreateTopics", 7).api.request
     return request.CreatableTopic(
         name=name,
         num_partitions=partitions,
-        replication_factor=1,
+        replication_factor=copies,
         configs=[request.CreatableTopicConfig(name=key, value=value) for key, value in sorted(configs.items())],
     )
 
@@ -130,6 +135,8 @@ class SimProducer:
         self.known_at = -1
         self.most = scene.random.choice((1, 3, MOST_IN_FLIGHT))
         self.waiting: list[tuple[int, list[bytes], bytes]] = []
+        self.pause_s = 0.06
+        """Between two requests at most, while there are faults to come."""
 
     def script(self) -> Script:
         """Produce, then end."""
@@ -144,7 +151,7 @@ class SimProducer:
             if len(self.waiting) == MOST_IN_FLIGHT:
                 scene.coverage.hit("five batches in flight")
             if scene.faults_on:
-                yield random.uniform(0.0, 0.06)
+                yield random.uniform(0.0, self.pause_s)
             sent = self.waiting if self.known else self.waiting[:1]
             asked = scene.ledger.facts
             replies = yield [self._request(batch) for _, _, batch in sent]

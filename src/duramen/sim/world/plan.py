@@ -46,7 +46,8 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """The shape of a world of several nodes. nodes: None draws it. faults: how many; None draws that. changes: of each
-    who makes some. kinds: only faults of these kinds; empty: all. small_snapshots: None draws it.
+    who makes some. kinds: only faults of these kinds; empty: all. small_snapshots: None draws it. brokers: whether the
+    nodes are brokers, too, with clients; None draws it. copies: of a partition at most.
     """
 
     nodes: int | None = None
@@ -54,3 +55,5 @@ class ClusterPlan:
     changes: int = 12
     kinds: tuple[str, ...] = ()
     small_snapshots: bool | None = None
+    brokers: bool | None = False
+    copies: int = 1

@@ -1,0 +1,270 @@
+"""Watches the replicas of every partition in a cluster: what must hold of them whatever happens, behind every event.
+
+Like `quorum_watch` it looks at what processes have done, and reads their logs without a call that counts. Of each
+partition it keeps what some leader has said is committed; what later leaders, and all others, have is compared with it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from duramen.errors import DuramenError
+from duramen.machines.metadata.image import MetadataImage, PartitionImage
+from duramen.model import METADATA_TOPIC, TopicId, TopicPartition
+from duramen.partition.host.replay import bytes_of
+from duramen.partition.replica.partition import Partition
+from duramen.server.broker import Broker
+from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.check.quorum_watch import READ_BYTES, CommittedBatch, quiet
+from duramen.sim.world.node import SimNode
+from duramen.wire.batch import batches
+
+REPLICA_INVARIANTS: Final = {
+    "OneLeaderAnEpoch": "an epoch of a partition is led by one process of one node",
+    "ElectedHasEverything": "who leads has all that was committed before, unless a power cut took it from a page cache",
+    "ReplicasEqual": "below its watermark a replica has what every other one has",
+    "WatermarkNeverBack": "a process never takes back what it said is committed",
+    "InSyncHasEverything": "who is in the ISR has all that is committed",
+}
+"""What is checked, by name."""
+
+Key = tuple[TopicId, int]
+State = tuple[int, bool, int, int]
+"""Watermark, whether it leads, epoch, log start."""
+UNSEEN: Final[State] = (-1, False, -1, 0)
+
+
+class ReplicaView:
+    """What was seen of one replica in one process."""
+
+    __slots__ = ("checked", "state")
+
+    def __init__(self) -> None:
+        self.state = UNSEEN
+        self.checked = 0
+        """Below this offset it has what is committed."""
+
+
+class BrokerView(NamedTuple):
+    """What was seen of one process."""
+
+    node: SimNode
+    broker: Broker
+    process: str
+    replicas: dict[Key, ReplicaView]
+
+
+class CommittedPartition:
+    """What is committed of one partition, and who led it."""
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.batches: list[CommittedBatch] = []
+        self.firsts: list[int] = []
+        self.end = 0
+        self.leaders: dict[int, str] = {}
+        self.cuts = 0
+        """Power cuts of the world when something was committed last."""
+
+    def add(self, batch: CommittedBatch, cuts: int) -> None:
+        """One more batch."""
+        self.batches.append(batch)
+        self.firsts.append(batch.first)
+        self.end = batch.end
+        self.cuts = cuts
+
+    def cut(self, end: int) -> None:
+        """What a page cache had from `end` on is gone."""
+        while self.batches and self.batches[-1].end > end:
+            self.batches.pop()
+            self.firsts.pop()
+        self.end = self.batches[-1].end if self.batches else 0
+
+    def at(self, offset: int) -> CommittedBatch | None:
+        """The batch in which the offset is."""
+        place = bisect_right(self.firsts, offset) - 1
+        return self.batches[place] if place >= 0 and offset < self.batches[place].end else None
+
+
+class ReplicaWatch:
+    """Of one world. note: writes a line of the history. states: what was reached. power_cuts: how many there were."""
+
+    def __init__(self, note: Callable[[str], None], states: Counter[str], power_cuts: Callable[[], int]) -> None:
+        self.facts = 0
+        self.views: dict[int, BrokerView] = {}
+        self.committed: dict[Key, CommittedPartition] = {}
+        self._note = note
+        self._states = states
+        self._power_cuts = power_cuts
+
+    def attach(self, node: SimNode, broker: Broker) -> None:
+        """The node's process has begun."""
+        process = "" if node.process is None else node.process.name
+        self.views[node.node_id] = BrokerView(node, broker, process, {})
+
+    def look_at_all(self) -> None:
+        """Behind an event of whatever node."""
+        for view in self.views.values():
+            if view.node.server is view.broker:
+                self._look(view)
+
+    def _look(self, view: BrokerView) -> None:
+        for tp, partition in view.broker.store.partitions.items():
+            if tp.topic == METADATA_TOPIC:
+                continue
+            key = partition.topic_id, tp.partition
+            replica = view.replicas.get(key)
+            if replica is None:
+                replica = view.replicas[key] = ReplicaView()
+            replication = partition.replication
+            state = (replication.high_watermark, replication.is_leader, replication.epoch, partition.log.start_offset)
+            if state != replica.state:
+                before, replica.state = replica.state, state
+                self._changed(view, partition, replica, before)
+
+    def _changed(self, view: BrokerView, partition: Partition, replica: ReplicaView, before: State) -> None:
+        high, leads, epoch, _ = replica.state
+        key = partition.topic_id, partition.tp.partition
+        committed = self.committed.get(key)
+        if committed is None:
+            committed = self.committed[key] = CommittedPartition(partition.tp)
+        may_lack = not partition.is_stable and self._power_cuts() > 0
+        if leads and (not before[1] or before[2] != epoch):
+            self._leads(view, partition, committed, epoch, may_lack=may_lack)
+        if high < before[0]:
+            if not may_lack:
+                self._fail("WatermarkNeverBack", f"{view.process} {partition.tp}: {before[0]}, then {high}")
+            self._states["watermark of a page cache fell"] += 1
+            replica.checked = min(replica.checked, high)
+        if high > before[0] or leads:
+            if not leads and high > committed.end and not may_lack:
+                detail = f"{view.process} {partition.tp}: its watermark is {high}, committed is {committed.end}"
+                self._fail("ReplicasEqual", detail)
+            self._compare(view, partition, committed, max(replica.checked, partition.log.start_offset), high, leads)
+            replica.checked = max(replica.checked, high)
+            if leads:
+                self._check_in_sync(view, partition, key, high)
+
+    def _leads(
+        self, view: BrokerView, partition: Partition, committed: CommittedPartition, epoch: int, *, may_lack: bool
+    ) -> None:
+        self._note(f"{view.process} leads {partition.tp} in epoch {epoch}")
+        self._states["partition led"] += 1
+        self.facts += 1
+        before = committed.leaders.setdefault(epoch, view.process)
+        if before != view.process:
+            self._fail("OneLeaderAnEpoch", f"{before} and {view.process} lead {partition.tp} in epoch {epoch}")
+        end = partition.log.end_offset
+        if end < committed.end:
+            if not may_lack:
+                detail = f"{view.process} leads {partition.tp} to {end}, committed is {committed.end}"
+                self._fail("ElectedHasEverything", detail)
+            self._states["page-cache topic lost a tail"] += 1
+            committed.cut(end)
+        self._compare(view, partition, committed, partition.log.start_offset, min(end, committed.end), False)
+
+    def _compare(
+        self, view: BrokerView, partition: Partition, committed: CommittedPartition, start: int, end: int, leads: bool
+    ) -> None:
+        """What the replica has from start to end is what is committed; a leader's becomes it."""
+        log, offset = partition.log, start
+        with quiet(view.node.disk):
+            while offset < end:
+                try:
+                    found = log.read(offset, READ_BYTES, end, at_least_one=True)
+                    data = memoryview(b"".join(map(bytes_of, found.parts)))
+                except (OSError, DuramenError):
+                    if view.node.excused:
+                        return
+                    raise
+                before = offset
+                for place, header in batches(data):
+                    if header.next_offset > offset:
+                        batch = CommittedBatch(
+                            header.base_offset, header.next_offset, bytes(data[place : place + header.size])
+                        )
+                        self._compare_batch(view, committed, batch, leads)
+                        offset = header.next_offset
+                if offset <= before:
+                    self._fail("ReplicasEqual", f"{view.process} {partition.tp} has nothing at {offset} of {end}")
+
+    def _compare_batch(
+        self, view: BrokerView, committed: CommittedPartition, batch: CommittedBatch, leads: bool
+    ) -> None:
+        self.facts += 1
+        known = committed.at(batch.first)
+        if known is None and leads and batch.first >= committed.end:
+            committed.add(batch, self._power_cuts())
+        elif known is not None and known != batch:
+            self._fail("ReplicasEqual", f"{view.process} {committed.tp} has {batch} where {known} is committed")
+
+    def _check_in_sync(self, view: BrokerView, partition: Partition, key: Key, high: int) -> None:
+        """Whoever may be elected has what a leader said is committed."""
+        image = self.latest_image()
+        found = partition_image(image, key)
+        if found is None or found.leader_epoch != partition.replication.epoch:
+            return  # a deposed one: what it says counts by what the others have
+        for node_id in found.isr:
+            other = self.views.get(node_id)
+            if other is None or other.node.server is not other.broker:
+                continue
+            replica = other.broker.store.partition_by_id(*key)
+            if replica is not None and replica.durable_end < high:
+                detail = f"{partition.tp}: {high} is committed, node {node_id} of the ISR ends at {replica.durable_end}"
+                self._fail("InSyncHasEverything", detail)
+
+    def latest_image(self) -> MetadataImage:
+        """The committed metadata, as whoever is furthest has it."""
+        latest = max(self.views.values(), key=lambda view: view.broker.controller.reader.position)
+        return latest.broker.image
+
+    def has_others(self, node_id: int) -> bool:
+        """Whether of each partition somebody else is in the ISR."""
+        topics = self.latest_image().topics.values()
+        return all(set(partition.isr) != {node_id} for topic in topics for partition in topic.partitions)
+
+    def unsettled(self) -> str:
+        """Which partition is not led, or has a replica that lacks something; empty: none."""
+        image = self.latest_image()
+        for topic in image.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                why = self._lacks(image, topic.id, index, partition)
+                if why:
+                    return f"{topic.name}-{index} {why}"
+        return ""
+
+    def _lacks(self, image: MetadataImage, topic_id: TopicId, index: int, partition: PartitionImage) -> str:
+        if set(partition.isr) != set(partition.replicas):
+            return f"has {partition.isr} of {partition.replicas} in sync"
+        ends = set()
+        for node_id in partition.replicas:
+            replica = self.views[node_id].broker.store.partition_by_id(topic_id, index)
+            if replica is None:
+                return f"is not open on node {node_id}"
+            is_leader = image.leader(partition) == node_id
+            if replica.replication.is_leader != is_leader or replica.replication.epoch != partition.leader_epoch:
+                return f"is {'not ' if is_leader else ''}led by node {node_id} in {replica.replication.epoch}"
+            ends |= {replica.high_watermark, replica.log_end_offset, replica.durable_end}
+        return "" if len(ends) == 1 else f"has the ends {sorted(ends)}"
+
+    def check_whole_logs(self) -> None:
+        """At rest: every replica from its start to its watermark."""
+        for view in self.views.values():
+            for tp, partition in view.broker.store.partitions.items():
+                committed = self.committed.get((partition.topic_id, tp.partition))
+                if committed is not None:
+                    self._compare(
+                        view, partition, committed, partition.log.start_offset, partition.high_watermark, False
+                    )
+
+    def _fail(self, invariant: str, detail: str) -> None:
+        raise InvariantViolated(invariant, detail)
+
+
+def partition_image(image: MetadataImage, key: Key) -> PartitionImage | None:
+    """Of the partition in the image, if it is there."""
+    topic = image.topic_by_id(key[0])
+    return None if topic is None or key[1] >= len(topic.partitions) else topic.partitions[key[1]]

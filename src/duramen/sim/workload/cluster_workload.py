@@ -1,0 +1,181 @@
+"""What clients of a cluster's brokers do: topics made through any node, producers and readers that follow leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from duramen.client.loop.node_client import call
+from duramen.errors import ErrorCode
+from duramen.model import TopicPartition
+from duramen.ports import Clock
+from duramen.sim.check.invariants import InvariantViolated, Ledger
+from duramen.sim.workload.cluster_client import ClusterClient
+from duramen.sim.workload.scripts import Actor, Script
+from duramen.sim.workload.timestamp_faults import Stamps
+from duramen.sim.workload.workload import (
+    MORE_WHILE_FAULTS,
+    RETRY_S,
+    Scene,
+    SimProducer,
+    SimReader,
+    create_topics,
+    read_back,
+    unexpected,
+)
+from duramen.wire.batch import NewRecord, build_batch
+
+RECORDS: Final = 15
+"""How many each producer makes at least."""
+PLAIN: Final = 0.3
+"""Share of the producers that are not idempotent."""
+PAGE_CACHE: Final = {"duramen.ack.durability": "page-cache"}
+
+Contents = dict[TopicPartition, list[tuple[int, int, bytes]]]
+"""(offset, epoch, value) of all records."""
+
+
+def draw_topics(random: Random, clock: Clock, note: Callable[[str], None], nodes: int, copies: int) -> Scene:
+    """The topics of a cluster of so many nodes, of so many copies at most, and what is promised of each."""
+    topics = {"single": random.choice((1, 2)), "cached": 1}
+    size = {"internal.segment.bytes": str(random.choice((1000, 3000, 10000)))}
+    configs = {"single": dict(size), "cached": size | PAGE_CACHE}
+    ledger = Ledger({"single"})
+    return Scene(random, clock, ledger, note, topics, configs, Stamps(random, odd=False), copies={})
+
+
+class PlainProducer:
+    """One that is not idempotent: a batch at a time, again until it is acknowledged, so that some may be there twice.
+
+    acks: -1 (all) or 1.
+    """
+
+    def __init__(self, scene: Scene, name: str, tp: TopicPartition, total: int, acks: int, pause_s: float) -> None:
+        self.scene = scene
+        self.name = name
+        self.tp = tp
+        self.total = total
+        self.acks = acks
+        self.pause_s = pause_s
+        self.made = 0
+        self.acknowledged_to = -1
+        scene.ledger.plain.add(name.encode())
+
+    def script(self) -> Script:
+        """Produce, then end."""
+        scene, random = self.scene, self.scene.random
+        while self.tp.topic not in scene.created:
+            yield RETRY_S
+        while self.made < self.total or (scene.faults_on and self.made < MORE_WHILE_FAULTS * self.total):
+            values = []
+            for _ in range(random.choice((1, 1, 2, 5))):
+                values.append(f"{self.name}:{self.made:06} ".encode() + b"." * random.choice((0, 10, 700)))
+                self.made += 1
+            now = scene.clock.wall_ms()
+            rows: list[NewRecord] = [(self.name.encode(), value, [], now) for value in values]
+            batch = bytes(build_batch(rows))
+            scene.ledger.produced(self.tp, values, now, len(batch))
+            while not (yield from self._send(values, batch)):
+                yield RETRY_S * random.uniform(0.5, 1.5)
+            yield random.uniform(0.0, self.pause_s if scene.faults_on else 0.06)
+
+    def _send(self, values: list[bytes], batch: bytes) -> Any:
+        """Once; whether it is acknowledged."""
+        scene = self.scene
+        wanted = call("Produce", 9, transactional_id=None, acks=self.acks, timeout_ms=30000)
+        kinds = wanted.api.request
+        data = kinds.PartitionProduceData(index=self.tp.partition, records=batch)
+        wanted.request.topic_data.append(kinds.TopicProduceData(name=self.tp.topic, partition_data=[data]))
+        asked = scene.ledger.facts
+        answer = yield wanted
+        if answer is None:
+            scene.note(f"{self.name} lost a reply")
+            return False
+        told = answer.responses[0].partition_responses[0]
+        scene.note(f"{self.name}+{len(values)}: {told.error_code} at {told.base_offset}")
+        if told.error_code != ErrorCode.NONE:
+            if not ErrorCode(told.error_code).retriable:
+                raise unexpected(f"{self.name} produce", told.error_code)
+            return False
+        if self.acks == 1 and self.tp.topic in scene.copies:
+            return True  # the leader's disk has it, whoever leads next
+        if told.base_offset < self.acknowledged_to and scene.ledger.lasts(self.tp):
+            detail = f"{self.tp}: {self.name} is at {told.base_offset}, and was at {self.acknowledged_to}"
+            raise InvariantViolated("Order", detail)
+        for delta, value in enumerate(values):
+            scene.ledger.acknowledged(self.tp, told.base_offset + delta, value, asked)
+        self.acknowledged_to = told.base_offset + len(values)
+        scene.stored[self.tp] = max(self.acknowledged_to, scene.stored.get(self.tp, 0))
+        return True
+
+
+class ClusterWorkload:
+    """Those who produce to and read from the brokers of one cluster. client: makes one more."""
+
+    def __init__(self, scene: Scene, client: Callable[[str], ClusterClient], going_on: Callable[[], bool]) -> None:
+        self.scene = scene
+        self.clients: list[ClusterClient] = []
+        self.producers: list[SimProducer | PlainProducer] = []
+        self.readers: list[SimReader] = []
+        self._client = client
+        self._going_on = going_on
+        self._makers: list[Actor] = []
+        self._watchers: list[Actor] = []
+
+    def begin(self, clock_of_all: Callable[[], bool]) -> None:
+        """Let everybody begin; topics are made once `clock_of_all` says that every node is known."""
+        scene, random = self.scene, self.scene.random
+
+        def creator() -> Script:
+            while not clock_of_all():
+                yield RETRY_S
+            yield from create_topics(scene)
+
+        self._makers.append(self.act("creator", creator()))
+        for tp in scene.partitions():
+            pause_s = random.choice((0.06, 0.5, 1.5))
+            if random.random() < PLAIN:
+                acks = random.choice((1, -1))
+                plain = PlainProducer(scene, f"plain{acks}-{tp}", tp, RECORDS, acks, pause_s)
+                self._add(plain)
+            else:
+                producer = SimProducer(scene, f"p-{tp}", tp, RECORDS)
+                producer.pause_s = pause_s
+                self._add(producer)
+            reader = SimReader(scene, f"r-{tp}", tp)
+            self.readers.append(reader)
+            self._watchers.append(self.act(reader.name, reader.script()))
+
+    def _add(self, producer: SimProducer | PlainProducer) -> None:
+        self.producers.append(producer)
+        self._makers.append(self.act(producer.name, producer.script()))
+
+    def act(self, name: str, script: Script) -> Actor:
+        """Run a script on a client of its own."""
+        client = self._client(name)
+        self.clients.append(client)
+        return Actor(client, self.scene.clock, script)
+
+    @property
+    def is_produced(self) -> bool:
+        """Whether all that was to be produced is acknowledged."""
+        self.scene.faults_on = self._going_on()
+        return all(actor.finished for actor in self._makers)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether every reader has come to the end of what was acknowledged, and has ended."""
+        stored = self.scene.stored
+        if all(reader.offset >= stored.get(reader.tp, 0) for reader in self.readers if self.scene.is_stable(reader.tp)):
+            self.scene.reading_on = False
+        return not self.scene.reading_on and all(actor.finished for actor in self._watchers)
+
+    def read_back(self, found: Contents) -> Actor:
+        """Read everything into `found`, and ask the invariants for their verdict."""
+        return self.act("reading back", read_back(self.scene, self.scene.partitions(), found))
+
+    def close(self) -> None:
+        """Everybody hangs up."""
+        for client in self.clients:
+            client.close()

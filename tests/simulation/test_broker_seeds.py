@@ -1,0 +1,32 @@
+"""Simulated clusters whose nodes are brokers, too: producers and readers follow the leaders, and promises hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from duramen.sim.faults.cluster_faults import KINDS
+from duramen.sim.run.cluster_simulation import simulate_cluster
+from duramen.sim.world.plan import ClusterPlan
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+def test_brokers_serve_and_begin_again(nodes: int) -> None:
+    """Until they are registered they lead nothing: an epoch of before the restart was another process's."""
+    result = simulate_cluster(1, ClusterPlan(nodes=nodes, faults=0, changes=3, brokers=True))
+    assert result.states["partition led"] >= 4
+
+
+def test_brokers_survive_every_kind_of_fault() -> None:
+    inflicted: Counter[str] = Counter()
+    every = sorted(KINDS)
+    for seed, first in enumerate(range(5), 1):
+        plan = ClusterPlan(nodes=3, faults=7, changes=4, kinds=tuple(every[first::5]), brokers=True)
+        inflicted.update(simulate_cluster(seed, plan).faults)
+    assert len({kind.removesuffix(", leader") for kind in inflicted}) >= 16
+
+
+def test_the_same_seed_is_the_same_history() -> None:
+    plan = ClusterPlan(nodes=3, faults=4, brokers=True)
+    assert simulate_cluster(7, plan).digest == simulate_cluster(7, plan).digest
