@@ -25,6 +25,7 @@ from duramen.partition.metadata.controller import METADATA_PARTITION, Controller
 from duramen.partition.metadata.directory_checks import assign_metadata_home, check_apart, check_formation
 from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.metadata.quorum import Quorum, QuorumNetwork
+from duramen.partition.metadata.unclean_stop import UNCLEAN, in_doubt, previous_epoch
 from duramen.partition.store.settings import cleaner_settings, directory_settings
 from duramen.partition.store.store import Store
 from duramen.ports import Listener, World
@@ -287,6 +288,8 @@ class Broker:
             # Among others a disk that is not here counts as lost: one of them may have what was on it.
             closed.registered_ids() if self.controller.is_alone else closed.open_ids(),
             (METADATA_FEATURE,),
+            # One that registers anew without having ended has all that it had.
+            previous_epoch(self.store.directories) if self.broker_epoch < 0 else self.broker_epoch,
         )
 
     def _endpoints(
@@ -300,9 +303,16 @@ class Broker:
         return endpoints
 
     def _registered(self, epoch: int) -> None:
+        if self.broker_epoch < 0 and previous_epoch(self.store.directories) == UNCLEAN:
+            self.controller.when_applied(epoch + 1, self._tell_doubt)
         self.broker_epoch = self.producer_ids.broker_epoch = epoch
         for directory in self.store.directories:
             directory.broker_epoch = epoch
+
+    def _tell_doubt(self) -> None:
+        doubtful = in_doubt(self.publisher, self.node_id)
+        if doubtful:
+            self.report("last-copy-in-doubt", partitions=len(doubtful), first=doubtful[0])
 
     def _serve_clients(self, on_ready: Callable[[], None]) -> None:
         """The broker is unfenced, and knows it."""

@@ -134,14 +134,14 @@ class Brokers:
         """Take in a process: fenced, until its heartbeat says that it has applied the record.
 
         The record stands alone, for its offset is the broker epoch, and takes the place of an older incarnation. What
-        the older one led follows. Directories that are lost come first: as long as their copies count, it waits.
+        the older one led follows. What is lost comes first: as long as such copies count, it waits.
         """
         known = image.brokers.get(command.node_id)
         is_heard = command.node_id in self._sessions
         if known is not None and is_heard and known.incarnation_id == command.incarnation_id:
             return Outcome(replies=[(ticket, Registered(known.epoch))])
         check_registration(image, command, may_live=is_heard)
-        lost = losses(image, command)
+        lost = losses(image, self.config, command)
         if lost:
             fence = [] if known is None or known.fenced else [codec.broker_change(known, fenced=True)]
             self._unsettled = leaders.START

@@ -124,6 +124,25 @@ def lose(image: MetadataImage, node_id: int, is_lost: Callable[[bytes], bool], a
     return records
 
 
+def leave_behind(
+    image: MetadataImage, node_id: int, may_lack: Callable[[str], bool], active: Active
+) -> list[LogRecord]:
+    """The next changes by which a broker leaves the in-sync replicas of topics whose last records it may lack.
+
+    may_lack: says it of a topic's name. Where it is the last one it stays: nobody has more.
+    """
+    records: list[LogRecord] = []
+    for topic in image.topics.values():
+        if not may_lack(topic.name):
+            continue
+        for index, partition in enumerate(topic.partitions):
+            if node_id in partition.isr and len(partition.isr) > 1:
+                records.append(_without(topic.id, index, partition, node_id, active))
+                if len(records) == CHANGES_AT_ONCE:
+                    return records
+    return records
+
+
 def _without(topic_id: bytes, index: int, partition: PartitionImage, node_id: int, active: Active) -> LogRecord:
     isr = [other for other in partition.isr if other != node_id]
     able = _able(partition, active - {node_id})

@@ -1,14 +1,23 @@
-"""Which registrations of brokers are taken (KIP-631), and what is lost with directories that are named no more."""
+"""Which registrations of brokers are taken (KIP-631), and what is lost before them.
+
+Lost is what was in directories that are named no more; and, behind a stop that was not clean, perhaps the end of what
+counted as soon as the operating system had it (KIP-966).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
+from duramen.config import BrokerConfig, topic_setting
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import leaders
 from duramen.machines.metadata.commands import RegisterBroker
 from duramen.machines.metadata.image import MetadataImage
+
+DURABILITY: Final = "duramen.ack.durability"
+PAGE_CACHE: Final = "page-cache"
 
 
 def check_registration(image: MetadataImage, command: RegisterBroker, *, may_live: bool) -> None:
@@ -58,12 +67,38 @@ def _check_features(image: MetadataImage, command: RegisterBroker) -> None:
             )
 
 
-def losses(image: MetadataImage, command: RegisterBroker) -> list[LogRecord]:
+def losses(image: MetadataImage, config: BrokerConfig, command: RegisterBroker) -> list[LogRecord]:
     """The next changes of partitions by what this registration shows to be lost; none when there is no more."""
     if not image.brokers.keys() - {command.node_id}:
         return []  # it brought the log along that names the partitions: its disks were not emptied
     active = image.active_ids() - {command.node_id}
-    return leaders.lose(image, command.node_id, _lost_directories(image, command), active)
+    lost = leaders.lose(image, command.node_id, _lost_directories(image, command), active)
+    if lost or _has_stopped_cleanly(image, command):
+        return lost
+    return leaders.leave_behind(image, command.node_id, _page_cache_topics(image, config, command.node_id), active)
+
+
+def _has_stopped_cleanly(image: MetadataImage, command: RegisterBroker) -> bool:
+    """Whether all that the broker's last process had is on its disks: or it is still this process."""
+    known = image.brokers.get(command.node_id)
+    if known is None:
+        return False
+    return command.incarnation_id == known.incarnation_id or command.previous_broker_epoch == known.epoch
+
+
+def _page_cache_topics(image: MetadataImage, config: BrokerConfig, node_id: int) -> Callable[[str], bool]:
+    """Says of a topic whether this broker counts its records as soon as the operating system has them.
+
+    Files of nodes are taken to say the same of that as the controller's own.
+    """
+    default, own = image.broker_config(None), image.broker_config(node_id)
+    others = config.with_dynamic(default, cluster_default=True).with_dynamic(own).string(DURABILITY)
+
+    def counts(name: str) -> bool:
+        text = image.topic_config(name).get(DURABILITY)
+        return (others if text is None else topic_setting(DURABILITY).parse(text)) == PAGE_CACHE
+
+    return counts
 
 
 def _lost_directories(image: MetadataImage, command: RegisterBroker) -> Callable[[bytes], bool]:

@@ -223,6 +223,7 @@ class LogDirectory:
         remove_parts(self.disk, self.path, keep=maker.generation)
         stop = last_stop(self.disk, self.path)
         self.stopped_epoch = UNKNOWN_EPOCH if stop is None or not self.clean_start else stop.broker_epoch
+        self.broker_epoch = self.stopped_epoch  # who never registers has changed nothing
         remove_file(self.disk, posixpath.join(self.path, CLEAN_SHUTDOWN))
         self.disk.sync_directory(self.path)
         self._truncations = Truncations(journal, self._checkpointer, self.logs, self.findings)

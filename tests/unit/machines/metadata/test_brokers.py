@@ -23,7 +23,7 @@ from duramen.machines.metadata import (
     UpdateFeatures,
     codec,
 )
-from duramen.machines.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
+from duramen.machines.metadata.image import BROKER_RESOURCE, LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 
 SESSION_MS = 3000
 
@@ -519,3 +519,118 @@ def test_a_broker_without_directories_is_one_of_an_older_release(cluster: Cluste
     cluster.lay("t", (2,))
     cluster.start(2, incarnation=9)
     assert cluster.leader("t") == 2
+
+
+# ---------------------------------------------------------------------- stops that were not clean
+
+
+PAGE_CACHE = (("duramen.ack.durability", "page-cache"),)
+
+
+def all_die(cluster: Cluster) -> None:
+    """At once: nobody is left to leave the others behind."""
+    cluster.write(*[codec.broker_change(broker, fenced=True) for broker in cluster.image.brokers.values()])
+
+
+def register(cluster: Cluster, node_id: int, *, clean: bool) -> None:
+    """The next process of a broker; clean: it has found the file that the last one left behind when it stopped."""
+    before = cluster.image.brokers[node_id].epoch
+    answers: list[Any] = []
+    cluster.host.submit(registration(node_id, 99, previous_broker_epoch=before if clean else -1), answers.append)
+    cluster.clock.advance(0)
+    assert isinstance(answers[0], Registered)
+
+
+def lay_in_page_cache(cluster: Cluster, *replicas: tuple[int, ...]) -> None:
+    cluster.lay("c", *replicas, number=8)
+    cluster.write(codec.topic_config("c", *PAGE_CACHE[0]))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_behind_an_unclean_stop_a_broker_leaves_what_it_may_have_lost(three: Cluster, clean: bool) -> None:
+    lay_in_page_cache(three, (3, 2), (2, 3), (3,))
+    three.lay("s", (3, 2), number=9)
+    all_die(three)
+    register(three, 3, clean=clean)
+    assert [three.state("c", index)[2] for index in range(3)] == (
+        [(3, 2), (2, 3), (3,)] if clean else [(2,), (2,), (3,)]
+    )
+    assert three.state("c")[0] == (3 if clean else -1)
+    assert three.state("s")[2] == (3, 2), "what was acknowledged is on its disk"
+
+
+def test_who_may_have_lost_the_end_does_not_lead_while_others_have_it(three: Cluster) -> None:
+    lay_in_page_cache(three, (3, 2, 1))
+    three.lay("s", (3, 2, 1), number=9)
+    all_die(three)
+    register(three, 3, clean=False)
+    three.beat(3)
+    assert three.state("s") == (3, 1, (3,))
+    assert three.state("c")[0] == -1
+    assert three.state("c")[2] == (2, 1), "whoever of these is back first has all of it"
+    register(three, 2, clean=True)
+    three.beat(2)
+    assert three.state("c")[0] == 2
+    assert three.state("c")[2] == (2,)
+    assert three.replayed().image.topics == three.image.topics
+
+
+def test_the_last_one_in_sync_stays_whatever_it_lost(three: Cluster) -> None:
+    lay_in_page_cache(three, (3, 2, 1))
+    all_die(three)
+    for node_id in (3, 2):
+        register(three, node_id, clean=False)
+        three.beat(node_id)
+        assert three.leader("c") == -1
+    assert three.state("c")[2] == (1,)
+    register(three, 1, clean=False)
+    three.beat(1)
+    assert (three.state("c")[0], three.state("c")[2]) == (1, (1,))
+
+
+@pytest.mark.parametrize(
+    ("settings", "leaves"),
+    [
+        ([("", "page-cache")], True),
+        ([("", "page-cache"), ("3", "stable")], False),
+        ([("3", "page-cache")], True),
+        ([("2", "page-cache")], False),
+        ([], False),
+    ],
+)
+def test_the_cluster_and_the_broker_say_it_of_topics_that_do_not(
+    three: Cluster, settings: list[tuple[str, str]], leaves: bool
+) -> None:
+    three.lay("t", (1, 2, 3))
+    for node, value in settings:
+        three.write(codec.config(BROKER_RESOURCE, node, PAGE_CACHE[0][0], value))
+    all_die(three)
+    register(three, 3, clean=False)
+    assert three.state("t")[2] == ((1, 2) if leaves else (1, 2, 3))
+
+
+def test_the_controllers_own_file_says_it_where_nothing_else_does() -> None:
+    cluster = Cluster(load_broker_config(None, dict(PAGE_CACHE)))
+    cluster.start(2)
+    cluster.lay("t", (1, 2))
+    all_die(cluster)
+    register(cluster, 2, clean=False)
+    assert cluster.state("t")[2] == (1,)
+
+
+def test_the_same_process_again_has_lost_nothing(config: BrokerConfig) -> None:
+    """Its controller, of the same process, is a new one and has not heard it yet."""
+    cluster = Cluster(config)
+    cluster.start(2)
+    lay_in_page_cache(cluster, (2, 1))
+    cluster.begin()
+    cluster.ask(registration(1, 7))
+    assert cluster.state("c")[2] == (2, 1)
+
+
+def test_what_is_left_behind_takes_several_decisions(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duramen.machines.metadata.leaders.CHANGES_AT_ONCE", 3)
+    lay_in_page_cache(three, *[(3, 2, 1)] * 8)
+    all_die(three)
+    register(three, 3, clean=False)
+    assert [three.state("c", index)[2] for index in range(8)] == [(2, 1)] * 8

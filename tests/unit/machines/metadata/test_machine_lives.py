@@ -53,6 +53,8 @@ class Process:
     node_id: int
     incarnation: int
     directory: int
+    previous: int = -1
+    """Epoch of the last process, where that has stopped cleanly."""
     epoch: int = -1
     registering: bool = False
     fenced: bool = True
@@ -77,6 +79,12 @@ class World:
     """Of each leader epoch: who leads, and the offset that says so."""
     partitions: dict[tuple[bytes, int], PartitionImage] = field(default_factory=dict)
     """As of the last record."""
+    stopped: dict[int, int] = field(default_factory=dict)
+    """Epochs that clean stops have left behind, by node; the next start takes them away."""
+    previous: dict[bytes, int] = field(default_factory=dict)
+    """What processes, by incarnation, say of the last one; until they are registered for the first time."""
+    epochs: dict[int, int] = field(default_factory=dict)
+    """Of registered brokers, as of the last record."""
     proposals: list[AlterPartition] = field(default_factory=list)
     """On their way, also those that have arrived: each may arrive again."""
 
@@ -100,6 +108,7 @@ class World:
         for offset, record in enumerate(self.log):
             self.machine.apply(record, offset, 0)
         self.partitions = self.found()
+        self.epochs = {broker.id: broker.epoch for broker in self.machine.image.brokers.values()}
         self.timers = TimerTable(self.clock, lambda key: self.decide(TimerFired(key), 0))
         self.carry_out(self.machine.on_loaded(self.clock.wall_ms()))
         self.ask(BeginCluster(), lambda answer: None)
@@ -151,6 +160,20 @@ class World:
             old = before.get(key)
             if partition is not old:
                 self.check_partition(key, partition, old)
+        for broker in self.machine.image.brokers.values():
+            if self.epochs.get(broker.id) != broker.epoch:
+                self.check_registration(broker.id, self.epochs.get(broker.id))
+                self.epochs[broker.id] = broker.epoch
+
+    def check_registration(self, node_id: int, before: int | None) -> None:
+        """Who may lack the end of what others have is not in sync."""
+        image = self.machine.image
+        if self.previous.pop(image.brokers[node_id].incarnation_id, before) == before:
+            return
+        for topic in image.topics.values():
+            if image.topic_config(topic.name)["duramen.ack.durability"] == "page-cache":
+                for partition in topic.partitions:
+                    assert node_id not in partition.isr or partition.isr == (node_id,)
 
     def check_partition(self, key: tuple[bytes, int], partition: PartitionImage, old: PartitionImage | None) -> None:
         leader, epoch = partition.leader, partition.leader_epoch
@@ -194,7 +217,10 @@ class World:
         if process.epoch < 0:
             if not process.registering:
                 process.registering = True
-                command = registration(process.node_id, process.incarnation, process.directory)
+                command = registration(
+                    process.node_id, process.incarnation, process.directory, previous_broker_epoch=process.previous
+                )
+                self.previous.setdefault(command.incarnation_id, command.previous_broker_epoch)
                 self.ask(command, lambda answer: self.registered(process, answer))
             return
         offset = self.committed - self.random.choice((0, 0, 1, 3)) - 1
@@ -212,14 +238,17 @@ class World:
             process.epoch = -1
             process.incarnation = self.number()  # the process ends, and another one starts
             process.stopping = False
+            process.previous = -1
         elif answer.should_shut_down:
             if self.processes.get(process.node_id) is process:
                 del self.processes[process.node_id]
+                self.stopped[process.node_id] = process.epoch
         else:
             process.fenced = answer.is_fenced
 
     def start(self, node_id: int) -> None:
-        self.processes[node_id] = Process(node_id, self.number(), self.directories[node_id])
+        previous = self.stopped.pop(node_id, -1)
+        self.processes[node_id] = Process(node_id, self.number(), self.directories[node_id], previous)
 
     def kill(self, node_id: int) -> None:
         process = self.processes.pop(node_id, None)
@@ -229,11 +258,14 @@ class World:
     def wipe(self, node_id: int) -> None:
         self.processes.pop(node_id, None)
         self.directories[node_id] = 2000 + self.number()
+        self.stopped.pop(node_id, None)
 
     def create(self) -> None:
         number = self.number()
         copies = self.random.randint(1, 3)
-        topic = NewTopic(f"t{number}", topic_id(number), self.random.choice((1, 3, 9)), copies)
+        durability = self.random.choice(("stable", "stable", "page-cache"))
+        configs = (("duramen.ack.durability", durability),)
+        topic = NewTopic(f"t{number}", topic_id(number), self.random.choice((1, 3, 9)), copies, (), configs)
         self.ask(CreateTopics((topic,)), lambda answer: None)
 
     def propose(self) -> None:

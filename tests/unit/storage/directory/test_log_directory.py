@@ -120,6 +120,9 @@ def test_a_clean_stop_names_the_broker_and_the_next_start_knows_it() -> None:
     assert json.loads(disk.contents()["/data/.kafka_cleanshutdown"]) == {"version": 0, "brokerEpoch": 31}
     directory = start(disk)
     assert (directory.clean_start, directory.stopped_epoch) == (True, 31)
+    directory.close(clean=True)  # by a process that no controller has heard of
+    directory = start(disk)
+    assert (directory.clean_start, directory.stopped_epoch) == (True, 31)
     disk.kill()
     disk.power_on()
     directory = start(disk)
