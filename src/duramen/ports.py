@@ -179,10 +179,11 @@ class Executor(Protocol):
 
         Work of one lane runs one after the other, in order; lanes run side by side. Lanes in use: "journal:DIR"
         (group commit), "quorum-state" (votes), "checkpoint" (segment syncs, rolls), "cold-0", "cold-1" (reads that miss
-        the cache), "recent" (what the machine took out of memory), "housekeeping" (deletion, retention), "producers"
-        (read again behind a truncation), "scrub" (re-reading sealed segments), "lookups" (offsets by time), "rewriting"
-        (batches that must be decoded), "large" (decoding of large requests, encoding of large replies),
-        "staging-checks", "cleaner-N" (compaction), "names" (hosts that are not numbers).
+        the cache), "replica", "replica-catch-up" (those of other brokers), "recent" (what the machine took out of
+        memory), "housekeeping" (deletion, retention), "producers" (read again behind a truncation), "scrub" (re-reading
+        sealed segments), "lookups" (offsets by time), "rewriting" (batches that must be decoded), "large" (decoding of
+        large requests, encoding of large replies), "staging-checks", "cleaner-N" (compaction), "names" (hosts that are
+        not numbers).
         """
 
     def together(self, work: Sequence[Callable[[], Any]]) -> list[Any]:

@@ -78,6 +78,7 @@ class Line:
         self._reader: Callable[[], None] | None = None
         self.closed = False
         self.number = 0
+        self.client_id = "c"
 
     def recv_into(self, view: memoryview) -> int:
         if not self._arrived:
@@ -110,7 +111,9 @@ class Line:
         """Send a request; `answer` fetches the reply."""
         self.number += 1
         message = API[key].request.new(**fields)
-        self._arrived += b"".join(bytes(part) for part in encode_request(API[key], version, self.number, "c", message))  # type: ignore[arg-type]
+        self._arrived += b"".join(
+            bytes(part) for part in encode_request(API[key], version, self.number, self.client_id, message)
+        )  # type: ignore[arg-type]
         self.deliver()
 
     def deliver(self) -> bool:

@@ -1,7 +1,8 @@
 """Listeners and connections of one node: accepting, refusing at limits, ending those that are idle or too slow.
 
 Connections of the controller's listeners (*peers*: other nodes, and tools) have memory and descriptors of their own,
-and are refused at no limit of clients: whatever these do, the cluster goes on.
+and are refused at no limit of clients: whatever these do, the cluster goes on. So it does for *replicas*: who came
+through a broker's listener, counts as a client until he has shown that he is another broker, who follows this one.
 """
 
 from __future__ import annotations
@@ -60,12 +61,18 @@ class Acceptor:
         self.peer_receiver = self._context(
             ListenerType.CONTROLLER, REQUEST_BYTES // CONTROLLER_SHARE, REPLY_BYTES // CONTROLLER_SHARE
         )
+        self.replica_receiver = self._context(
+            ListenerType.BROKER, REQUEST_BYTES // CONTROLLER_SHARE, REPLY_BYTES // CONTROLLER_SHARE
+        )
+        self.receiver.on_peer = self._follows
         self.listeners: list[tuple[ListenerAddress, Listener]] = []
         """Those for clients."""
         self.controller_listeners: list[tuple[ListenerAddress, Listener]] = []
         self.connections: dict[ClientConnection, None] = {}
         """Those of clients."""
         self.peers: dict[ClientConnection, None] = {}
+        self.replicas: dict[ClientConnection, None] = {}
+        """Those of other brokers that follow this one."""
         self._by_host: dict[str, int] = {}
         """Of clients."""
         self._early: dict[ListenerType, list[tuple[str, Transport]]] = {each: [] for each in ListenerType}
@@ -100,21 +107,24 @@ class Acceptor:
         return self.receiver.pool
 
     @property
-    def receivers(self) -> tuple[ReceiveContext, ReceiveContext]:
-        """Of clients and of peers."""
-        return self.receiver, self.peer_receiver
+    def receivers(self) -> tuple[ReceiveContext, ReceiveContext, ReceiveContext]:
+        """Of clients, of peers and of replicas."""
+        return self.receiver, self.peer_receiver, self.replica_receiver
 
     @property
     def everybody(self) -> list[ClientConnection]:
-        """Clients and peers."""
-        return [*self.connections, *self.peers]
+        """Clients, peers and replicas."""
+        return [*self.connections, *self.peers, *self.replicas]
 
     def _of(self, receiver: ReceiveContext) -> dict[ClientConnection, None]:
-        return self.connections if receiver is self.receiver else self.peers
+        if receiver is self.receiver:
+            return self.connections
+        return self.peers if receiver is self.peer_receiver else self.replicas
 
     def bound_memory(self, shares: MemoryShares) -> None:
         """Keep requests and unread replies below what the process may use. Before `bind`."""
-        for receiver, share in ((self.receiver, 1), (self.peer_receiver, CONTROLLER_SHARE)):
+        for receiver in self.receivers:
+            share = 1 if receiver is self.receiver else CONTROLLER_SHARE
             receiver.pool.bound(shares.requests // share)
             receiver.max_frame_bytes = min(receiver.max_frame_bytes, shares.requests // share)
             receiver.unread.bound(shares.replies // share)
@@ -150,7 +160,9 @@ class Acceptor:
 
     def open(self, kind: ListenerType, on_frame: Callable[[ClientConnection, memoryview], None]) -> None:
         """Serve the listeners of this type, those who came early first: each frame goes to `on_frame`."""
-        (self.receiver if kind is ListenerType.BROKER else self.peer_receiver).on_frame = on_frame
+        for receiver in self.receivers:
+            if receiver.listener_type is kind:
+                receiver.on_frame = on_frame
         self._open |= kind
         early, self._early[kind] = self._early[kind], []
         for name, transport in early:
@@ -180,21 +192,32 @@ class Acceptor:
             return len(self.peers) + len(self._early[kind]) >= self._room[kind]
         config = self._settings.config
         return (
-            len(self.connections) + len(self._early[kind]) >= self._room[kind]
+            len(self.connections) + len(self.replicas) + len(self._early[kind]) >= self._room[kind]
             or len(self.connections) >= config.integer("max.connections")
             or self._by_host.get(host, 0) >= config.integer("max.connections.per.ip")
         )
 
+    def _follows(self, connection: ClientConnection) -> None:
+        """It is a replica's: no client any more."""
+        if self._forget_client(connection):
+            self.replicas[connection] = None
+            connection.move(self.replica_receiver)
+
+    def _forget_client(self, connection: ClientConnection) -> bool:
+        """It does not count among clients any more; whether it did."""
+        if self.connections.pop(connection, 0) is not None:
+            return False
+        host = connection.transport.peer.rpartition(":")[0]
+        left = self._by_host.get(host, 1) - 1
+        if left:
+            self._by_host[host] = left
+        else:
+            self._by_host.pop(host, None)
+        return True
+
     def _on_closed(self, connection: ClientConnection, reason: str) -> None:
-        if self.connections.pop(connection, 0) is None:
-            host = connection.transport.peer.rpartition(":")[0]
-            left = self._by_host.get(host, 1) - 1
-            if left:
-                self._by_host[host] = left
-            else:
-                self._by_host.pop(host, None)
-            self._metrics.connections_closed += 1
-        elif self.peers.pop(connection, 0) is None:
+        known = self._forget_client(connection)
+        if known or self.peers.pop(connection, 0) is None or self.replicas.pop(connection, 0) is None:
             self._metrics.connections_closed += 1
         self.on_gone(connection)
         if reason != "closed by the peer":

@@ -13,16 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.partition.replica.offset_lookup import epoch_end, is_at_end
 from duramen.partition.replica.partition import READ_COMMITTED, Partition, Read
-from duramen.ports import Buffer, Part, Timer
+from duramen.ports import Buffer, Timer
 from duramen.server.net.loop import after_others
 from duramen.server.net.steps import STEP, Steps
-from duramen.server.reads.fetch_sessions import FetchPlan, FetchTarget
+from duramen.server.reads.fetch_sessions import FetchPlan, FetchTarget, Records
 from duramen.storage import SPAN_BYTES, Pending
 from duramen.wire.frame import part_size
 from duramen.wire.messages.fetch import FetchResponse
@@ -41,16 +42,6 @@ MANY = 1_000
 
 MAX_PARKED_PARTITIONS = 1_000_000
 """Of all requests that wait; some 300 bytes each. Beyond it they are answered with what there is."""
-
-
-class Records:
-    """A partition's record bytes as the encoder takes them: their size, and parts that are sent as they are."""
-
-    __slots__ = ("parts", "size")
-
-    def __init__(self, parts: list[Part | Pending], size: int) -> None:
-        self.parts = parts
-        self.size = size
 
 
 class PartitionAnswer:
@@ -554,8 +545,22 @@ def _compact(data: memoryview) -> Buffer:
     return bytes(data) if 2 * len(data) < len(data.obj) else data  # type: ignore[arg-type]
 
 
+FIRST_OF_REPLICAS = 17
+"""Version of the Fetch that other brokers send: they follow what is led here."""
+
+
+def _of_replicas(request: Request) -> Any:
+    """What answers another broker, loaded on demand, for a node alone has none; None: a consumer asks."""
+    if request.body.replica_state.replica_id < 0 or request.version < FIRST_OF_REPLICAS:
+        return None
+    return import_module("duramen.server.handlers.replica_fetch")
+
+
 def handle(request: Request) -> None:
     """Resolve the session, then read or park."""
+    if (replicas := _of_replicas(request)) is not None:
+        replicas.handle(request)
+        return
     services = request.services
     try:
         plan = services.fetch_sessions.plan(request.body, request.version, services.clock.monotonic())
@@ -567,6 +572,9 @@ def handle(request: Request) -> None:
 
 def handle_large(request: Request) -> None:
     """The same for a request that names many partitions."""
+    if (replicas := _of_replicas(request)) is not None:
+        replicas.handle_large(request)
+        return
     services = request.services
     work = services.fetch_sessions.plan_in_steps(request.body, request.version, services.clock.monotonic())
     request.in_steps(_planned(work), partial(_start_or_refuse, request))

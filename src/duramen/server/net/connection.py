@@ -92,6 +92,8 @@ class ReceiveContext:
         """Whether `_look` will be called."""
         self.congested: Callable[[], bool] = lambda: False
         """Whether the store wants a pause from its writers."""
+        self.on_peer: Callable[[ClientConnection], None] = lambda connection: None
+        """One of its connections has shown that another node is at its end."""
         self.bytes_in = 0
         self.bytes_out = 0
 
@@ -216,6 +218,19 @@ class ClientConnection:
     def listener_type(self) -> ListenerType:
         """What the listener is for that it came through."""
         return self._receiver.listener_type
+
+    def become_peer(self) -> None:
+        """Another node is at its end, whatever listener it came through."""
+        self._receiver.on_peer(self)
+
+    def move(self, receiver: ReceiveContext) -> None:
+        """Share with others from now on; while a frame of it is being handled, of which the rest belongs to it."""
+        before, self._receiver = self._receiver, receiver
+        before.pool.promised_bytes -= self._promised
+        receiver.pool.promised_bytes += self._promised
+        before.starved.pop(self, None)
+        self.unmute("memory")
+        self.outbox.move(receiver)
 
     # ---- receiving -------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ REPLY_BYTES = 256 * 1024 * 1024
 
 CONTROLLER_SHARE = 4
 """One part in so many of each of the two is what connections of the controller's listeners have beside it, for
-themselves: requests there are small, and may not wait for what clients hold."""
+themselves, and another one those of replicas: their requests are small, and may not wait for what clients hold."""
 
 OWN_BYTES = 64 * 1024 * 1024
 """For the program itself, its logs' indexes and what the kernel keeps for its files and sockets."""

@@ -78,6 +78,13 @@ class Outbox:
         self.early = 0
         self.unread_since: float | None = None
 
+    def move(self, context: SendContext) -> None:
+        """Share with others from now on: what waits here counts there."""
+        before, self._context = self._context, context
+        if self._held_bytes:
+            before.unread.give(self._held_bytes)
+            context.unread.take(self._held_bytes)
+
     def send(self) -> None:
         """Send what the socket takes. OSError: the connection is gone."""
         rate = self._rate

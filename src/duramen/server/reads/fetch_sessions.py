@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.topics import MAX_NAME_LENGTH
 from duramen.model import NO_TOPIC_ID, TopicId
-from duramen.ports import Entropy
+from duramen.ports import Entropy, Part
 from duramen.server.net.steps import STEP, Steps
+from duramen.storage import Pending
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -32,6 +33,16 @@ class Key(NamedTuple):
 
 
 NO_KEYS: set[Key] = set()
+
+
+class Records:
+    """A partition's record bytes as the encoder takes them: their size, and parts that are sent as they are."""
+
+    __slots__ = ("parts", "size")
+
+    def __init__(self, parts: list[Part | Pending], size: int) -> None:
+        self.parts = parts
+        self.size = size
 
 
 class FetchTarget:
@@ -102,6 +113,8 @@ class FetchSessions:
         self._partitions = 0
         """Of all sessions."""
         self.evictions = 0
+        self.of_replicas: Any = None
+        """The ReplicaSessions, which count neither here nor there; made with the first: a node alone has none."""
 
     def __len__(self) -> int:
         return len(self._sessions)
