@@ -21,4 +21,12 @@ CLUSTER_SETTINGS = (
         unit="ms",
         low=1,
     ),
+    Setting(
+        "replica.lag.time.max.ms",
+        "long",
+        "30000",
+        "A replica that has lacked a record for this long is not in sync any more.",
+        unit="ms",
+        low=1,
+    ),
 )

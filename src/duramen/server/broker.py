@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from duramen.config import BrokerConfig, ListenerAddress
 from duramen.config.listeners import parse_host_port
@@ -63,6 +63,9 @@ from duramen.storage import (
     remedy_of,
     spread_sign,
 )
+
+if TYPE_CHECKING:
+    from duramen.server.replication.in_sync_changes import InSyncChanges
 
 MOST_LOSSES_TOLD = 20
 """What repairs took out is told at each start, so many ranges at most."""
@@ -136,6 +139,8 @@ class Broker:
         self.machine_name = "127.0.0.1"
         """What clients are told of a listener without a host, where advertised.listeners is not set."""
         self.cluster_id = ""
+        self.in_sync_changes: InSyncChanges | None = None
+        """Where this node has led a partition with several replicas."""
         self.lifecycle: BrokerLifecycle | None = None
         """Where the node is a broker."""
         self.broker_epoch = -1
@@ -206,6 +211,7 @@ class Broker:
             lambda: self.controller.quorum.is_sole_voter,
         )
         self.publisher.on_brokers.append(self.lifecycle.changed)
+        self.publisher.on_leaders.append(self._leaders_changed)
         self.controller.when_begun(self.lifecycle.start)
 
     def _connect_quorum(self, quorum: Quorum) -> QuorumNetwork:
@@ -314,6 +320,28 @@ class Broker:
         if doubtful:
             self.report("last-copy-in-doubt", partitions=len(doubtful), first=doubtful[0])
 
+    def _leaders_changed(self, name: str) -> None:
+        """Partitions of the topic may be led here: of those with several replicas it is to be seen who is in sync."""
+        topic, node_id = self.image.topic(name), self.node_id
+        if topic is None:
+            return
+        if self.in_sync_changes is None:
+            if not any(each.leader == node_id and len(each.replicas) > 1 for each in topic.partitions):
+                return
+            # Loaded on demand: a node alone, as most are, does without it.
+            self.in_sync_changes = import_module("duramen.server.replication.in_sync_changes").InSyncChanges(
+                self.clock,
+                self.controller_client,
+                self.publisher,
+                self.store,
+                node_id,
+                lambda: self.broker_epoch,
+                self.config.integer("replica.lag.time.max.ms") / 1000,
+                self.report,
+            )
+            self.publisher.on_brokers.append(self.in_sync_changes.brokers_changed)
+        self.in_sync_changes.follow(name)
+
     def _serve_clients(self, on_ready: Callable[[], None]) -> None:
         """The broker is unfenced, and knows it."""
         self.groups.load_all()
@@ -343,6 +371,8 @@ class Broker:
             self.cold_reads.close()
             self.groups.close()
             self.sinks.close()
+            if self.in_sync_changes is not None:
+                self.in_sync_changes.close()
             self.controller_client.close()
             self.controller.close()
             self.store.stop(close)

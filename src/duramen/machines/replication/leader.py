@@ -4,18 +4,36 @@ Pure. A leader tells it how far each replica is on stable storage; it answers ho
 (ENGINE.md §3): the high watermark is the least durable end over the in-sync replicas, the leader's own included.
 With one replica that is the leader's durable end. While fewer are in sync than `min.insync.replicas` asks for, and than
 there are copies, it stands still. A follower's is what its leader tells, as far as it has that itself.
+
+Who is in sync is committed metadata. The leader proposes others (KIP-497), one proposal at a time, and what it proposed
+may be so from then on: until the partition epoch has moved it counts the *maximal* in-sync replicas, those that are
+committed and all that it proposed in this partition epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from duramen.errors import ErrorCode, check
 
+MayJoin = Callable[[int, int], bool]
+"""Whether the broker (node id, broker epoch) may be in sync: registered so, not fenced, not stopping (KIP-841, 903)."""
+
 NEVER: Final = float("-inf")
 UNKNOWN_EPOCH: Final = -1
 """Broker epoch of a replica that has not fetched since this one leads."""
+WAITED_FOR_S: Final = 1.0
+"""A replica that may join, and lacked nothing so long ago, is counted: else the high watermark runs away from it under
+load. Kafka waits `replica.lag.time.max.ms` for one, which a producer takes for a partition that stands still."""
+METADATA_COMES: Final = (
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.NEW_LEADER_ELECTED,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+"""What a proposal is refused with where newer metadata is on its way to this node."""
 
 
 class Follower:
@@ -27,8 +45,8 @@ class Follower:
 
     __slots__ = ("broker_epoch", "caught_up", "end", "mark", "marked")
 
-    def __init__(self, broker_epoch: int = UNKNOWN_EPOCH) -> None:
-        self.broker_epoch = broker_epoch
+    def __init__(self) -> None:
+        self.broker_epoch = UNKNOWN_EPOCH
         self.end = -1
         self.mark = -1
         self.marked = self.caught_up = NEVER
@@ -50,9 +68,12 @@ class Replication:
     """One replica's view of its partition. Offsets are exclusive ends: all below them is there."""
 
     __slots__ = (
+        "_asked",
         "_counted",
         "_followers",
         "_leader_high",
+        "_pending",
+        "_waited_for",
         "epoch",
         "epoch_start",
         "fewest",
@@ -86,6 +107,12 @@ class Replication:
         self._followers: dict[int, Follower] = {}
         self._counted: tuple[Follower, ...] = ()
         """The others whose ends bound the high watermark."""
+        self._asked: tuple[int, ...] | None = None
+        """The proposal that is under way, or whose outcome is to come with the metadata."""
+        self._pending: tuple[int, ...] = ()
+        """Who was proposed before it, in this partition epoch, and may have been taken."""
+        self._waited_for: tuple[int, ...] = ()
+        """Others that are about to join."""
         self._leader_high = -1
         """Of a follower: the high watermark that its leader told last."""
 
@@ -126,12 +153,14 @@ class Replication:
         self.replicas = tuple(replicas)
         self.isr = tuple(isr)
         self.partition_epoch = partition_epoch
+        self._asked, self._pending, self._waited_for = None, (), ()  # a compare-and-set on another one fails
         others = {*self.replicas, *self.isr} - {self.local}
         self._followers = {node: known.get(node) or Follower() for node in sorted(others)}
         self._count()
 
     def _count(self) -> None:
-        self._counted = tuple(follower for node, follower in self._followers.items() if node in self.isr)
+        counted = {*self.maximal_isr, *self._waited_for}
+        self._counted = tuple(follower for node, follower in self._followers.items() if node in counted)
 
     def resign(
         self, leader: int, epoch: int, replicas: Iterable[int] = (), isr: Iterable[int] = (), durable_end: int = 0
@@ -146,6 +175,7 @@ class Replication:
         self.own_end = durable_end
         self._leader_high = -1
         self._followers, self._counted = {}, ()
+        self._asked, self._pending, self._waited_for = None, (), ()
 
     # ---- ends ------------------------------------------------------------------------------------------------
 
@@ -163,12 +193,7 @@ class Replication:
         follower = self._followers.get(node_id)
         if follower is None or not self.is_leader or end > log_end or broker_epoch < follower.broker_epoch:
             return False
-        if broker_epoch > follower.broker_epoch:
-            is_counted = follower in self._counted
-            follower = self._followers[node_id] = Follower(broker_epoch)
-            if is_counted:
-                self._count()
-        follower.end = end
+        follower.broker_epoch, follower.end = broker_epoch, end
         follower.compare(log_end, now)
         return self.advance()
 
@@ -207,6 +232,78 @@ class Replication:
             self.high_watermark = lowest
             return True
         return False
+
+    # ---- in sync ---------------------------------------------------------------------------------------------
+
+    @property
+    def maximal_isr(self) -> set[int]:
+        """All that may be in sync by what is committed now, as far as this leader can know."""
+        return {*self.isr, *self._pending, *(self._asked or ())}
+
+    def in_sync_change(self, log_end: int, now: float, max_lag: float, may_join: MayJoin) -> tuple[int, ...] | None:
+        """Who should be in sync where that is to be proposed, else None. Call `advance` behind it.
+
+        In: who has all below the high watermark, and all that the log had when this epoch began. Out: who has lacked
+        something for `max_lag` seconds.
+        """
+        if not self.is_leader:
+            return None
+        high, isr, waited_for = self.high_watermark, [], []
+        for node in self.replicas:
+            follower = self._followers.get(node)
+            if follower is None:
+                isr.append(node)  # this one
+                continue
+            follower.compare(log_end, now)
+            if node in self.isr:
+                if follower.lacks_since(now) <= max_lag:
+                    isr.append(node)
+            elif may_join(node, follower.broker_epoch):
+                if now - follower.caught_up <= WAITED_FOR_S:
+                    waited_for.append(node)
+                if follower.end >= high and follower.end >= self.epoch_start:
+                    isr.append(node)
+        if waited_for != list(self._waited_for):
+            self._waited_for = tuple(waited_for)
+            self._count()
+        if self._asked is not None:
+            return None
+        is_the_same = set(isr) == set(self.isr)
+        return None if is_the_same and self.maximal_isr == set(isr) else tuple(isr)
+
+    def proposed(self, isr: tuple[int, ...]) -> None:
+        """They are proposed now, and may be in sync from now on."""
+        check(self._asked is None, "one proposal at a time")
+        self._asked = isr
+        self._count()
+
+    def proposal_failed(self, error: ErrorCode, *, sent_once: bool = False) -> None:
+        """The proposal was refused, or its outcome is unknown. Call `advance` behind it.
+
+        sent_once: no other copy of it can be on its way.
+        """
+        asked = self._asked
+        if asked is None or error in METADATA_COMES:
+            return  # until that is here, nothing is proposed
+        self._asked, self._waited_for = None, ()
+        if error is not ErrorCode.INELIGIBLE_REPLICA or not sent_once:
+            self._pending = tuple({*self._pending, *asked})
+        self._count()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the high watermark waits for a replica that is about to join."""
+        return bool(self._waited_for)
+
+    @property
+    def may_be_behind(self) -> bool:
+        """Whether records that an earlier leader acknowledged may be above the high watermark (KIP-207)."""
+        return self.high_watermark < self.epoch_start and len(self.replicas) > 1
+
+    def broker_epoch_of(self, node_id: int) -> int:
+        """Of the process that fetched last; -1 where none did."""
+        follower = self._followers.get(node_id)
+        return UNKNOWN_EPOCH if follower is None else follower.broker_epoch
 
     # ---- what is refused -------------------------------------------------------------------------------------
 

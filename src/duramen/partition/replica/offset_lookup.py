@@ -29,17 +29,25 @@ class OffsetAnswer(NamedTuple):
 def list_offset(partition: Partition, timestamp: int, isolation: int | None) -> OffsetAnswer:
     """ListOffsets for one timestamp, special values included (-1 latest … -6, KIP-79, KIP-734, KIP-405).
 
-    isolation None asks for a replica's view. (-1, -1, -1) when no record is that young.
+    isolation None asks for a replica's view. (-1, -1, -1) when no record is that young. KafkaError
+    OFFSET_NOT_AVAILABLE for the latest one behind a change of leader.
     """
     log = partition.log
     if is_lookup(timestamp):
         best = search_by_timestamp(partial(lookup, partition, timestamp, isolation))
         return OffsetAnswer(-1, NO_TIMESTAMP, NO_EPOCH) if best is None else OffsetAnswer(*best)
     if timestamp == LATEST:
+        check_end_known(partition)
         return OffsetAnswer(partition.bound(isolation or 0), NO_TIMESTAMP, partition.replication.epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return OffsetAnswer(log.start_offset, NO_TIMESTAMP, _epoch_at(partition, log.start_offset))
     return OffsetAnswer(-1, NO_TIMESTAMP, NO_EPOCH)  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD: nothing is tiered
+
+
+def check_end_known(partition: Partition) -> None:
+    """KafkaError OFFSET_NOT_AVAILABLE while a new leader does not know how far the one before had got (KIP-207)."""
+    if partition.replication.may_be_behind:
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition.tp}: what is committed is not all known yet")
 
 
 def is_at_end(partition: Partition, offset: int, isolation: int) -> bool:

@@ -93,6 +93,7 @@ class Partition:
         "config",
         "log",
         "most_queued",
+        "on_candidate",
         "records_in",
         "replication",
         "retry_gate",
@@ -117,6 +118,8 @@ class Partition:
         self._waiting_here: deque[Parked] | None = None
         self._watchers: dict[Callable[[], None], Callable[[KafkaError], None] | None] = {}
         self._end_watchers: dict[OnTouched, None] | None = None
+        self.on_candidate: OnTouched | None = None
+        """Called when a replica that is not in sync has fetched."""
         self._queued: list[Callable[[], None]] = []
         self.retry_gate = retry_gate
         self._rewriting = False
@@ -403,7 +406,11 @@ class Partition:
         The Fetch is of this leader epoch, and the replica's history is this one's. Those who wait for the high
         watermark hear of it by `settle_fetched`: all ends that a Fetch names are taken first.
         """
-        return self.replication.fetched(node_id, broker_epoch, end, self.log.end_offset, now)
+        replication = self.replication
+        moved = replication.fetched(node_id, broker_epoch, end, self.log.end_offset, now)
+        if self.on_candidate is not None and node_id not in replication.isr:
+            self.on_candidate(self)
+        return moved
 
     def settle_fetched(self) -> None:
         """The high watermark moved with `fetched_by`: answer producers, wake readers."""

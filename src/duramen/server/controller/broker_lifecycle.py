@@ -50,7 +50,7 @@ class Controllers(Protocol):
     def register(self, command: RegisterBroker, done: Callable[[Any], None]) -> None:
         """Have the process registered: `done(Registered)`, or with a DuramenError."""
 
-    def ask(self, command: Any, done: Callable[[Any], None], timeout: float) -> None:
+    def ask(self, command: Any, done: Callable[[Any], None], timeout: float) -> object:
         """Have a metadata command decided: `done(answer)`, or with a DuramenError, at latest after `timeout` s."""
 
 

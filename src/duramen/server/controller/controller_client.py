@@ -105,34 +105,37 @@ class ControllerClient:
 
     # ---- commands of this node -------------------------------------------------------------------------------
 
-    def ask(self, command: Any, done: Answer, timeout: float | None = None) -> None:
+    def ask(self, command: Any, done: Answer, timeout: float | None = None) -> ControllerErrand:
         """Have a command decided that is one of Kafka's requests; `done(answer)`, or a DuramenError.
 
-        What is decided in this process is in the image by then; what is decided elsewhere need not be.
+        What is decided in this process is in the image by then; what is decided elsewhere need not be. Returns what
+        tells how often it was tried.
         """
         controller = self._controller
         is_heartbeat = type(command) in command_messages.HEARTBEATS
         here = controller.heartbeat if is_heartbeat else controller.decide
-        self._ask(partial(here, command), command, done, timeout)
+        return self._ask(partial(here, command), command, done, timeout)
 
     def register(self, command: RegisterBroker, done: Answer, timeout: float | None = None) -> None:
         """Have this process registered; where this node is the controller it is unfenced by then, too."""
         self._ask(partial(self._controller.register, command), command, done, timeout)
 
-    def _ask(self, here: Callable[[Answer], None], command: Any, done: Answer, timeout: float | None) -> None:
+    def _ask(
+        self, here: Callable[[Answer], None], command: Any, done: Answer, timeout: float | None
+    ) -> ControllerErrand:
         is_heartbeat = type(command) in command_messages.HEARTBEATS
         if timeout is None:
             timeout = HEARTBEAT_PATIENCE_S if is_heartbeat else PATIENCE_S
-        self._run(
-            ControllerErrand(
-                here,
-                partial(command_messages.to_wire, command, self._cluster_id),
-                partial(command_messages.answer_from_wire, command),
-                done,
-                self._clock.monotonic() + timeout,
-                is_heartbeat=is_heartbeat,
-            )
+        errand = ControllerErrand(
+            here,
+            partial(command_messages.to_wire, command, self._cluster_id),
+            partial(command_messages.answer_from_wire, command),
+            done,
+            self._clock.monotonic() + timeout,
+            is_heartbeat=is_heartbeat,
         )
+        self._run(errand)
+        return errand
 
     def create(self, topics: list[NewTopic], done: Callable[[list[TopicCreated] | DuramenError], None]) -> None:
         """Create topics with the defaults of the active controller; `done` when they are in the image here, and their

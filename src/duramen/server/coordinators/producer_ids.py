@@ -13,7 +13,7 @@ from duramen.machines.metadata.commands import AllocateProducerIds, ProducerIds
 class Decider(Protocol):
     """Has the active controller decide, wherever it is."""
 
-    def ask(self, command: Any, done: Callable[[Any], None]) -> None: ...
+    def ask(self, command: Any, done: Callable[[Any], None]) -> object: ...
 
 
 class ProducerIdSource:

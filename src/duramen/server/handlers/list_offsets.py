@@ -1,7 +1,9 @@
 """ListOffsets: offsets by time, and the special ones. Versions 1-11.
 
 -1 latest · -2 earliest · v7 -3 greatest timestamp (KIP-734) · v8 -4 earliest local (KIP-405) · v9 -5 last tiered
-(KIP-1005) · v11 -6 earliest pending upload (KIP-1023). Nothing is tiered here, so -5 and -6 find nothing.
+(KIP-1005) · v11 -6 earliest pending upload (KIP-1023). Nothing is tiered here, so -5 and -6 find nothing. Behind a
+change of leader what an earlier one acknowledged may be above the high watermark for a moment: -1, -3 and times that
+find nothing are OFFSET_NOT_AVAILABLE then.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from duramen.partition.replica.offset_lookup import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
     OffsetAnswer,
+    check_end_known,
     is_lookup,
     list_offset,
     lookup,
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
 
 LOOKUPS_AT_ONCE = 16
 """Of one request: each has some files open until it has run."""
+
+OFFSET_NOT_AVAILABLE_VERSION = 5
+"""From here on clients know that error (KIP-207); earlier ones are told another one at which they ask again."""
 
 FIRST_VERSION = {
     LATEST: 0,
@@ -83,11 +89,13 @@ def _entries(request: Request) -> Steps:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
                 partition = _partition(request, topic.name, wanted)
                 if is_lookup(wanted.timestamp):
+                    if wanted.timestamp == MAX_TIMESTAMP:
+                        check_end_known(partition)
                     lookups.append(_Wanted(topic.name, wanted, entry, -1))
                 else:
                     _fill(request, entry, list_offset(partition, wanted.timestamp, request.body.isolation_level))
             except (KafkaError, OSError, StorageError) as error:
-                _refuse(entry, error)
+                _refuse(request, entry, error)
         topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=entries))
     return _Lookups(request, ListOffsetsResponse.new(topics=topics), lookups)
 
@@ -143,14 +151,23 @@ class _Lookups:
                 _fill(self._request, wanted.entry, OffsetAnswer(*result))
             elif job.rest >= 0:
                 self._waiting.append(wanted._replace(start=job.rest))
+            else:
+                self._found_none(wanted)
         begun.clear()
         self.go_on()
+
+    def _found_none(self, wanted: _Wanted) -> None:
+        """No record below the high watermark is so young; one that is committed may be, where that is behind."""
+        try:
+            check_end_known(_partition(self._request, wanted.topic, wanted.asked))
+        except KafkaError as error:
+            self._failed(wanted, error)
 
     def _failed(self, wanted: _Wanted, error: BaseException) -> None:
         if isinstance(error, CorruptLogError):
             place = TopicPartition(wanted.topic, wanted.asked.partition_index)
             self._request.services.store.found_damage(place, error)
-        _refuse(wanted.entry, error)
+        _refuse(self._request, wanted.entry, error)
 
 
 def _run(job: TimeLookup) -> Timestamped | Exception | None:
@@ -160,8 +177,11 @@ def _run(job: TimeLookup) -> Timestamped | Exception | None:
         return error
 
 
-def _refuse(entry: Any, error: BaseException) -> None:
-    entry.error_code = int(error.code if isinstance(error, DuramenError) else ErrorCode.KAFKA_STORAGE_ERROR)
+def _refuse(request: Request, entry: Any, error: BaseException) -> None:
+    code = error.code if isinstance(error, DuramenError) else ErrorCode.KAFKA_STORAGE_ERROR
+    if code is ErrorCode.OFFSET_NOT_AVAILABLE and request.version < OFFSET_NOT_AVAILABLE_VERSION:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+    entry.error_code = int(code)
 
 
 def _fill(request: Request, entry: Any, found: OffsetAnswer) -> None:

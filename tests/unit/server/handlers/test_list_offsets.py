@@ -8,6 +8,7 @@ import pytest
 from tests.worlds.broker_world import NOW, InProcess, Line
 
 from duramen.errors import ErrorCode
+from duramen.model import TopicPartition
 from duramen.wire.messages import API
 
 KEY = 2
@@ -62,6 +63,26 @@ def test_times_are_looked_up_off_the_loop(server: InProcess, version: int) -> No
     assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     (none,) = ask(line, version, wanted(NOW + 1))
     assert (none.error_code, none.offset, none.timestamp) == (0, -1, -1)
+
+
+@pytest.mark.parametrize("version", [4, 5, 11])
+def test_a_new_leader_that_may_be_behind_says_so(server: InProcess, version: int) -> None:
+    line = server.connect()
+    partition = server.broker.store.partitions[TopicPartition("t", 0)]
+    epoch = partition.leader_epoch + 1
+    partition.replication.high_watermark = 2  # what its leader had told it as a follower
+    partition.lead(epoch, (1, 2, 3), (1, 2), 9)
+    behind = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
+
+    def codes() -> list[int]:
+        asked = (-1, -2, -3, NOW, NOW + 1) if version >= 7 else (-1, -2, NOW, NOW + 1)
+        return [ask(line, version, wanted(timestamp))[0].error_code for timestamp in asked]
+
+    assert codes() == ([behind, 0, behind, 0, behind] if version >= 7 else [behind, 0, 0, behind])
+    assert partition.fetched_by(2, 7, 3, 1.0)
+    assert not any(codes())
+    partition.lead(epoch + 1, (1, 2, 3), (1, 2), 10)
+    assert not any(codes()), "it knew all that there is"
 
 
 def test_a_partition_named_twice_is_refused(server: InProcess) -> None:
