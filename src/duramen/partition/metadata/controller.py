@@ -406,9 +406,10 @@ class Controller:
         """Have this process registered, and unfenced in the same commit; `done(answer)` once it is: Registered.
 
         Where the node is the active controller itself: what is committed has been applied here by then, which is what a
-        fenced broker waits for.
+        fenced broker waits for. Where copies that it lost leave the ISR first, a heartbeat of its own unfences it.
         """
         answers: list[Any] = []
+        expected = 1
 
         def answered(answer: Any) -> None:
             """Of the registration, then of the heartbeat; the first error is the answer."""
@@ -417,12 +418,13 @@ class Controller:
             if errors:
                 if len(errors) == 1 and errors[0] is answer:
                     done(answer)
-            elif len(answers) == 2:
+            elif len(answers) == expected:
                 done(next(each for each in answers if isinstance(each, Registered)))
 
         self.decide(command, answered, makes_room=makes_room)
         broker = None if self.machine is None else self.machine.image.brokers.get(command.node_id)
         if broker is not None and broker.incarnation_id == command.incarnation_id:
+            expected = 2
             heartbeat = BrokerHeartbeat(broker.id, broker.epoch, broker.epoch)
             self.decide(heartbeat, answered, makes_room=makes_room)
 
