@@ -247,3 +247,14 @@ def test_heartbeats_are_answered_promptly(cluster: QuorumWorld) -> None:
         for _ in range(5):
             assert isinstance(beat(cluster, node_id, epoch), HeartbeatAnswer)
         assert cluster.world.loop.now - begun < 1.0
+
+
+def test_a_node_that_stopped_cleanly_begins_again_where_nothing_happens(cluster: QuorumWorld) -> None:
+    """It knows of all that is committed that it was; a leader has to say so all the same, and it has to hear that."""
+    for node_id in cluster.hosts:
+        cluster.join(node_id)
+    for node_id in cluster.others():
+        cluster.world.nodes[node_id].stop()
+        assert cluster.until(lambda at=node_id: not cluster.world.nodes[at].running)
+        cluster.start(node_id)
+        cluster.join(node_id)

@@ -188,7 +188,9 @@ class Controller:
         if not self.is_alone:
             self._recorded_voters = latest_voters(partition.log, position, named if position else None)
             is_sole = (self._recorded_voters or named or Voters()).only(self._local_key())
-            partition.commit(partition.log.durable_end if is_sole else position)  # a snapshot has what is committed
+            partition.begin_commit_at(position)
+            if is_sole:
+                partition.commit(partition.log.durable_end)
             self.reader.load(position)
             return
         partition.commit(partition.log.durable_end)

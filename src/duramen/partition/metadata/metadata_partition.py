@@ -39,6 +39,12 @@ class MetadataPartition(Partition):
             self.replication.high_watermark = end
             self._settle()
 
+    def begin_commit_at(self, position: int) -> None:
+        """At a start: what is below, the end of the latest snapshot, is committed; the rest, whatever this replica knew
+        before it stopped, is when a leader says so. Else nobody would hear that a leader has said it.
+        """
+        self.replication.high_watermark = position
+
     def begin_at(self, home: LogDirectory, offset: int) -> None:
         """Drop the log: it begins anew at `offset`. Whoever reads it is told by `commit`, once it can go on there."""
         home.begin_anew(self.log, offset)
