@@ -102,6 +102,8 @@ class Brokers:
         """From where on partitions may not suit the active brokers; None: nowhere."""
         self._moved = -1
         """Offset of the last record by which that changed a partition."""
+        self._unread: dict[int, int] = {}
+        """Of processes that were fenced: offset of the last record by which they, or what they led, changed."""
         self._waiting: deque[tuple[int, Any]] = deque()
         """(ticket, command) of what takes several decisions."""
 
@@ -116,6 +118,7 @@ class Brokers:
             if node_id != self._own:
                 self._sessions[node_id] = Session()
         self._moved = image.next_offset - 1
+        self._unread = {broker.id: self._moved for broker in image.brokers.values() if broker.fenced}
         self._unsettled = leaders.START
         timers: Timers = [(SessionEnd(node_id), now + self._session_ms) for node_id in image.brokers]
         return [*timers, (NEXT_STEP, now)] if image.brokers else timers
@@ -150,6 +153,7 @@ class Brokers:
         epoch = image.next_offset
         record = codec.register_broker(command, epoch)
         self._sessions[command.node_id] = Session(changed=epoch)
+        self._unread.pop(command.node_id, None)  # a new process leads nothing by what it read before
         timers = [self._session_timer(command.node_id, now)]
         if known is not None and known.active:
             self._unsettled = leaders.START
@@ -171,7 +175,11 @@ class Brokers:
     # ---- heartbeats --------------------------------------------------------------------------------------------
 
     def heartbeat(self, image: MetadataImage, command: BrokerHeartbeat, ticket: int, now: int) -> Outcome:
-        """A broker lives: renew its session, and make of it what it asks for and may be."""
+        """A broker lives: renew its session, and make of it what it asks for and may be.
+
+        A process that slept through its session is unfenced when it has read what became of its partitions: else it
+        would be one that may lead, and not know yet that others do.
+        """
         broker = registered(image, command.node_id, command.broker_epoch)
         session = self._sessions.setdefault(broker.id, Session())
         session.offset = command.metadata_offset
@@ -189,7 +197,8 @@ class Brokers:
             if not fenced:
                 change = codec.broker_change(broker, fenced=True)
             fenced, active = True, others
-        elif fenced and caught_up:
+        elif fenced and caught_up and command.metadata_offset >= self._unread.get(broker.id, -1):
+            self._unread.pop(broker.id, None)
             change = codec.broker_change(broker, fenced=False)
             fenced, active = False, active | {broker.id}
         timer = self._session_timer(broker.id, now)
@@ -199,6 +208,8 @@ class Brokers:
             seen = command.metadata_offset >= session.changed and not done
             return Outcome(replies=[(ticket, answer)], timers=[timer], immediate=seen)
         session.changed = image.next_offset
+        if fenced:
+            self._unread[broker.id] = session.changed
         return self._changed(image, change, active, now, (ticket, answer), timer)
 
     def _may_stop(self, image: MetadataImage, broker: BrokerImage, others: leaders.Active) -> bool:
@@ -223,6 +234,7 @@ class Brokers:
 
     def _fence(self, image: MetadataImage, broker: BrokerImage, now: int, reply: Any, timer: Any) -> Outcome:
         change = codec.broker_change(broker, fenced=True)
+        self._unread[broker.id] = image.next_offset
         return self._changed(image, change, image.active_ids() - {broker.id}, now, reply, timer)
 
     def fire(self, image: MetadataImage, timer: TimerFired, ticket: int, now: int) -> Outcome:
@@ -245,17 +257,22 @@ class Brokers:
         """A broker becomes active, or is not any more: with that the first partitions that follow it."""
         moves, self._unsettled = leaders.settle(image, active)
         if moves:
-            self._moved = image.next_offset + len(moves)
+            self._leaders_moved(image.next_offset + len(moves))
         timers: Timers = [] if timer is None else [timer]
         timers += self._next_step(now)
         replies = [] if reply is None else [reply]
         return Outcome([change, *moves], replies, timers, if_refused=Refused(NO_TICKET))
 
+    def _leaders_moved(self, last: int) -> None:
+        """Offset of the last record that says so: who is fenced has to read that, too."""
+        self._moved = last
+        self._unread = dict.fromkeys(self._unread, last)
+
     def _step(self, image: MetadataImage, now: int) -> Outcome:
         if self._unsettled is not None:
             moves, self._unsettled = leaders.settle(image, image.active_ids(), self._unsettled)
             if moves:
-                self._moved = image.next_offset + len(moves) - 1
+                self._leaders_moved(image.next_offset + len(moves) - 1)
             return Outcome(moves, timers=self._next_step(now), if_refused=Refused(NO_TICKET))
         if not self._waiting:
             return Outcome()

@@ -521,6 +521,42 @@ def test_a_broker_without_directories_is_one_of_an_older_release(cluster: Cluste
     assert cluster.leader("t") == 2
 
 
+# ---------------------------------------------------------------------- who slept through its session
+
+
+@pytest.mark.parametrize("new_controller", [False, True])
+def test_who_was_silent_is_unfenced_when_it_has_read_what_others_lead(three: Cluster, new_controller: bool) -> None:
+    """Its registration it knew all the time: it would lead what it does not know to be led elsewhere."""
+    three.lay("t", (2, 1), (2, 3), (1, 3))
+    epoch = three.image.brokers[2].epoch
+    asleep = three.partition.log_end_offset - 1
+    pass_ms(three, SESSION_MS + 500, 1, 3)
+    assert three.state("t")[0] == 1
+    last = three.partition.log_end_offset - 1
+    if new_controller:
+        three.begin()
+    for offset in range(asleep, last):
+        assert three.ask(BrokerHeartbeat(2, epoch, offset)) == HeartbeatAnswer(True, True)
+    assert three.ask(BrokerHeartbeat(2, epoch, last)) == HeartbeatAnswer(True, False)
+    pass_ms(three, SESSION_MS + 500, 1, 3)
+    assert three.image.brokers[2].fenced, "and again"
+    assert three.ask(BrokerHeartbeat(2, epoch, last)).is_fenced
+
+
+def test_what_moves_in_later_steps_has_to_be_read_too(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duramen.machines.metadata.leaders.CHANGES_AT_ONCE", 2)
+    three.lay("t", *[(2, 1)] * 7)
+    three.ask(FenceBroker(2, three.image.brokers[2].epoch))
+    first = three.partition.log_end_offset - 1
+    three.clock.advance(0)
+    assert [three.state("t", index)[0] for index in range(7)] == [1] * 7
+    epoch, last = three.image.brokers[2].epoch, three.partition.log_end_offset - 1
+    assert last > first
+    assert three.ask(BrokerHeartbeat(2, epoch, first)).is_fenced
+    assert three.ask(BrokerHeartbeat(2, epoch, last - 1)).is_fenced
+    assert not three.ask(BrokerHeartbeat(2, epoch, last)).is_fenced
+
+
 # ---------------------------------------------------------------------- stops that were not clean
 
 
