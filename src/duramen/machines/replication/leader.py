@@ -26,14 +26,6 @@ UNKNOWN_EPOCH: Final = -1
 WAITED_FOR_S: Final = 1.0
 """A replica that may join, and lacked nothing so long ago, is counted: else the high watermark runs away from it under
 load. Kafka waits `replica.lag.time.max.ms` for one, which a producer takes for a partition that stands still."""
-METADATA_COMES: Final = (
-    ErrorCode.INVALID_UPDATE_VERSION,
-    ErrorCode.FENCED_LEADER_EPOCH,
-    ErrorCode.NEW_LEADER_ELECTED,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-)
-"""What a proposal is refused with where newer metadata is on its way to this node."""
 
 
 class Follower:
@@ -165,13 +157,16 @@ class Replication:
     def resign(
         self, leader: int, epoch: int, replicas: Iterable[int] = (), isr: Iterable[int] = (), durable_end: int = 0
     ) -> None:
-        """Somebody else leads from `epoch` on (-1: nobody)."""
+        """Somebody else leads from `epoch` on (-1: nobody). Where that is known: with these in-sync replicas."""
+        is_known = not self.is_leader and (leader, epoch) == (self.leader, self.epoch)
+        self.replicas = tuple(replicas)
+        self.isr = tuple(isr)
+        if is_known:
+            return
         self.leader = leader
         self.is_leader = leader == self.local
         self.epoch = max(self.epoch, epoch)
         self.partition_epoch = -1
-        self.replicas = tuple(replicas)
-        self.isr = tuple(isr)
         self.own_end = durable_end
         self._leader_high = -1
         self._followers, self._counted = {}, ()
@@ -280,11 +275,13 @@ class Replication:
     def proposal_failed(self, error: ErrorCode, *, sent_once: bool = False) -> None:
         """The proposal was refused, or its outcome is unknown. Call `advance` behind it.
 
-        sent_once: no other copy of it can be on its way.
+        Until the partition epoch has moved all who were proposed count, also where the refusal says that it has: no
+        metadata need come, if who refused is a controller that another one has replaced. sent_once: no other copy of
+        the proposal can be on its way, so that a join which was refused is none.
         """
         asked = self._asked
-        if asked is None or error in METADATA_COMES:
-            return  # until that is here, nothing is proposed
+        if asked is None:
+            return
         self._asked, self._waited_for = None, ()
         if error is not ErrorCode.INELIGIBLE_REPLICA or not sent_once:
             self._pending = tuple({*self._pending, *asked})

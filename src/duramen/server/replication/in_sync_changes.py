@@ -2,7 +2,8 @@
 
 Each leader says by itself who should be in sync (`machines/replication/leader.py`); here they are asked when that may
 have changed, and what they propose goes to the controller, many partitions in a request, one request at a time. What
-the controller takes comes back as committed metadata, not by its answer.
+the controller takes comes back as committed metadata, not by its answer. What it refuses is asked again: it may be a
+controller that another one has replaced.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any, Final, Protocol
 from duramen.errors import DuramenError, ErrorCode
 from duramen.machines.metadata.commands import AlterPartition, IsrChange
 from duramen.machines.metadata.image import MetadataImage
-from duramen.machines.replication.leader import METADATA_COMES
 from duramen.model import TopicId
 from duramen.partition.replica.partition import Partition
 from duramen.ports import Clock, Timer
@@ -27,7 +27,8 @@ PATIENCE_S: Final = 5.0
 SCANS: Final = 5
 """Looks at every partition in the time for which a replica may lack something."""
 PAUSE_S: Final = 0.5
-"""Until a partition is asked again whose proposal was refused, or whose high watermark waits for a replica."""
+"""Until a partition is asked again whose proposal was refused, unless metadata comes before that, as with most refusals
+it does; or whose high watermark waits for a replica."""
 
 Proposals = dict[tuple[TopicId, int], Partition]
 
@@ -115,6 +116,7 @@ class InSyncChanges:
                 self._forget(partition)
                 continue
             self._led[partition] = None
+            self._pausing.pop(partition, None)  # what was refused may be out of date
             partition.on_candidate = self.ask
             if len(image.isr) < len(image.replicas):
                 self.ask(partition)
@@ -251,8 +253,7 @@ class InSyncChanges:
             refused[error.name] = refused.get(error.name, 0) + 1
             partition.replication.proposal_failed(error, sent_once=sent_once)
             self._settle(partition)
-            if error not in METADATA_COMES:
-                self._later(self._pausing, partition)
+            self._later(self._pausing, partition)
         for name, count in refused.items():
             self._report("in-sync-refused", partitions=count, error=name)
         self._go_on()

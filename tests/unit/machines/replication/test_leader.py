@@ -181,9 +181,14 @@ def test_a_follower_takes_its_leaders_high_watermark_as_far_as_it_has_that() -> 
     assert replication.high_watermark == 8
     assert not replication.told(5), "a leader that has just begun may know less"
     assert replication.high_watermark == 8
+    replication.told(11)
+    replication.resign(2, 6, (1, 2, 3), (1, 2), 8)
+    assert replication.replicas == (1, 2, 3)
+    assert replication.durable(9), "the same leader in the same epoch"
+    assert replication.high_watermark == 9
     replication.resign(3, 7, (1, 2, 3), (2, 3), 12)
     assert not replication.durable(20), "what the leader before told counts no more"
-    assert replication.high_watermark == 8
+    assert replication.high_watermark == 9
 
 
 def test_a_leader_is_told_nothing() -> None:

@@ -226,15 +226,16 @@ def test_a_high_watermark_that_waits_for_a_replica_goes_on_when_that_died() -> N
 
 
 @pytest.mark.parametrize("error", [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NEW_LEADER_ELECTED])
-def test_where_newer_metadata_comes_it_is_waited_for(error: ErrorCode) -> None:
+@pytest.mark.parametrize("comes", [True, False])
+def test_where_newer_metadata_should_come_it_is_waited_for_but_not_for_ever(error: ErrorCode, comes: bool) -> None:
     scene = Scene()
     scene.fetch(2)
     scene.answer(error)
-    scene.run(20.0)
     scene.fetch(2)
     assert scene.asked == 0
-    scene.commit((1,))
+    scene.commit((1,)) if comes else scene.run(PAUSE_S)
     assert scene.proposed() == [(0, ((1, 71), (2, 72)))]
+    assert scene.controllers.asked[0][0].partitions[0].partition_epoch == (1 if comes else 0)
 
 
 @pytest.mark.parametrize("error", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.STALE_BROKER_EPOCH])
