@@ -166,6 +166,12 @@ class BrokerConfig:
         return self._opened.broker
 
     @property
+    def inter_broker_listener(self) -> str:
+        """Name of the listener on which brokers reach each other."""
+        name = self.string("inter.broker.listener.name").upper()
+        return name or next((listener.name for listener in self.listeners), "")
+
+    @property
     def controller_listeners(self) -> tuple[ListenerAddress, ...]:
         """The addresses to listen on for other controllers, for brokers, and for tools that ask a controller."""
         return self._opened.controller
@@ -259,6 +265,7 @@ class BrokerConfig:
             self._check_journal_parts,
             self._check_compaction_lags,
             lambda: self.listeners,
+            self._check_inter_broker_listener,
             self._check_advertised_texts,
             lambda: self.advertised_listeners,
             self._check_metrics_listener,
@@ -280,6 +287,17 @@ class BrokerConfig:
                 raise ConfigError(
                     f"metrics.listener={text} has the port of {listener} in listeners; choose another one"
                 )
+
+    def _check_inter_broker_listener(self) -> None:
+        name = self.inter_broker_listener
+        try:
+            known = [listener.name for listener in self.listeners]
+        except ConfigError:
+            return  # told by itself
+        if name and known and name not in known:
+            raise ConfigError(
+                f"inter.broker.listener.name={name} is none of the listeners of brokers and clients: {', '.join(known)}"
+            )
 
     def _check_advertised_texts(self) -> None:
         """Each by itself: what is wrong with `listeners` need not be mended first."""

@@ -25,7 +25,7 @@ _TABLE = (
         """,
     ),
     (
-        "one node keeps one copy of each partition; nothing is replicated and no leader moves",
+        "nothing asks for it in this release: copies are not throttled, and leaders move only when they have to",
         """
         alter.log.dirs.replication.quota.window.num int 11 1..
         alter.log.dirs.replication.quota.window.size.seconds int 1 1..
@@ -36,11 +36,6 @@ _TABLE = (
         leader.imbalance.check.interval.seconds long 300 1..
         leader.replication.throttled.rate long 9223372036854775807 0.. dynamic
         replica.alter.log.dirs.io.max.bytes.per.second long 9223372036854775807 0.. dynamic
-        replica.fetch.backoff.ms int 1000 0..
-        replica.fetch.max.bytes int 1048576 0..
-        replica.fetch.min.bytes int 1
-        replica.fetch.response.max.bytes int 10485760 0..
-        replica.fetch.wait.max.ms int 500
         replica.high.watermark.checkpoint.interval.ms long 5000
         replica.selector.class string -
         replica.socket.receive.buffer.bytes int 65536
@@ -336,9 +331,8 @@ _TABLE = (
         """,
     ),
     (
-        "this node opens no connections to other brokers",
+        "connections to other nodes have time-outs of their own",
         """
-        inter.broker.listener.name string -
         request.timeout.ms int 30000
         socket.connection.setup.timeout.max.ms long 30000
         socket.connection.setup.timeout.ms long 10000

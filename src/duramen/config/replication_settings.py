@@ -1,4 +1,4 @@
-"""The settings of how many copies partitions have, and how many of them count."""
+"""The settings of replication: how many copies partitions have, how many of them count, how a broker fetches them."""
 
 from __future__ import annotations
 
@@ -27,5 +27,50 @@ REPLICATION_SETTINGS = (
         "for all nodes, bounded by a topic's number of copies unless it is the topic's own.",
         low=1,
         update="cluster-wide",
+    ),
+    Setting(
+        "inter.broker.listener.name",
+        "string",
+        None,
+        "Name of the listener on which brokers reach each other; the first one that is not a controller's when unset.",
+    ),
+    Setting(
+        "replica.fetch.max.bytes",
+        "int",
+        "1048576",
+        "Most bytes of one partition that a follower asks for at once; the first batch is always sent.",
+        unit="bytes",
+        low=0,
+    ),
+    Setting(
+        "replica.fetch.response.max.bytes",
+        "int",
+        "10485760",
+        "Most bytes in one answer to a follower; the first batch is always sent.",
+        unit="bytes",
+        low=0,
+    ),
+    Setting(
+        "replica.fetch.wait.max.ms",
+        "int",
+        "500",
+        "How long a leader keeps a follower's request while there is nothing to send.",
+        unit="ms",
+    ),
+    Setting(
+        "replica.fetch.min.bytes",
+        "int",
+        "1",
+        "Bytes for which a leader answers a follower before that time is over.",
+        unit="bytes",
+    ),
+    Setting(
+        "replica.fetch.backoff.ms",
+        "int",
+        "50",
+        "The wait of a follower before it asks again where a partition, or its leader, answered with an error; twice "
+        "as long with each error that follows, up to a second. Kafka's default is 1000.",
+        unit="ms",
+        low=0,
     ),
 )

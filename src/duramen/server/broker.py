@@ -51,6 +51,7 @@ from duramen.server.reads.cold_read_scheduler import ColdReads
 from duramen.server.reads.fetch_sessions import FetchSessions
 from duramen.server.reads.parked_fetches import ParkedFetches
 from duramen.server.reads.segment_leases import SegmentAccess
+from duramen.server.replication.followed_topics import FollowedTopics
 from duramen.storage import (
     Damage,
     Log,
@@ -87,6 +88,8 @@ _ERRORS = frozenset(
         "damage",
         "read-failed",
         "partition-offline",
+        "replica-offline",
+        "replica-not-fetched",
         "uncleanable",
         "partition-not-deleted",
         "coordinator-load-failed",
@@ -124,6 +127,7 @@ class Broker:
         """The node has to end: it must not go on in its quorum."""
         self.controller.on_halt = lambda reason: self.clock.call_soon(lambda: self.on_halt(reason))
         self.publisher.on_reconfigured.append(self._reconfigured)
+        self.followed = FollowedTopics(world, self.store, self.publisher, config, self.report)
         self.partitions = ServedPartitions(self.store, self.publisher, self.node_id)
         self.acceptor = Acceptor(world, self.settings, self.metrics, self.report)
         receiver = self.acceptor.receiver
@@ -314,6 +318,8 @@ class Broker:
         self.broker_epoch = self.producer_ids.broker_epoch = epoch
         for directory in self.store.directories:
             directory.broker_epoch = epoch
+        # Not by older metadata than what this node may have known when it stopped.
+        self.controller.when_applied(epoch + 1, partial(self.followed.registered, epoch))
 
     def _tell_doubt(self) -> None:
         doubtful = in_doubt(self.publisher, self.node_id)
@@ -367,6 +373,7 @@ class Broker:
         self.appends.close()
 
         def finish() -> None:
+            self.followed.close()
             self.acceptor.close()
             self.cold_reads.close()
             self.groups.close()

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from duramen.storage.journal.ring import JournalLimits as JournalLimits
     from duramen.storage.log.create import NewLog as NewLog
     from duramen.storage.log.follower import append_as_follower as append_as_follower
+    from duramen.storage.log.follower import starts_before as starts_before
     from duramen.storage.log.leases import NEVER_EXPIRES as NEVER_EXPIRES
     from duramen.storage.log.leases import Lease as Lease
     from duramen.storage.log.log import COPIED_BYTES as COPIED_BYTES
@@ -205,7 +206,7 @@ _PLACES: Final = {
         "JournalLimits",
     ),
     "log.create": ("NewLog",),
-    "log.follower": ("append_as_follower",),
+    "log.follower": ("append_as_follower", "starts_before"),
     "log.leases": (
         "Lease",
         "NEVER_EXPIRES",

@@ -349,3 +349,14 @@ def test_a_node_of_a_single_role_names_the_controllers() -> None:
 def test_a_node_has_a_role() -> None:
     with pytest.raises(ConfigError, match=r"process\.roles must name broker, controller or both"):
         load_broker_config(None, {"process.roles": ""})
+
+
+def test_brokers_reach_each_other_on_one_listener() -> None:
+    listeners = (
+        "listeners=PLAINTEXT://h:1,INSIDE://h:2\nlistener.security.protocol.map=PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT"
+    )
+    assert load_broker_config(listeners, {}).inter_broker_listener == "PLAINTEXT"
+    named = load_broker_config(f"{listeners}\ninter.broker.listener.name=inside", {})
+    assert named.inter_broker_listener == "INSIDE"
+    with pytest.raises(ConfigError, match="OTHER is none of the listeners"):
+        load_broker_config(f"{listeners}\ninter.broker.listener.name=OTHER", {})

@@ -23,6 +23,7 @@ RESOLVED = {
     "controller.listener.names": "test_stock_kafka_file_starts",
     "controller.quorum.auto.join.enable": "test_mistakes_are_refused_with_a_remedy",
     "controller.quorum.voters": "test_mistakes_are_refused_with_a_remedy",
+    "inter.broker.listener.name": "test_brokers_reach_each_other_on_one_listener",
     "listener.security.protocol.map": "test_mistakes_are_refused_with_a_remedy",
     "metadata.log.dir": "test_the_metadata_log_has_a_directory_of_its_own_where_one_is_named",
     "listeners": "test_stock_kafka_file_starts",

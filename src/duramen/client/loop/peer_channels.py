@@ -22,10 +22,12 @@ class Purpose(Enum):
     COORDINATION = "coordination"
     """From a coordinator to the leaders of its targets."""
     STABLE = "stable"
-    """Fetches the stable topics of one leader."""
+    """Fetches the stable topics of one leader: what it names is on stable storage."""
     PAGE_CACHE = "page-cache"
+    """Fetches its page-cache topics: what it names is written."""
     CATCH_UP = "catch-up"
-    """Fetches what is outside the ISR."""
+    """Fetches stable topics outside of the ISR."""
+    PAGE_CACHE_CATCH_UP = "page-cache-catch-up"
 
 
 class PeerChannels:

@@ -1,1 +1,1 @@
-"""Replication of a partition: what its leader decides (later: its followers, its in-sync replicas)."""
+"""Replication of a partition: what its leader decides, and what a follower makes of its leader's answers."""

@@ -41,6 +41,8 @@ class MetadataPublisher:
         """Called when brokers were registered, fenced, unfenced or unregistered, behind what follows from that."""
         self.on_leaders: list[Callable[[str], None]] = []
         """Called with the name of each topic whose partitions may have begun, or ceased, to be led here."""
+        self.on_configured: list[Callable[[str], None]] = []
+        """Called with the name of each topic whose open partitions have got its settings."""
         self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
         """Called when dynamic broker settings changed."""
         self.incarnation = b""
@@ -211,6 +213,8 @@ class MetadataPublisher:
             partition = self._store.partitions.get(TopicPartition(name, index))
             if partition is not None:
                 self._store.configure(partition, config)
+        for callback in self.on_configured:
+            callback(name)
 
     def reconfigure(self) -> None:
         """The image holds other dynamic broker settings: take them over, here and in every topic."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import Any
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.partition.replica.partition import Partition
 from duramen.partition.store.disk_full import RETRY_SECONDS, DiskFull
 from duramen.partition.store.services import StoreServices
 from duramen.ports import Clock
@@ -90,3 +91,28 @@ class SyncWaiters:
                 callback(None)
             else:
                 self._waiting.append((directory, target, callback))
+
+
+class WriteWaiters:
+    """Callbacks of one store that wait until page-cache partitions have what was appended to them written."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[tuple[Partition, ...], WhenSynced]] = []
+
+    def wait_for(self, partitions: Iterable[Partition], callback: WhenSynced) -> None:
+        """Call back behind a commit."""
+        self._waiting.append((tuple(partitions), callback))
+
+    def answer_written(
+        self, unwritten: Container[Partition], failure_of: Callable[[Partition], KafkaError | None]
+    ) -> None:
+        """Call back those of whose partitions none is left unwritten; with the reason, where a directory failed."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        for partitions, callback in waiting:
+            failure = next(filter(None, map(failure_of, partitions)), None)
+            if failure is None and any(each in unwritten for each in partitions):
+                self._waiting.append((partitions, callback))
+            else:
+                callback(failure)

@@ -7,7 +7,7 @@ wait is in `store/maintenance.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError,
 from duramen.model import METADATA_TOPIC_ID, TopicId, TopicPartition
 from duramen.partition.replica.partition import MAX_QUEUED_BEHIND_REWRITE, Partition
 from duramen.partition.replica.retry_gate import RetryGate
-from duramen.partition.store.commit_cycle import GroupCommits, SyncWaiters, WhenSynced
+from duramen.partition.store.commit_cycle import GroupCommits, SyncWaiters, WhenSynced, WriteWaiters
 from duramen.partition.store.compaction import Compaction
 from duramen.partition.store.delete_partitions import PartitionDeletions
 from duramen.partition.store.disk_full import DiskFull
@@ -68,6 +68,7 @@ class Store:
         self._jobs = 0
         self._on_idle: Callable[[], None] | None = None
         self._sync_waiters = SyncWaiters()
+        self._write_waiters = WriteWaiters()
         self.statistics = CommitStatistics()
         self.congested = False
         """A journal is nearly full: whoever feeds this store should pause until `on_relief`."""
@@ -288,6 +289,7 @@ class Store:
                 self.flush_policy.appended(partition)
             else:
                 self._touched[partition] = None
+        self._write_waiters.answer_written(self._touched, self._failure)
 
     def _start_group(self, directory: LogDirectory) -> None:
         if (group := directory.take_group()) is not None:
@@ -312,6 +314,25 @@ class Store:
     def when_synced(self, tp: TopicPartition, callback: WhenSynced) -> None:
         """Call back once everything journaled so far for this partition's directory is on stable storage."""
         self.when_directory_synced(self._homes[tp], callback)
+
+    def when_written(self, partitions: Iterable[Partition], callback: WhenSynced) -> None:
+        """Call back once what was appended to these partitions of page-cache topics is written, and would be found."""
+        self._write_waiters.wait_for(partitions, callback)
+        self.commit_soon()
+
+    def is_settled(self, partition: Partition) -> bool:
+        """Whether all of the partition is where its topic's durability wants it, and no other one is under way."""
+        if partition in self._durability_change:
+            return False
+        log = partition.log
+        return log.durable_end >= log.end_offset if log.stable else partition not in self._touched
+
+    def _failure(self, partition: Partition) -> KafkaError | None:
+        directory = self._homes.get(partition.tp)
+        failed = None if directory is None else directory.journal.failed
+        if failed is None:
+            return None
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.tp}: its directory failed ({failed})")
 
     def when_directory_synced(self, directory: LogDirectory, callback: WhenSynced) -> None:
         """The same for a directory."""
