@@ -176,6 +176,10 @@ def _take(services: Services, session: ReplicaSession, topic_id: bytes, wanted: 
     position.epoch = wanted.current_leader_epoch
     position.offset = wanted.fetch_offset
     position.max_bytes = wanted.partition_max_bytes
+    # What was told in answer to an earlier Fetch, when this one was on its way, it may have left aside.
+    position.told_high_watermark = min(position.told_high_watermark, wanted.high_watermark)
+    if wanted.log_start_offset >= 0:
+        position.told_log_start = min(position.told_log_start, wanted.log_start_offset)
     partition = None
     try:
         partition = _find(services, session, topic_id, wanted)

@@ -95,6 +95,25 @@ def test_a_second_fetch_ends_the_wait_of_the_first(server: ReplicatedBroker, wai
     assert waiting.told() == {}
 
 
+def test_a_follower_that_has_a_smaller_watermark_is_told_of_it_again(server: ReplicatedBroker) -> None:
+    """It had named the partition once more when the answer with the watermark came, and left that aside."""
+    partition = server.copied()
+    replica = Replica(server)
+    line = server.connect()
+    line.ask_produce("t", b"x", acks=1)
+    for node_id in (2, 3):
+        partition.fetched_by(node_id, replica.broker_epoch, 1, 0.0)
+    replica.ask(replica.place(partition, 1, high_watermark=0))
+    server.pass_ms(25)
+    assert replica.told()[T].high_watermark == 1
+    replica.ask(replica.place(partition, 1, high_watermark=0))
+    server.pass_ms(25)
+    assert replica.told()[T].high_watermark == 1
+    replica.ask(replica.place(partition, 1, high_watermark=1))
+    server.pass_ms(25)
+    assert replica.answer() is None
+
+
 def test_the_wait_ends_when_it_was_asked_to(server: ReplicatedBroker, waiting: Replica) -> None:
     server.pass_ms(59_000)
     assert waiting.answer() is None
