@@ -12,7 +12,7 @@ committed and all that it proposed in this partition epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 from duramen.errors import ErrorCode, check
@@ -33,13 +33,15 @@ class Follower:
 
     end: it has everything below where its durability wants it; -1 when nothing is known. mark: an end that the log had
     at `marked`, which is looked at until the follower has reached it. caught_up: a time at which it lacked nothing.
+    log_start: where its log begins; -1 when it has not said so.
     """
 
-    __slots__ = ("broker_epoch", "caught_up", "end", "mark", "marked")
+    __slots__ = ("broker_epoch", "caught_up", "end", "log_start", "mark", "marked")
 
     def __init__(self) -> None:
         self.broker_epoch = UNKNOWN_EPOCH
         self.end = -1
+        self.log_start = -1
         self.mark = -1
         self.marked = self.caught_up = NEVER
 
@@ -191,6 +193,17 @@ class Replication:
         follower.broker_epoch, follower.end = broker_epoch, end
         follower.compare(log_end, now)
         return self.advance()
+
+    def starts(self, node_id: int, broker_epoch: int, log_start: int) -> None:
+        """The same Fetch says where the replica's log begins."""
+        follower = self._followers.get(node_id)
+        if follower is not None and broker_epoch >= follower.broker_epoch:
+            follower.log_start = log_start
+
+    def lowest_start(self, own: int, live: Container[int]) -> int:
+        """Where the first of these replicas' logs begins, this one's at `own`: records below that are nowhere."""
+        others = [follower.log_start for node, follower in self._followers.items() if node in live]
+        return min([own, *others])
 
     def told(self, leader_high: int) -> bool:
         """The leader's high watermark, in an answer to this replica; True when the one here moved."""

@@ -187,6 +187,7 @@ def _take(services: Services, session: ReplicaSession, topic_id: bytes, wanted: 
         if parted is None:
             _check_offset(partition, wanted.fetch_offset)
             session.follow(position, partition)
+            partition.replication.starts(session.node_id, session.broker_epoch, wanted.log_start_offset)
             return partition
         data = _data(position, partition)
         data.diverging_epoch = FetchResponse.EpochEndOffset(epoch=parted[0], end_offset=parted[1])

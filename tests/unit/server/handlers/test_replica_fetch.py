@@ -192,8 +192,7 @@ def test_a_log_start_alone_is_told_within_20_ms(server: ReplicatedBroker) -> Non
     wanted = request.DeleteRecordsTopic(
         name="t", partitions=[request.DeleteRecordsPartition(partition_index=0, offset=1)]
     )
-    answer = server.connect().call(21, 2, topics=[wanted], timeout_ms=1000)
-    assert answer.topics[0].partitions[0].low_watermark == 1
+    server.connect().ask(21, 2, topics=[wanted], timeout_ms=1000)
     server.pass_ms(21)
     assert replica.told()[T].log_start_offset == 1
 
