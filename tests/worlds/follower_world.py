@@ -295,6 +295,7 @@ class FollowerWorld:
             if parted is not None and named.fetch_offset >= partition.log_start_offset:
                 data.diverging_epoch = message.EpochEndOffset(epoch=parted[0], end_offset=parted[1])
                 return data
+            partition.log.flush()  # a leader answers behind its commit
             read = partition.read_as_replica(
                 named.fetch_offset, min(self.partition_max_bytes, named.partition_max_bytes), True
             )

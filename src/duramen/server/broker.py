@@ -139,6 +139,7 @@ class Broker:
             config.integer("duramen.cold.read.bytes.per.second"),
         )
         self.acceptor.on_gone = self.cold_reads.forget
+        self.acceptor.has_followers = lambda: len(self.publisher.image.brokers) > 1
         self.store.on_relief = receiver.feed_starved
         self.machine_name = "127.0.0.1"
         """What clients are told of a listener without a host, where advertised.listeners is not set."""

@@ -422,13 +422,16 @@ class Partition:
             self._settle()
 
     def read_as_replica(self, offset: int, max_bytes: int, at_least_one: bool) -> Read:
-        """Whole batches from the one that contains `offset`, up to the log end. Raises as `read` does."""
+        """Whole batches from the one that contains `offset`, up to the log end as far as that is written: what fails to
+        be is the commit's to tell. Raises as `read` does.
+        """
         log = self.log
+        end = log.written_end
         self._check_readable(offset)
         parts: list[Part | Pending] = []
         size, next_offset, is_old = 0, offset, False
-        if offset < log.end_offset and (max_bytes > 0 or at_least_one):
-            found = log.read(offset, max_bytes, log.end_offset, at_least_one=at_least_one)
+        if offset < end and (max_bytes > 0 or at_least_one):
+            found = log.read(offset, max_bytes, end, at_least_one=at_least_one)
             parts, size, next_offset, is_old = found.parts, found.size, found.next_offset, found.is_old
         high = self.replication.high_watermark
         return Read(parts, size, high, self.last_stable_offset, log.start_offset, None, next_offset, is_old)

@@ -3,12 +3,15 @@
 Connections of the controller's listeners (*peers*: other nodes, and tools) have memory and descriptors of their own,
 and are refused at no limit of clients: whatever these do, the cluster goes on. So it does for *replicas*: who came
 through a broker's listener, counts as a client until he has shown that he is another broker, who follows this one.
+Where clients are at a limit, and there are other brokers, a few may come in *on trial*: whose first request is no
+replica's Fetch is refused then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from struct import Struct
 from typing import Protocol
 
 from duramen.config import ListenerAddress
@@ -29,6 +32,17 @@ beyond their bound."""
 MOST_PEERS = 512
 """Connections of the controller's listeners, at most a quarter of all there is room for: they bring no file with them,
 but a stranger must not have them take the last descriptor either."""
+
+MOST_ON_TRIAL = 16
+"""Connections beyond a limit that have not shown yet whose they are: another one ends the oldest of them."""
+
+TRIAL_SECONDS = 1.0
+"""How long they have for it, at least. A broker sends its Fetch as soon as it is connected."""
+
+FETCH = Struct(">hh")
+"""Key and version with which a request begins; those of a replica's Fetch."""
+
+FETCH_KEY, FIRST_OF_REPLICAS = 1, 17
 
 UNFINISHED_SECONDS = 30
 """How long a frame may take to arrive while others wait for its buffer."""
@@ -64,7 +78,7 @@ class Acceptor:
         self.replica_receiver = self._context(
             ListenerType.BROKER, REQUEST_BYTES // CONTROLLER_SHARE, REPLY_BYTES // CONTROLLER_SHARE
         )
-        self.receiver.on_peer = self._follows
+        self.receiver.on_peer = self.replica_receiver.on_peer = self._follows
         self.listeners: list[tuple[ListenerAddress, Listener]] = []
         """Those for clients."""
         self.controller_listeners: list[tuple[ListenerAddress, Listener]] = []
@@ -73,6 +87,10 @@ class Acceptor:
         self.peers: dict[ClientConnection, None] = {}
         self.replicas: dict[ClientConnection, None] = {}
         """Those of other brokers that follow this one."""
+        self.on_trial: dict[ClientConnection, bool] = {}
+        """Those of whom nobody knows whether they are; whether their first request has come."""
+        self.has_followers: Callable[[], bool] = lambda: False
+        """Whether there are other brokers, which may follow this one."""
         self._by_host: dict[str, int] = {}
         """Of clients."""
         self._early: dict[ListenerType, list[tuple[str, Transport]]] = {each: [] for each in ListenerType}
@@ -114,7 +132,7 @@ class Acceptor:
     @property
     def everybody(self) -> list[ClientConnection]:
         """Clients, peers and replicas."""
-        return [*self.connections, *self.peers, *self.replicas]
+        return [*self.connections, *self.peers, *self.replicas, *self.on_trial]
 
     def _of(self, receiver: ReceiveContext) -> dict[ClientConnection, None]:
         if receiver is self.receiver:
@@ -160,9 +178,11 @@ class Acceptor:
 
     def open(self, kind: ListenerType, on_frame: Callable[[ClientConnection, memoryview], None]) -> None:
         """Serve the listeners of this type, those who came early first: each frame goes to `on_frame`."""
-        for receiver in self.receivers:
-            if receiver.listener_type is kind:
-                receiver.on_frame = on_frame
+        if kind is ListenerType.BROKER:
+            self.receiver.on_frame = on_frame
+            self.replica_receiver.on_frame = partial(self._on_replica_frame, on_frame)
+        else:
+            self.peer_receiver.on_frame = on_frame
         self._open |= kind
         early, self._early[kind] = self._early[kind], []
         for name, transport in early:
@@ -173,7 +193,9 @@ class Acceptor:
 
     def _accept(self, kind: ListenerType, listener: str, transport: Transport) -> None:
         host = transport.peer.rpartition(":")[0]
-        if self._closing or self._is_full(kind, host):
+        is_full = self._is_full(kind, host)
+        on_trial = is_full and self._takes_on_trial(kind)
+        if self._closing or (is_full and not on_trial):
             self._metrics.connections_refused += 1
             transport.close()
             return
@@ -184,24 +206,57 @@ class Acceptor:
         if kind is ListenerType.CONTROLLER:
             self.peers[ClientConnection(self.peer_receiver, transport, listener, PRINCIPAL)] = None
             return
+        if on_trial:
+            self.on_trial[ClientConnection(self.replica_receiver, transport, listener, PRINCIPAL)] = False
+            if len(self.on_trial) > MOST_ON_TRIAL:
+                self._refuse(next(iter(self.on_trial)))
+            return
         self._by_host[host] = self._by_host.get(host, 0) + 1
         self.connections[ClientConnection(self.receiver, transport, listener, PRINCIPAL)] = None
 
     def _is_full(self, kind: ListenerType, host: str) -> bool:
+        """Whether a client, or a peer, is one too many."""
         if kind is ListenerType.CONTROLLER:
             return len(self.peers) + len(self._early[kind]) >= self._room[kind]
         config = self._settings.config
+        reserved = len(self.replicas) + len(self.on_trial)
+        if self.has_followers():
+            reserved = max(reserved, min(MOST_ON_TRIAL, self._room[kind] // 4))
         return (
-            len(self.connections) + len(self.replicas) + len(self._early[kind]) >= self._room[kind]
+            len(self.connections) + reserved + len(self._early[kind]) >= self._room[kind]
             or len(self.connections) >= config.integer("max.connections")
             or self._by_host.get(host, 0) >= config.integer("max.connections.per.ip")
         )
 
+    def _takes_on_trial(self, kind: ListenerType) -> bool:
+        """Whether it may be a replica's, and there is room for that."""
+        if kind is not ListenerType.BROKER or kind not in self._open or not self.has_followers():
+            return False
+        return len(self.connections) + len(self.replicas) + len(self.on_trial) < self._room[kind]
+
+    def _on_replica_frame(
+        self, on_frame: Callable[[ClientConnection, memoryview], None], connection: ClientConnection, view: memoryview
+    ) -> None:
+        if connection not in self.replicas:
+            key, version = FETCH.unpack_from(view) if len(view) >= FETCH.size else (-1, -1)
+            if self.on_trial.get(connection, True) or key != FETCH_KEY or version < FIRST_OF_REPLICAS:
+                self._refuse(connection)
+                return
+            self.on_trial[connection] = True
+        on_frame(connection, view)
+
+    def _refuse(self, connection: ClientConnection) -> None:
+        """It has not shown that it is a replica's."""
+        self._metrics.connections_refused += 1
+        connection.close("too many connections (max.connections, max.connections.per.ip)")
+
     def _follows(self, connection: ClientConnection) -> None:
         """It is a replica's: no client any more."""
         if self._forget_client(connection):
-            self.replicas[connection] = None
             connection.move(self.replica_receiver)
+        else:
+            self.on_trial.pop(connection, None)
+        self.replicas[connection] = None
 
     def _forget_client(self, connection: ClientConnection) -> bool:
         """It does not count among clients any more; whether it did."""
@@ -216,8 +271,8 @@ class Acceptor:
         return True
 
     def _on_closed(self, connection: ClientConnection, reason: str) -> None:
-        known = self._forget_client(connection)
-        if known or self.peers.pop(connection, 0) is None or self.replicas.pop(connection, 0) is None:
+        others = (self.peers, self.replicas, self.on_trial)
+        if self._forget_client(connection) or any(known.pop(connection, 0) != 0 for known in others):
             self._metrics.connections_closed += 1
         self.on_gone(connection)
         if reason != "closed by the peer":
@@ -233,6 +288,9 @@ class Acceptor:
             for connection in self.everybody:
                 if connection.last_active < oldest and (connection.muted or not connection.pending):
                     connection.close(f"idle for {limit} ms (connections.max.idle.ms)")
+        for connection in list(self.on_trial):
+            if connection.last_active < self._clock.monotonic() - TRIAL_SECONDS:
+                self._refuse(connection)
         for receiver in self.receivers:
             receiver.pool.reclaim()
             if receiver.is_short:

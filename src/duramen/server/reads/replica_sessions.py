@@ -66,6 +66,7 @@ class ReplicaPosition:
         "told_log_start",
         "topic_id",
         "turn",
+        "unwritten",
         "verdict",
     )
 
@@ -91,6 +92,8 @@ class ReplicaPosition:
         """Why that failed."""
         self.brought_back = False
         """Whether what was to be read is in memory again, for the same read to send."""
+        self.unwritten = False
+        """Whether its records were looked for in front of the commit that writes them."""
         self.reserved = 0
         """Of the session's COLD_BYTES."""
         self.told_damage = ""
@@ -237,6 +240,14 @@ class ReplicaSession:
         if self._waits and self.ready:
             self.answer(due=False, expired=False)
 
+    def look_again(self, position: ReplicaPosition) -> None:
+        """Its records are not written yet: they will be with the next commit, or later where the disk is full."""
+        if position.unwritten:
+            self._be_late()
+        else:
+            position.unwritten = True
+            self._wake_soon()
+
     def _be_late(self) -> None:
         if self._waits and self._late_timer is None:
             self._late_timer = self._clock.call_later(LATE_SECONDS, self._is_late)
@@ -292,7 +303,7 @@ class ReplicaSession:
             del self._starved[position]
         position.state = state
         position.verdict = position.found = position.failure = None
-        position.brought_back = False
+        position.brought_back = position.unwritten = False
         self._reserved -= position.reserved
         position.reserved = 0
         if self._starved:

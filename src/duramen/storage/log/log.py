@@ -691,8 +691,7 @@ class Log:
 
     def mark_durable(self, offset: int) -> None:
         """Everything below `offset` is on stable storage; never moves back, never beyond the end."""
-        if offset > self.durable_end:
-            self.durable_end = min(offset, self.end_offset)
+        self.durable_end = max(self.durable_end, min(offset, self.end_offset))
 
     @property
     def size(self) -> int:
@@ -721,9 +720,14 @@ class Log:
 
     # ---- reads --------------------------------------------------------------------------------------------------
 
+    @property
+    def written_end(self) -> int:
+        """Behind the last record that is written: a read up to here writes nothing itself."""
+        return int.from_bytes(self._queue[0][:8], "big") if self._queue else self.end_offset
+
     def _flush_below(self, end: int) -> None:
         """Write what a read up to `end` needs. One that needs nothing goes on where no write does any more."""
-        if self._queue and end > int.from_bytes(self._queue[0][:8], "big"):
+        if self._queue and end > self.written_end:
             self.flush()
 
     def read(self, offset: int, max_bytes: int, end: int, *, at_least_one: bool) -> LogRead:

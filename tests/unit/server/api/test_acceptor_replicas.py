@@ -5,11 +5,13 @@ from __future__ import annotations
 import struct
 
 import pytest
-from tests.worlds.broker_world import Line
+from tests.worlds.broker_world import InProcess, Line
 from tests.worlds.replica_world import Replica, ReplicatedBroker, offsets
 
 from duramen.errors import ErrorCode
+from duramen.server.api.acceptor import MOST_ON_TRIAL
 from duramen.server.net.memory_limit import CONTROLLER_SHARE, MemoryShares
+from duramen.sim.world.disk import CrashDisk
 from duramen.wire.batch import build_batch
 
 MIB = 1 << 20
@@ -102,14 +104,16 @@ def test_memory_that_clients_hold_is_none_of_replicas() -> None:
     assert gets_records(server, replica)
 
 
-def test_clients_are_as_many_as_before_beside_it() -> None:
-    server = ReplicatedBroker(max_connections="2")
+def test_it_counts_among_no_clients() -> None:
+    server = ReplicatedBroker(max_connections="3")
     server.copied()
     following(server, 2)
     following(server, 3)
-    client = server.connect()
-    assert not client.closed
-    assert server.connect().closed, "that is the third: the topic was made through the first"
+    clients = [server.connect() for _ in range(2)]
+    server.connect().ask(18, 0)
+    server.run()
+    assert len(server.broker.acceptor.connections) == 3, "the topic was made through the first"
+    assert not any(client.closed for client in clients)
 
 
 def test_what_it_was_sent_before_counts_where_it_belongs_now(server: ReplicatedBroker) -> None:
@@ -125,3 +129,70 @@ def test_what_it_was_sent_before_counts_where_it_belongs_now(server: ReplicatedB
     assert (acceptor.receiver.unread.held_bytes, acceptor.replica_receiver.unread.held_bytes) == (0, held)
     line.read()
     assert acceptor.replica_receiver.unread.held_bytes == 0
+
+
+# ---- beside as many clients as there may be --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full() -> ReplicatedBroker:
+    """A broker with as many clients as it may have."""
+    server = ReplicatedBroker(max_connections="2")
+    server.copied()
+    assert not server.connect().closed
+    return server
+
+
+def refused(server: ReplicatedBroker) -> int:
+    return server.broker.metrics.connections_refused
+
+
+def test_a_follower_comes_in_where_no_client_does(full: ReplicatedBroker) -> None:
+    for node_id in (2, 3):
+        following(full, node_id)
+    acceptor = full.broker.acceptor
+    assert (len(acceptor.replicas), len(acceptor.on_trial), refused(full)) == (2, 0, 0)
+    full.pass_ms(20_000)
+    assert len(acceptor.replicas) == 2
+
+
+def test_who_asks_for_something_else_is_refused_unheard(full: ReplicatedBroker) -> None:
+    client = full.connect()
+    client.ask_produce("t", b"x", acks=1)
+    full.run()
+    assert (client.closed, full.partition().log_end_offset, refused(full)) == (True, 0, 1)
+    consumer = Replica(full, -1)
+    consumer.ask((full.partition(), 0), wait=0)
+    full.run()
+    consumer.ask((full.partition(), 0), wait=0)
+    assert consumer.line.closed, "its first one was no replica's"
+    assert not full.broker.acceptor.on_trial
+
+
+def test_who_says_nothing_has_a_second(full: ReplicatedBroker) -> None:
+    line = full.connect()
+    assert not line.closed
+    full.pass_ms(6_500)
+    assert line.closed
+    assert refused(full) == 1
+
+
+def test_of_many_who_say_nothing_the_oldest_goes(full: ReplicatedBroker) -> None:
+    lines = [full.connect() for _ in range(MOST_ON_TRIAL + 3)]
+    assert [line.closed for line in lines] == [True] * 3 + [False] * MOST_ON_TRIAL
+    following(full)
+
+
+def test_where_there_are_no_other_brokers_nobody_is_on_trial() -> None:
+    server = InProcess(max_connections="1")
+    server.connect()
+    assert server.connect().closed
+
+
+def test_clients_leave_descriptors_to_followers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CrashDisk, "descriptor_limit", lambda disk: 400)
+    server = ReplicatedBroker()
+    server.copied()
+    while not server.broker.acceptor.on_trial:
+        assert not server.connect().closed
+    following(server)

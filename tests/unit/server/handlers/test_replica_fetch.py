@@ -141,13 +141,14 @@ def test_where_the_watermark_does_not_move_nothing_settles(
     assert settled == []
 
 
-def test_a_log_end_counts_nothing_for_a_topic_that_is_stable_by_now(server: ReplicatedBroker) -> None:
+@pytest.mark.parametrize("purpose", ["page-cache", "page-cache-catch-up"])
+def test_a_log_end_counts_nothing_for_a_topic_that_is_stable_by_now(server: ReplicatedBroker, purpose: str) -> None:
     stable = server.copied()
     cached = server.copied("p", **{"duramen.ack.durability": "page-cache"})
     for topic in ("t", "p"):
         append(server, topic, b"x")
     for node_id in (2, 3):
-        Replica(server, node_id, "page-cache").ask((stable, 1), (cached, 1))
+        Replica(server, node_id, purpose).ask((stable, 1), (cached, 1))
     server.run()
     assert (stable.high_watermark, cached.high_watermark) == (0, 1)
     for node_id in (2, 3):

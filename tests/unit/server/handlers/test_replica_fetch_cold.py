@@ -87,9 +87,10 @@ def test_it_waits_behind_no_consumer(server: ReplicatedBroker) -> None:
     assert not server.broker.cold_reads.bytes_read, "nor do they pay for it"
 
 
-def test_who_is_in_sync_does_not_wait_for_who_is_far_behind(server: ReplicatedBroker) -> None:
+@pytest.mark.parametrize("purpose", ["catch-up", "page-cache-catch-up"])
+def test_who_is_in_sync_does_not_wait_for_who_is_far_behind(server: ReplicatedBroker, purpose: str) -> None:
     server.lanes.held.add("replica-catch-up")
-    behind = Replica(server, 2, "catch-up")
+    behind = Replica(server, 2, purpose)
     behind.ask((server.partition(), 0))
     assert behind.answer() is None
     assert catch_up(server, Replica(server, 3), server.partition()) == list(range(10))

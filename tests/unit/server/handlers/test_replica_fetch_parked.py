@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from errno import ENOSPC
+
 import pytest
 from tests.worlds.replica_world import Replica, ReplicatedBroker, offsets
 
@@ -181,3 +183,45 @@ def test_a_connection_that_ends_while_its_request_is_taken(server: ReplicatedBro
     server.run()
     assert sum(map(watchers, wide)) == 0
     assert len(server.broker.fetch_sessions.of_replicas or ()) == 0
+
+
+def test_what_a_full_disk_keeps_from_being_written_comes_later(
+    server: ReplicatedBroker, waiting: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = server.partition()
+    path = partition.log.active.path
+    server.disk.fault = lambda call: (
+        OSError(ENOSPC, "full") if call.operation == "pwritev" and call.path == path else None
+    )
+    looks: list[Partition] = []
+    read = Partition.read_as_replica
+    monkeypatch.setattr(Partition, "read_as_replica", lambda self, *said: looks.append(self) or read(self, *said))
+    server.connect().ask_produce("t", b"x", acks=1)
+    assert waiting.answer() is None
+    server.pass_ms(300)
+    assert waiting.answer() is None
+    assert 2 <= len(looks) <= 17, "not each turn"
+    assert not [event for event, _ in server.events if event == "read-failed"]
+    server.disk.fault = None
+    server.pass_ms(2000)
+    assert offsets(waiting.told()[T]) == [0]
+
+
+def test_an_append_behind_the_commit_comes_with_the_next_one(server: ReplicatedBroker, waiting: Replica) -> None:
+    partition = server.partition("u")
+    session = server.broker.fetch_sessions.of_replicas.of(next(iter(server.broker.acceptor.replicas)))
+    answer = session.answer
+
+    def append_first(**how: bool) -> None:
+        if partition.log_end_offset == 0:
+            partition.append_local(build_batch([(b"k", b"v", (), 1)]), 0)
+        answer(**how)
+
+    session.answer = append_first
+    writes = partition.log.active.flushed
+    server.connect().ask_produce("t", b"x", acks=1)
+    told = waiting.told()
+    assert list(told) == [T]
+    assert writes == 0
+    waiting.ask()
+    assert offsets(waiting.told()["u", 0]) == [0]
