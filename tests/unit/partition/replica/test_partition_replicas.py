@@ -47,12 +47,15 @@ def test_acks_all_waits_for_every_copy_in_sync_and_all_ends_are_taken_first() ->
     assert partition.high_watermark == 2
 
 
-def test_a_replica_reads_what_is_not_synced_and_not_even_written() -> None:
+def test_a_replica_reads_what_is_not_synced_and_nothing_that_is_not_written() -> None:
     bench = three()
     bench.lanes.held.add("journal")
     bench.send(plain(b"a"))
     bench.send(plain(b"b", b"c"))
     partition = bench.partition
+    assert partition.read_as_replica(0, 1 << 20, True).parts == []
+    bench.run()
+    assert partition.durable_end == 0
     read = partition.read_as_replica(0, 1 << 20, True)
     headers = [header for _, header in batches(joined(read.parts))]
     assert [(header.base_offset, header.count, header.leader_epoch) for header in headers] == [(0, 1, 2), (1, 2, 2)]
