@@ -125,9 +125,3 @@ def test_a_killed_node_s_partitions_wait_for_it_and_the_others_serve(trio: Contr
     more = sum(1 for leader in left.values() if leader > 0)
     found = consumed(killed.bootstrap, "waits", "behind", 120 + more)
     assert sorted(found) == sorted([b"%d" % number for number in range(120)] + [b"meanwhile"] * more)
-
-
-def test_several_copies_are_refused_until_brokers_replicate(trio: ControllerTrio) -> None:
-    admin = AdminClient({"bootstrap.servers": trio.node(1).bootstrap, **QUIET})
-    with pytest.raises(Exception, match="one copy in this release"):
-        admin.create_topics([NewTopic("copies", 1, 3)])["copies"].result(30)

@@ -30,8 +30,9 @@ It is 1 when all nodes have ended by themselves.
     help="""Run a cluster of several nodes on this machine, to try things with.
 
     The nodes are formed in a temporary folder, which is removed at the end, and
-    are processes of their own. Each is a broker and a controller; partitions
-    have one copy in this release, so those of a killed node wait for it.
+    are processes of their own. Each is a broker and a controller. Partitions
+    have three copies, or as many as there are nodes, and of three two count:
+    kill a node, and the others go on.
     """,
 )
 @click.option("--nodes", type=click.IntRange(1, 5), help="How many; 3, or those that --keep has.")

@@ -21,6 +21,7 @@ from duramen.storage import RealDisk, SystemEntropy, is_formatted
 
 HOST: Final = "127.0.0.1"
 NODES: Final = 3
+MOST_COPIES: Final = 3
 PLAN: Final = "dev.json"
 PORTS_APART: Final = 10
 _PORTS: Final = range(15_000, 32_000)
@@ -161,6 +162,10 @@ class DevCluster:
         if len(self.nodes) > 1:
             others = ",".join(f"{HOST}:{each.controller[1]}" for each in self.nodes)
             own["controller.quorum.bootstrap.servers"] = others
+            copies = min(MOST_COPIES, len(self.nodes))
+            own["default.replication.factor"] = own["offsets.topic.replication.factor"] = str(copies)
+            if copies == MOST_COPIES:
+                own["min.insync.replicas"] = "2"  # what is acknowledged outlives any one of them
         return {**own, **self._settings}
 
 

@@ -42,7 +42,8 @@ _REMEDIES = {
     "NON_EMPTY_GROUP": "the group has members; stop its consumers first",
     "UNKNOWN_MEMBER_ID": "the group has members; stop its consumers first",
     "GROUP_SUBSCRIBED_TO_TOPIC": "the group has members that read this topic; stop them first",
-    "INVALID_REPLICATION_FACTOR": "partitions have one copy in this release; leave --replication-factor out",
+    "INVALID_REPLICATION_FACTOR": "fewer brokers are registered than copies are asked for; --replication-factor says "
+    "how many copies",
     "OFFSET_OUT_OF_RANGE": "the offset lies outside of the log; `duramen topic describe` shows its ends",
     "_MSG_TIMED_OUT": "no acknowledgement in time; `duramen status` says whether the node is there and has room; "
     "or fewer copies are in sync than the topic's min.insync.replicas. --timeout waits longer",

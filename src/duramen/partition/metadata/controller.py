@@ -66,8 +66,6 @@ METADATA_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.
 MOST_READS: Final = 10
 """Of the metadata log, a second apart, that may fail before a node among others ends."""
 
-ONE_COPY = "partitions have one copy in this release: brokers do not replicate to each other yet"
-
 Created = Callable[["list[TopicCreated] | DuramenError"], None]
 
 
@@ -374,9 +372,6 @@ class Controller:
         makes_room: a full disk does not refuse it.
         """
         partition, reader = self.partition, self.reader
-        if isinstance(command, CreateTopics) and len(self.image.brokers) > 1 and _most_copies(command) > 1:
-            done(KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, ONE_COPY))
-            return
 
         def decided(answer: Any) -> None:
             reader.when_applied(partition.high_watermark, lambda: done(answer))
@@ -467,17 +462,6 @@ class Controller:
             raw = self._world.entropy.random_bytes(16)
             if raw[0] & 0xFC != 0xF8 and any(raw[:15]):
                 return raw
-
-
-def _most_copies(command: CreateTopics) -> int:
-    """Of the partitions that it asks for."""
-    asked = [1]
-    for topic in command.topics:
-        asked += [len(nodes) for _, nodes in topic.assignments]
-        if not topic.assignments:
-            copies = topic.replication_factor
-            asked.append(command.default_replication_factor if copies == -1 else copies)
-    return max(asked)
 
 
 def _metadata_config(config: BrokerConfig) -> TopicConfig:

@@ -1,6 +1,6 @@
 """AlterPartitionReassignments, ListPartitionReassignments and AlterReplicaLogDirs: replicas on the move.
 
-On one node a partition's only place is where it is: asking for that is granted, anything else is refused by name.
+A partition's replicas stay where they are: asking for that is granted, anything else is refused by name.
 Moving a replica between log directories is not served.
 """
 
@@ -101,7 +101,7 @@ def _reassign(request: Request, name: str, wanted: Any) -> None:
     if fixed and len(wanted.replicas) != len(partition.replicas):
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "the number of replicas may not change")
     if tuple(wanted.replicas) != partition.replicas:
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "replicas cannot be moved on a single node")
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "replicas are not moved in this release")
 
 
 def handle_log_dirs(request: Request) -> None:

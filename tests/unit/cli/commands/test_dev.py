@@ -160,6 +160,20 @@ def test_a_node_that_cannot_start_is_told_with_its_status(places: Path) -> None:
     assert not list(places.iterdir())
 
 
+@pytest.mark.parametrize(("nodes", "copies", "fewest"), [(1, "", ""), (2, "2", ""), (3, "3", "2"), (5, "3", "2")])
+def test_partitions_have_as_many_copies_as_nodes_but_three_at_most(
+    tmp_path: Path, nodes: int, copies: str, fewest: str
+) -> None:
+    cluster = DevCluster(str(tmp_path / "cluster"), nodes, None, {})
+    for node in cluster.nodes:
+        told = cluster.settings_of(node)
+        assert told.get("default.replication.factor", "") == copies
+        assert told.get("offsets.topic.replication.factor", "") == copies
+        assert told.get("min.insync.replicas", "") == fewest
+    one = DevCluster(str(tmp_path / "other"), nodes, None, {"default.replication.factor": "1"})
+    assert one.settings_of(one.nodes[0])["default.replication.factor"] == "1"
+
+
 def test_what_is_formed_is_not_formatted_again(tmp_path: Path) -> None:
     folder = tmp_path / "three"
     asked: list[int] = []
