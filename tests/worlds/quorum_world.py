@@ -91,15 +91,21 @@ class QuorumWorld:
         active = self.active()
         return [each for each in self.running if each != active]
 
-    def send(self, node_id: int, request: NodeRequest) -> list[Any]:
+    def send(self, node_id: int, request: NodeRequest, port: int = CONTROLLER_PORT) -> list[Any]:
         """What comes back will be in the list."""
         answers: list[Any] = []
-        client = NodeClient(self.port, self.clock, self.hosts[node_id], CONTROLLER_PORT, "c")
+        client = NodeClient(self.port, self.clock, self.hosts[node_id], port, "c")
         client.send(request, answers.append)
         return answers
 
     def ask(self, node_id: int, name: str, version: int, **fields: Any) -> Any:
-        answers = self.send(node_id, call(name, version, **fields))
+        return self._answer(self.send(node_id, call(name, version, **fields)))
+
+    def ask_broker(self, node_id: int, name: str, version: int, **fields: Any) -> Any:
+        """The same on the listener for clients."""
+        return self._answer(self.send(node_id, call(name, version, **fields), PORT))
+
+    def _answer(self, answers: list[Any]) -> Any:
         assert self.until(lambda: bool(answers))
         return answers[0]
 
