@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import click
@@ -39,6 +39,13 @@ _TURN_SECONDS: Final = 0.2
 _READ_BYTES: Final = 1 << 16
 _LINE_BYTES_MAX: Final = 1 << 20
 _PR_SET_PDEATHSIG: Final = 1
+NEXT: Final = (
+    "duramen topic create numbers --partitions 6",
+    "seq 1 100000 | duramen produce numbers",
+    "duramen consume numbers --from earliest --count 3",
+    "duramen status --once",
+)
+"""What to try with a cluster that serves."""
 
 
 def is_used(folder: str) -> bool:
@@ -92,10 +99,14 @@ class DevProcess:
 
 
 class QuorumWatch:
-    """Looks who leads on a thread of its own, whenever that may have changed. tell: gets lines, on that thread."""
+    """Looks who leads on a thread of its own, whenever that may have changed. tell: gets lines, on that thread.
 
-    def __init__(self, nodes: list[DevNode], tell: Callable[[str], None]) -> None:
+    pids: of the nodes' processes.
+    """
+
+    def __init__(self, nodes: list[DevNode], pids: Mapping[int, int], tell: Callable[[str], None]) -> None:
         self._nodes = nodes
+        self._pids = pids
         self._tell = tell
         self._wanted = threading.Event()
         self._epoch = -1
@@ -123,7 +134,7 @@ class QuorumWatch:
                 self._tell(f"node {leader.leader_id} leads the quorum{many}, epoch {leader.leader_epoch}{took}")
                 self._epoch = leader.leader_epoch
             if is_first:
-                self._tell_addresses()
+                self._tell_addresses(leader.leader_id)
 
     def _leader(self, began: float) -> QuorumAnswer | None:
         """Who leads: nobody who is gone, unless somebody has started it by hand; None where nobody is left to ask."""
@@ -139,17 +150,23 @@ class QuorumWatch:
             time.sleep(_BETWEEN_LOOKS_SECONDS)
         return None
 
-    def _tell_addresses(self) -> None:
+    def _tell_addresses(self, leader: int) -> None:
         """Where what is served is: what answers, not what is to."""
         self._tell(f"controllers: --bootstrap-controller {_joined(node.controller for node in self._nodes)}")
         until = time.monotonic() + _CLIENTS_SECONDS
         served: list[DevNode] = []
         while len(served) < len(self._nodes) and time.monotonic() < until:
             served = [node for node in self._nodes if serves_clients(node.broker, _BETWEEN_LOOKS_SECONDS)]
-        if served:
-            self._tell(f"clients: --bootstrap {_joined(node.broker for node in served)}")
-        else:
+        if not served:
             self._tell("clients: no node answers them")
+            return
+        addresses = _joined(node.broker for node in served)
+        self._tell(f"clients: --bootstrap {addresses}")
+        self._tell("try, in another terminal:")
+        for line in (f"export DURAMEN_BOOTSTRAP={addresses}", *NEXT):
+            self._tell(f"    {line}")
+        if len(self._nodes) > 2 and leader in self._pids:
+            self._tell(f"    kill -9 {self._pids[leader]}   # node {leader}; the others go on: duramen status")
 
 
 def _joined(addresses: Iterator[tuple[str, int]]) -> str:
@@ -208,7 +225,7 @@ class DevRun:
             node = child.node
             places = f"clients {shown(node.broker)}, controller {shown(node.controller)}"
             say(f"node {node.id}: pid {child.process.pid}, {places}")
-        watch = QuorumWatch(nodes, say)
+        watch = QuorumWatch(nodes, {each.node.id: each.process.pid for each in self._children}, say)
         if self._children:
             watch.look()
         try:
@@ -236,9 +253,7 @@ class DevRun:
                     if not child.ended:
                         self._read(child, output, selector)
                     if stopping is None:
-                        say(
-                            f"node {child.node.id} {_end(child.process.returncode)} and is not started again; by hand: "
-                        )
+                        say(f"node {child.node.id} {_end(child.process.returncode)} and is not started again; by hand:")
                         say(f"    duramen serve --config {child.node.settings_file}")
                         watch.look(child.node.id)
                     elif child.process.returncode != 0:

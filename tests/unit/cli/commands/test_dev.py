@@ -97,6 +97,14 @@ def gone(pids: dict[int, int]) -> bool:
     return not any(map(is_alive, pids.values()))
 
 
+def run(clients: str, *words: str, said: str = "") -> str:
+    """What a command of this cluster prints."""
+    command = [DURAMEN, *words, "--bootstrap", clients]
+    done = subprocess.run(command, input=said, capture_output=True, text=True, timeout=WAIT_SECONDS)
+    assert done.returncode == 0, done.stderr
+    return done.stdout or done.stderr
+
+
 def test_three_nodes_one_is_killed_one_hangs_and_nothing_is_left(places: Path) -> None:
     dev = Dev(places)
     try:
@@ -119,6 +127,38 @@ def test_three_nodes_one_is_killed_one_hangs_and_nothing_is_left(places: Path) -
     assert took < STOP_SECONDS
     assert gone(pids)
     assert not list(places.iterdir())
+
+
+def test_a_kept_cluster_goes_on_with_its_records_and_a_second_ctrl_c_kills(places: Path) -> None:
+    keep = places / "kept"
+    dev = Dev(places, "--nodes", "3", "--keep", str(keep))
+    try:
+        clients = dev.told(r"dev    \|     export DURAMEN_BOOTSTRAP=((?:127\.0\.0\.1:\d+,?){3})$")[1]
+        dev.told(r"dev    \|     kill -9 \d+   # node \d; the others go on")
+        pids = dev.pids(3)
+        assert run(clients, "topic", "create", "numbers", "--partitions", "2") == "created numbers\n"
+        run(clients, "produce", "numbers", said="".join(f"{number}\n" for number in range(100)))
+        assert dev.stop(signal.SIGINT) < STOP_SECONDS
+    finally:
+        dev.close()
+    assert gone(pids)
+    dev = Dev(places, "--keep", str(keep))
+    try:
+        assert dev.told(r"clients: --bootstrap ((?:127\.0\.0\.1:\d+,?){3})$")[1] == clients
+        pids = dev.pids(3)
+        read = run(clients, "consume", "numbers", "--from", "earliest", "--count", "100")
+        assert sorted(map(int, read.split())) == [*range(100)]
+        for pid in pids.values():
+            os.kill(pid, signal.SIGSTOP)  # none of them can stop by itself
+        dev.process.send_signal(signal.SIGINT)
+        dev.told(r"dev    \| stopping; once more kills$")
+        assert dev.stop(signal.SIGINT) < 1.0
+    finally:
+        dev.close()
+    assert [f"dev    | node {node} was ended by SIGKILL" in dev.lines for node in pids] == [True] * 3
+    assert gone(pids)
+    told = [line for line in dev.lines if line]
+    assert all(re.match(r"(dev   |node \d) \| \S", line) or line.startswith("dev    |     ") for line in told)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a process that its parent is gone")
