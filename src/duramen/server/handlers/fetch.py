@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.partition.replica.offset_lookup import epoch_end, is_at_end
-from duramen.partition.replica.partition import READ_COMMITTED, Partition, Read
-from duramen.ports import Buffer, Timer
+from duramen.partition.replica.partition import READ_COMMITTED, Partition
+from duramen.ports import Timer
+from duramen.server.api.leader_hints import NOT_THE_LEADER, LeaderHints
 from duramen.server.net.loop import after_others
 from duramen.server.net.steps import STEP, Steps
+from duramen.server.reads.fetch_answers import NOTHING, FetchResult, PartitionAnswer, read_cold
 from duramen.server.reads.fetch_sessions import FetchPlan, FetchTarget, Records
 from duramen.storage import SPAN_BYTES, Pending
-from duramen.wire.frame import part_size
 from duramen.wire.messages.fetch import FetchResponse
 from duramen.wire.runtime import blob_size
 
@@ -35,78 +36,20 @@ if TYPE_CHECKING:
 _PartitionData = FetchResponse.PartitionData
 _Topic = FetchResponse.FetchableTopicResponse
 _Aborted = FetchResponse.AbortedTransaction
-NOTHING = b""
 
 MANY = 1_000
 """Partitions of one request: more are read in steps."""
+
+FIRST_VERSION_WITH_LEADER_HINTS = 16
 
 MAX_PARKED_PARTITIONS = 1_000_000
 """Of all requests that wait; some 300 bytes each. Beyond it they are answered with what there is."""
 
 
-class PartitionAnswer:
-    """One partition's share of the reply."""
-
-    __slots__ = ("at_least_one", "data", "is_back", "partition", "read", "target")
-
-    def __init__(
-        self, target: FetchTarget, data: Any, partition: Partition | None, read: Read | None, *, at_least_one: bool
-    ) -> None:
-        self.target = target
-        self.data = data
-        self.partition = partition
-        self.read = read
-        self.at_least_one = at_least_one
-        self.is_back = False
-        """Whether what the machine had taken out of memory is there again, for the same read to send."""
-
-    @property
-    def is_cold(self) -> bool:
-        """Whether some of its bytes are still to be read, off the loop."""
-        if self.read is not None:
-            for part in self.read.parts:
-                if type(part) is Pending:
-                    return True
-        return False
-
-    @property
-    def is_recent(self) -> bool:
-        """Whether what is still to be read was in memory a moment ago."""
-        return self.read is not None and all(part.recent for part in self.read.parts if type(part) is Pending)
-
-    def send_from_file(self) -> None:
-        """What was read and stays in memory leaves from there: what it was read into is free at once."""
-        parts = self.read.parts if self.read is not None and not self.data.error_code else ()
-        if len(parts) == 1 and isinstance(parts[0], Pending) and (span := parts[0].span) is not None:
-            self.data.records = Records([span], span.length)
-
-    def leave_out(self) -> None:
-        """Its records wait for the next request."""
-        self.data.records = NOTHING
-        self.read = None
-
-
-class FetchResult:
-    """What was read for a request, partition by partition."""
-
-    __slots__ = ("answers", "cold", "full", "size", "urgent")
-
-    def __init__(self) -> None:
-        self.answers: list[PartitionAnswer] = []
-        self.full: list[PartitionAnswer] = []
-        """Those with records, of many mostly few."""
-        self.size = 0
-        """Bytes of records."""
-        self.cold = 0
-        """Those of them that are still to be read, off the loop."""
-        self.urgent = False
-        """Whether something must be told at once."""
-
-
 class FetchCall:
     """One Fetch request until it is answered: read, perhaps parked, perhaps waiting for cold bytes."""
 
-    __slots__ = ("_enough", "_most", "_parked", "done", "plan", "request", "timer", "waking", "watched")
+    __slots__ = ("_enough", "_hints", "_most", "_parked", "done", "plan", "request", "timer", "waking", "watched")
 
     def __init__(self, request: Request, plan: FetchPlan) -> None:
         self.request = request
@@ -118,6 +61,7 @@ class FetchCall:
         self.watched: list[Partition] = []
         self._parked = 0
         """Partitions of it that the broker counts."""
+        self._hints: LeaderHints | None = None
         self.waking = False
         self.done = False
 
@@ -336,7 +280,7 @@ class FetchCall:
             else:
                 leave()
 
-        cold_reads.submit(connection, limit, partial(_read_cold, cold), warmed, recent=recent)
+        cold_reads.submit(connection, limit, partial(read_cold, cold), warmed, recent=recent)
 
     def _leave(self, found: FetchResult, throttle_ms: int = 0, rate: float | None = None) -> None:
         """With what was not in memory; None: at the pace that this client's replies have."""
@@ -383,11 +327,21 @@ class FetchCall:
                 topic = _Topic(topic=key.name, topic_id=key.topic_id, partitions=[])
                 by_topic[(key.topic_id, key.name)] = topic
             topic.partitions.append(answer.data)
+            if answer.data.error_code in NOT_THE_LEADER:
+                self._name_leader(answer)
         return brought
+
+    def _name_leader(self, answer: PartitionAnswer) -> None:
+        if self.request.version >= FIRST_VERSION_WITH_LEADER_HINTS:
+            self._hints = self._hints or LeaderHints(self.request, FetchResponse)
+            self._hints.name(answer.data, answer.target.name, answer.target.key.partition)
 
     def _response(self, topics: dict[Any, Any], throttle_ms: int) -> Any:
         return FetchResponse.new(
-            throttle_time_ms=throttle_ms, session_id=self.plan.session_id, responses=list(topics.values())
+            throttle_time_ms=throttle_ms,
+            session_id=self.plan.session_id,
+            responses=list(topics.values()),
+            node_endpoints=[] if self._hints is None else self._hints.endpoints,
         )
 
     def _look_ahead(self, answers: list[PartitionAnswer]) -> None:
@@ -520,29 +474,6 @@ class LargeFetchCall(FetchCall):
         if brought >= SPAN_BYTES:
             self.request.services.clock.call_soon(partial(self._look_ahead, found.full))
         return self._response(topics, throttle_ms)
-
-
-def _read_cold(cold: list[PartitionAnswer]) -> list[tuple[PartitionAnswer, BaseException]]:
-    """Off the loop: replace what is not in memory by verified bytes; damage stays with its partition."""
-    failures: list[tuple[PartitionAnswer, BaseException]] = []
-    for answer in cold:
-        parts: list[Any] = []
-        try:
-            for part in answer.data.records.parts:
-                if isinstance(part, Pending) and part.bring_back():  # the only part: see LogRead
-                    answer.is_back = True
-                    break
-                parts.append(_compact(part.run().data) if isinstance(part, Pending) else part)
-        except (CorruptLogError, OSError, StorageError) as error:
-            failures.append((answer, error.with_traceback(None)))  # which would keep all that was read, and itself
-            continue
-        answer.data.records = Records(parts, sum(map(part_size, parts)))
-    return failures
-
-
-def _compact(data: memoryview) -> Buffer:
-    """Bytes that may wait for their client: not in a buffer that is much larger than they are."""
-    return bytes(data) if 2 * len(data) < len(data.obj) else data  # type: ignore[arg-type]
 
 
 FIRST_OF_REPLICAS = 17

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import INTERNAL_TOPICS
 from duramen.partition.replica.partition import Appended, Partition
+from duramen.server.api.leader_hints import NOT_THE_LEADER, LeaderHints
 from duramen.server.api.request import ApiRow, Request
 from duramen.server.handlers.produce_fast_path import (
+    FIRST_VERSION_WITH_LEADER_HINTS,
     FIRST_VERSION_WITH_TOPIC_IDS,
     UNKNOWN_OUTCOME,
     Destination,
@@ -41,7 +43,7 @@ _TopicResponse = ProduceResponse.TopicProduceResponse
 class ProduceCall:
     """One Produce request until all its partitions have answered."""
 
-    __slots__ = ("acks", "deadline", "failed", "open", "request", "response")
+    __slots__ = ("_hints", "acks", "deadline", "failed", "open", "request", "response")
 
     def __init__(self, request: Request, acks: int, deadline: float) -> None:
         self.request = request
@@ -49,6 +51,7 @@ class ProduceCall:
         self.deadline = deadline
         self.open: dict[int, Any] = {}
         self.failed: str | None = None
+        self._hints: LeaderHints | None = None
         self.response = ProduceResponse.new(responses=[])
 
     def settle(self, number: int, result: Appended | KafkaError, partition: Partition | None = None) -> None:
@@ -57,7 +60,7 @@ class ProduceCall:
         if entry is None:
             return
         if isinstance(result, KafkaError):
-            self.fail(entry, result, partition)
+            self.fail(entry, result, None if partition is None else partition.tp.topic, partition)
         else:
             entry.base_offset = result.base_offset
             entry.log_append_time_ms = result.append_time_ms
@@ -65,9 +68,14 @@ class ProduceCall:
         if not self.open:
             self.finish()
 
-    def fail(self, entry: Any, error: KafkaError, partition: Partition | None = None) -> None:
+    def fail(self, entry: Any, error: KafkaError, topic: str | None, partition: Partition | None = None) -> None:
         """Answer for one partition that its batch was not appended, or that its outcome is not known."""
         self.failed = fill_error(entry, error, partition)
+        if error.code in NOT_THE_LEADER and self.request.version >= FIRST_VERSION_WITH_LEADER_HINTS:
+            if self._hints is None:
+                self._hints = LeaderHints(self.request, ProduceResponse)
+                self.response.node_endpoints = self._hints.endpoints
+            self._hints.name(entry, topic, entry.index)
         if self.acks == 0:  # no reply tells it
             self.request.count_errors({int(error.code): 1})
 
@@ -150,7 +158,7 @@ def _handle_one(request: ProduceRequest, topic: Any, data: Any) -> None:
     name = services.image.topic_name(topic.topic_id) if by_id else topic.name
     found = _refusal(body) or _locate(request, name, by_id, data)
     if isinstance(found, KafkaError):
-        request.refuse(topic.name, topic.topic_id, data.index, body.acks, found)
+        request.refuse(topic.name, topic.topic_id, data.index, body.acks, found, name)
     else:
         to = Destination(request, topic, data.index, body.acks, body.timeout_ms, found)
         request.append(to, data.records)
@@ -189,7 +197,7 @@ def _take(call: ProduceCall, topics: list[Any], number: int) -> Work:
             call.open[number] = entry
             found = refusal or _locate(request, name, by_id, data)
             if isinstance(found, KafkaError):
-                call.fail(entry, found)
+                call.fail(entry, found, name)
                 del call.open[number]
             else:
                 work.append((number, found, data.records))

@@ -18,6 +18,7 @@ from duramen.model import NO_TIMESTAMP
 from duramen.partition.replica.batch_rules import RecordsRefusedError
 from duramen.partition.replica.partition import Appended, Partition
 from duramen.server.api.authorizer import AllowAll
+from duramen.server.api.leader_hints import NOT_THE_LEADER, LeaderHints
 from duramen.server.api.request import Request
 from duramen.wire.frame import SIZE_BYTES, encode_request, encode_response
 from duramen.wire.messages import API
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from duramen.server.api.services import Services
     from duramen.server.net.connection import ClientConnection
 
+FIRST_VERSION_WITH_LEADER_HINTS = 10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 UNKNOWN_OUTCOME = "not acknowledged in time; the outcome is unknown"
 _TOLD_WITH_LOG_START = frozenset(
@@ -166,7 +168,7 @@ class ProduceRequest(Request):
             self.complete((template.reply(self.correlation_id, *result),))
         else:
             assert isinstance(result, KafkaError)
-            self.refuse(to.topic_name, to.topic_id, to.index, to.acks, result, to.partition)
+            self.refuse(to.topic_name, to.topic_id, to.index, to.acks, result, to.partition.tp.topic, to.partition)
 
     def refuse(
         self,
@@ -175,9 +177,13 @@ class ProduceRequest(Request):
         index: int,
         acks: int,
         error: KafkaError,
+        known_as: str | None,
         partition: Partition | None = None,
     ) -> None:
-        """Answer for the only batch that it was not appended, or that its outcome is not known."""
+        """Answer for the only batch that it was not appended, or that its outcome is not known.
+
+        topic_name: as the reply has it, "" where it has the id; known_as: the topic's name, if it has one.
+        """
         if acks == 0:
             self.count_errors({int(error.code): 1})
             self.drop_connection(f"a produce with acks=0 failed: {error.message}")
@@ -186,7 +192,12 @@ class ProduceRequest(Request):
         entry = _PartitionResponse(index=index)
         fill_error(entry, error, partition)
         topic = _TopicResponse(name=topic_name, topic_id=topic_id, partition_responses=[entry])
-        self.reply(ProduceResponse.new(responses=[topic]))
+        response = ProduceResponse.new(responses=[topic])
+        if error.code in NOT_THE_LEADER and self.version >= FIRST_VERSION_WITH_LEADER_HINTS:
+            hints = LeaderHints(self, ProduceResponse)
+            hints.name(entry, known_as, index)
+            response.node_endpoints = hints.endpoints
+        self.reply(response)
 
     def expire(self) -> None:
         """The request's timeout passed."""
