@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +18,10 @@ from tests.worlds.served_node import only_duramen
 pytestmark = [pytest.mark.timeout(180), only_duramen]
 
 WAIT_SECONDS = 40.0
+SESSION_S = 3.0
+BETWEEN_HEARTBEATS_S = 0.5
+AT_ONCE_S = 1.5
+"""It takes a tenth of that on a machine that has nothing else to do."""
 QUIET = {"log_level": 0}
 """Clients that outlive a test look for its nodes, and say so."""
 
@@ -47,6 +53,22 @@ def leaders(bootstrap: str, topic: str) -> dict[int, int]:
     """Leaders by partition, as this node tells them; -1 without one."""
     described = AdminClient({"bootstrap.servers": bootstrap, **QUIET}).list_topics(topic, timeout=20).topics[topic]
     return {index: partition.leader for index, partition in described.partitions.items()}
+
+
+def leaders_change(bootstrap: str, topic: str, after: dict[int, int], act: Callable[[], None]) -> float:
+    """Seconds from this act until the node tells these leaders."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    admin.list_topics(topic, timeout=20)
+    begun = time.monotonic()
+    act()
+    while {each: found.leader for each, found in partitions_of(admin, topic).items()} != after:
+        assert time.monotonic() < begun + WAIT_SECONDS
+        time.sleep(0.01)
+    return time.monotonic() - begun
+
+
+def partitions_of(admin: AdminClient, topic: str) -> dict[int, Any]:
+    return admin.list_topics(topic, timeout=20).topics[topic].partitions
 
 
 def create(bootstrap: str, topic: str, partitions: int) -> None:
@@ -110,8 +132,9 @@ def test_a_killed_node_s_partitions_wait_for_it_and_the_others_serve(trio: Contr
     produce(trio.node(1).bootstrap, "waits", [b"%d" % number for number in range(120)])
     before = leaders(trio.node(1).bootstrap, "waits")
     killed = trio.node(2)
-    killed.kill()
     left = {index: -1 if leader == 2 else leader for index, leader in before.items()}
+    seconds = leaders_change(trio.node(1).bootstrap, "waits", left, killed.kill)
+    assert seconds < AT_ONCE_S, "its session has ended, and only by that it was fenced"
     for node in (trio.node(1), trio.node(3)):
         waited(lambda node=node: leaders(node.bootstrap, "waits") == left)
     producer = Producer({"bootstrap.servers": trio.node(3).bootstrap, **QUIET})
@@ -125,3 +148,20 @@ def test_a_killed_node_s_partitions_wait_for_it_and_the_others_serve(trio: Contr
     more = sum(1 for leader in left.values() if leader > 0)
     found = consumed(killed.bootstrap, "waits", "behind", 120 + more)
     assert sorted(found) == sorted([b"%d" % number for number in range(120)] + [b"meanwhile"] * more)
+
+
+def test_a_stopped_node_keeps_what_it_leads_until_its_session_ends(trio: ControllerTrio) -> None:
+    create(trio.node(1).bootstrap, "stops", 6)
+    before = leaders(trio.node(1).bootstrap, "stops")
+    active = trio.leader().leader_id
+    stopped = next(node for node in trio.nodes if node.id != active)
+    other = next(node for node in trio.nodes if node.id not in (active, stopped.id))
+    left = {index: -1 if leader == stopped.id else leader for index, leader in before.items()}
+    process = stopped.process
+    assert process is not None
+    try:
+        stop = partial(process.send_signal, signal.SIGSTOP)
+        assert leaders_change(other.bootstrap, "stops", left, stop) > SESSION_S - BETWEEN_HEARTBEATS_S - 0.1
+    finally:
+        process.send_signal(signal.SIGCONT)
+    waited(lambda: leaders(other.bootstrap, "stops") == before)

@@ -20,6 +20,7 @@ SOON_CAUGHT = (
     "majority-elects",
     "one-timer",
     "reader-first",
+    "refused-proves",
     "snapshot-image",
     "synced-vote",
     "true-reasons",

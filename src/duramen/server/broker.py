@@ -66,6 +66,7 @@ from duramen.storage import (
 )
 
 if TYPE_CHECKING:
+    from duramen.server.controller.broker_watch import BrokerWatch
     from duramen.server.replication.in_sync_changes import InSyncChanges
 
 MOST_LOSSES_TOLD = 20
@@ -125,6 +126,8 @@ class Broker:
         self.controller = Controller(world, self.store, self.publisher, self.node_id, self.report)
         self.on_halt: Callable[[str], None] = lambda reason: None
         """The node has to end: it must not go on in its quorum."""
+        self.controller.on_active = self._became_active
+        self._broker_watch: BrokerWatch | None = None
         self.controller.on_halt = lambda reason: self.clock.call_soon(lambda: self.on_halt(reason))
         self.publisher.on_reconfigured.append(self._reconfigured)
         self.followed = FollowedTopics(world, self.store, self.publisher, config, self.report)
@@ -222,10 +225,25 @@ class Broker:
     def _connect_quorum(self, quorum: Quorum) -> QuorumNetwork:
         servers = [parse_host_port("", text) for text in self.config.strings("controller.quorum.bootstrap.servers")]
         # Loaded on demand: a node alone, as most are, starts without it.
-        peers: QuorumNetwork = import_module("duramen.server.quorum.network").QuorumPeers(
+        peers = import_module("duramen.server.quorum.network").QuorumPeers(
             quorum, self.world, self.cluster_id, self.node_id, servers
         )
-        return peers
+        peers.on_died = lambda node_id, address: self.broker_watch.peer_died(node_id, address)
+        network: QuorumNetwork = peers
+        return network
+
+    @property
+    def broker_watch(self) -> BrokerWatch:
+        """Of other nodes' processes, where this one may decide about them."""
+        if self._broker_watch is None:
+            module = import_module("duramen.server.controller.broker_watch")
+            self._broker_watch = module.BrokerWatch(self.world, self.controller, self.node_id, self.report)
+        watch: BrokerWatch = self._broker_watch
+        return watch
+
+    def _became_active(self) -> None:
+        if self.controller.image.brokers.keys() - {self.node_id}:
+            self.broker_watch.became_active()
 
     def _open_directories(self) -> None:
         check_formation(self.world.disk, self.config)
@@ -285,6 +303,7 @@ class Broker:
             sliced_work=self.sliced_work,
             refused_transactions=RefusedTransactions(self.report),
             metrics=self.metrics,
+            broker_heard=lambda node_id, epoch, via: self.broker_watch.heard(node_id, epoch, via),
             report=self.report,
             report_bug=self.report_bug,
         )
@@ -382,6 +401,8 @@ class Broker:
             if self.in_sync_changes is not None:
                 self.in_sync_changes.close()
             self.controller_client.close()
+            if self._broker_watch is not None:
+                self._broker_watch.close()
             self.controller.close()
             self.store.stop(close)
 

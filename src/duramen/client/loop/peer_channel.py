@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from duramen.client.loop.node_client import NodeRequest
-from duramen.client.loop.probe import AddressProbe, is_from_there
+from duramen.client.loop.probe import AddressProbe, address_of, is_from_there
 from duramen.client.loop.reply_frames import ReplyFrames
 from duramen.errors import DuramenError
 from duramen.ports import Clock, Entropy, FileSpan, Network, Part, Timer, Transport
@@ -81,6 +81,8 @@ class PeerChannel:
         self.on_died = on_died
         self.last_error = ""
         """Why the last connection ended, or did not come about."""
+        self.ended_at: tuple[str, int] | None = None
+        """Where the peer was when it ended a connection."""
         self._network = network
         self._clock = clock
         self._entropy = entropy
@@ -299,9 +301,8 @@ class PeerChannel:
         if stood and from_there and self._heard and self.on_died is not None and transport is not None:
             self._heard = False
             self._cancel_probe()
-            # The very address that it had: a name may lead elsewhere by now.
-            host, port = _address(transport.peer)
-            self._probe = AddressProbe(self._network, self._clock, host, port, self._died, times=limits.probes)
+            self.ended_at = address_of(transport)
+            self._probe = AddressProbe(self._network, self._clock, *self.ended_at, self._died, times=limits.probes)
         self._lose()
 
     def _hang_up(self) -> None:
@@ -363,9 +364,3 @@ def _rest(part: Part, sent: int) -> Part:
     if isinstance(part, FileSpan):
         return FileSpan(part.file, part.position + sent, part.length - sent)
     return memoryview(part)[sent:]
-
-
-def _address(peer: str) -> tuple[str, int]:
-    """Host and port of a transport's peer."""
-    host, _, port = peer.rpartition(":")
-    return host.strip("[]"), int(port)

@@ -76,6 +76,11 @@ class PeerChannels:
             self._channels[purpose, node_id] = channel
         return channel
 
+    def ended_at(self, purpose: Purpose, node_id: int) -> tuple[str, int] | None:
+        """Where the node was when it ended a connection of this channel last."""
+        channel = self._channels.get((purpose, node_id))
+        return None if channel is None else channel.ended_at
+
     def drop(self, purpose: Purpose, node_id: int) -> None:
         """Close the channel, if there is one: it leads nowhere any more."""
         channel = self._channels.pop((purpose, node_id), None)

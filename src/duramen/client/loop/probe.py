@@ -23,8 +23,9 @@ MOST_ANSWERED = 3
 
 
 class AddressProbe:
-    """One look at an address: `on_refused` is called when `times` connects, APART_S apart, were refused; else nothing.
+    """One look at an address: `on_refused` is called when `times` connects, APART_S apart, were refused.
 
+    on_answered: called with the address, as a number, when a connect has stood for APART_S. Else nothing is called.
     `over` once it has come to an end. `cancel` ends it early; then nothing is called any more.
     """
 
@@ -37,6 +38,7 @@ class AddressProbe:
         on_refused: Callable[[], None],
         *,
         times: int = 1,
+        on_answered: Callable[[tuple[str, int]], None] | None = None,
     ) -> None:
         self.over = False
         self._network = network
@@ -44,6 +46,7 @@ class AddressProbe:
         self._host = host
         self._port = port
         self._on_refused = on_refused
+        self._on_answered = on_answered
         self._left = times
         self._answered = 0
         self._is_connected = False
@@ -89,7 +92,15 @@ class AddressProbe:
         self._is_connected = True
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._clock.call_later(APART_S, self.cancel)
+        self._timer = self._clock.call_later(APART_S, self._stands)
+
+    def _stands(self) -> None:
+        transport = self._transport
+        assert transport is not None
+        address = address_of(transport)
+        self.cancel()
+        if self._on_answered is not None:
+            self._on_answered(address)
 
     def _readable(self) -> None:
         if self._transport is None:
@@ -119,6 +130,12 @@ class AddressProbe:
             self.over = True
             return
         self._timer = self._clock.call_later(APART_S, self._connect)
+
+
+def address_of(transport: Transport) -> tuple[str, int]:
+    """Host, as a number, and port of a transport's peer: a name may lead elsewhere by now."""
+    host, _, port = transport.peer.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def is_from_there(error: OSError) -> bool:

@@ -116,6 +116,8 @@ class Controller:
         self.on_halt: Callable[[str], None] = lambda reason: None
         """After the start: this node must not go on in its quorum."""
         self._has_begun = False
+        self.on_active: Callable[[], None] = lambda: None
+        """This node decides from now on."""
         self.on_leader: list[Callable[[int, int], None]] = []
         """Called with leader (-1: unknown) and epoch when either has changed."""
         self._when_begun: list[Callable[[], None]] = []
@@ -296,6 +298,7 @@ class Controller:
         self.machine, self.host = machine, host
         host.begin()
         host.submit(BeginCluster(), lambda answer: None)
+        self.on_active()
 
     def _leader_changed(self, leader_id: int, epoch: int) -> None:
         if isinstance(self.host, Host) and not self.quorum.is_leader:

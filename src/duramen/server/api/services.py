@@ -250,6 +250,8 @@ class Services:
     sliced_work: SlicedWork
     refused_transactions: RefusedTransactions
     metrics: RequestCounts
+    broker_heard: Callable[[int, int, ClientConnection], None]
+    """Called with id and epoch when this node, as the active controller, has heard a broker by a connection."""
     report: EventReport
     report_bug: ReportBug
 

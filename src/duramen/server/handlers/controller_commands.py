@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.machines.metadata.commands import RegisterBroker, Registered
 from duramen.server.api.authorizer import CLUSTER_NAME
 from duramen.server.controller.command_messages import BY_API, HEARTBEATS, answer_to_wire
 
@@ -29,10 +30,17 @@ def handle(request: Request) -> None:
         return
     message, controller = BY_API[api.name], request.services.controller
     command = message.command(request.body)
+
+    def heard(answer: Any) -> None:
+        answered(answer)
+        if not isinstance(answer, DuramenError):
+            epoch = answer.broker_epoch if isinstance(answer, Registered) else command.broker_epoch
+            request.services.broker_heard(command.node_id, epoch, request.connection)
+
     if message.kind in HEARTBEATS:
-        controller.heartbeat(command, answered)
+        controller.heartbeat(command, heard)
     else:
-        controller.decide(command, answered)
+        controller.decide(command, heard if message.kind is RegisterBroker else answered)
 
 
 def handle_registration(request: Request) -> None:

@@ -170,6 +170,7 @@ class ClientConnection:
         "client_bytes",
         "client_id",
         "closed",
+        "ended_by_peer",
         "frame_started",
         "last_active",
         "listener",
@@ -193,6 +194,8 @@ class ClientConnection:
         self.muted: set[str] = set()
         self.pending: deque[PendingReply] = deque()
         self.closed = False
+        self.ended_by_peer = False
+        """Whether the other side ended it."""
         self.last_active = receiver.monotonic()
         self.read_cold_at = float("-inf")
         """When it asked last for what had to come from the disk."""
@@ -240,7 +243,7 @@ class ClientConnection:
             self._sending = True
             self._receive()
         except (OSError, DuramenError) as error:
-            self.close(str(error))
+            self._fail(error)
         finally:
             self._sending = False
         outbox = self.outbox
@@ -273,6 +276,7 @@ class ClientConnection:
             else:
                 received, room = self._receive_frame()
             if received == 0:
+                self.ended_by_peer = True
                 raise ProtocolError("closed by the peer")
             if received < 0:
                 return
@@ -474,7 +478,7 @@ class ClientConnection:
         try:
             outbox.send()
         except OSError as error:
-            self.close(str(error))
+            self._fail(error)
             return
         if 0 < outbox.size < before:
             self.last_active = self._receiver.monotonic()  # who takes a long reply piece by piece is not idle
@@ -489,6 +493,10 @@ class ClientConnection:
 
     def forget(self, callback: Callable[[], None]) -> None:
         self._on_close.pop(callback, None)
+
+    def _fail(self, error: Exception) -> None:
+        self.ended_by_peer |= isinstance(error, ConnectionResetError | BrokenPipeError)
+        self.close(str(error))
 
     def close(self, reason: str) -> None:
         """End the connection; pending requests go on, their replies go nowhere."""

@@ -24,6 +24,8 @@ class QuorumPeers:
     def __init__(
         self, quorum: Quorum, world: World, cluster_id: str, node_id: int, bootstrap: Sequence[tuple[str, int]]
     ) -> None:
+        self.on_died: Callable[[int, tuple[str, int]], None] = lambda node_id, address: None
+        """Called with a node whose process is gone, and where it was."""
         self._quorum = quorum
         self._channels = PeerChannels(world.network, world.clock, world.entropy, f"duramen-{node_id}", self._died)
         self._cluster_id = cluster_id
@@ -74,6 +76,9 @@ class QuorumPeers:
         """The process at the other end of a channel is gone."""
         if purpose is Purpose.QUORUM and node_id >= 0:
             self._quorum.step(PeerDied(node_id))
+            address = self._channels.ended_at(purpose, node_id)
+            if address is not None:
+                self.on_died(node_id, address)
 
     def close(self) -> None:
         """End every channel."""

@@ -28,6 +28,7 @@ REPLICA_INVARIANTS: Final = {
     "ReplicasEqual": "below its watermark a replica has what every other one has",
     "WatermarkNeverBack": "a process never takes back what it said is committed",
     "InSyncHasEverything": "who is in the ISR has all that is committed",
+    "OnlyDeadFencedAtOnce": "a broker that is fenced before its session has ended has no process any more",
 }
 """What is checked, by name."""
 
@@ -104,6 +105,15 @@ class ReplicaWatch:
         """The node's process has begun."""
         process = "" if node.process is None else node.process.name
         self.views[node.node_id] = BrokerView(node, broker, process, {})
+
+    def said_dead(self, node_id: int, broker_epoch: int) -> None:
+        """The active controller fences this process at once."""
+        self.facts += 1
+        view = self.views.get(node_id)
+        if view is None or view.node.server is not view.broker:
+            return
+        if view.broker.broker_epoch == broker_epoch and not view.broker.stopping:
+            raise InvariantViolated("OnlyDeadFencedAtOnce", f"{view.process} of epoch {broker_epoch} lives")
 
     def look_at_all(self) -> None:
         """Behind an event of whatever node."""

@@ -71,6 +71,7 @@ COUNTED: Final = (
     "quorum-epoch-not-opened",
     "directory-failed",
     "directory-full",
+    "broker-died",
     "broker-fenced",
     "broker-unfenced",
     "broker-not-handed-over",
@@ -221,6 +222,8 @@ class ClusterSimulation:
         if event in COUNTED:
             self.states[event] += 1
             self.history.note(f"{node.name} {event}")
+        if event == "broker-died":
+            self.replicas.said_dead(fields["node"], fields["epoch"])
         node.given_up |= event in GIVEN_UP
 
     def _server_failed(self, node: SimNode, error: Exception) -> None:

@@ -47,6 +47,19 @@ def test_somebody_who_always_closes_is_there() -> None:
     assert len(accepted) == MOST_ANSWERED + 1
 
 
+def test_who_stands_is_told_with_the_address() -> None:
+    for keeps, told in ((True, [("h", 1)]), (False, [])):
+        loop, own, kept = SimLoop(Random(1)), Process("own"), []
+        network = SimNetwork(loop, Random(1))
+        take = kept.append if keeps else lambda transport: transport.close()
+        SimPort(network, Process("peer")).listen("h", 1, take)
+        port, answered = SimPort(network, own), []
+        AddressProbe(port, SimClock(loop, own, 0), "h", 1, lambda: None, on_answered=answered.append)
+        loop.run(lambda: False, 10.0)
+        assert answered == told
+        assert port.transports == []
+
+
 def test_a_cancelled_one_calls_nobody() -> None:
     loop, own = SimLoop(Random(1)), Process("own")
     port = SimPort(SimNetwork(loop, Random(1)), own)
