@@ -228,7 +228,12 @@ class Controller:
         return quorum
 
     def _first_commit(self) -> None:
-        """The quorum has told what is committed, for the first time since the start."""
+        """The quorum has told what is committed; enough where that reaches into the epoch of whoever leads.
+
+        In front of that it may be less than what this node knew, and has made partitions by, before it was started.
+        """
+        if not self.quorum.has_committed:
+            return
         self.partition.unwatch(self._first_commit)
         self.reader.when_applied(self.partition.high_watermark, self._begin)
 

@@ -175,6 +175,11 @@ class Quorum:
         return self._log.voters
 
     @property
+    def has_committed(self) -> bool:
+        """Whether something of this epoch is known to be committed, and with it all that was so before."""
+        return self._log.end_of_epoch(self.epoch - 1).offset < self._partition.high_watermark
+
+    @property
     def is_sole_voter(self) -> bool:
         return self.voters.only(self.local)
 
