@@ -22,9 +22,20 @@ def test_brokers_survive_every_kind_of_fault() -> None:
     inflicted: Counter[str] = Counter()
     every = sorted(KINDS)
     for seed, first in enumerate(range(5), 1):
-        plan = ClusterPlan(nodes=3, faults=7, changes=4, kinds=tuple(every[first::5]), brokers=True)
+        plan = ClusterPlan(nodes=3, faults=7, changes=4, kinds=tuple(every[first::5]), brokers=True, copies=1)
         inflicted.update(simulate_cluster(seed, plan).faults)
     assert len({kind.removesuffix(", leader") for kind in inflicted}) >= 16
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_copies_outlive_what_goes_wrong(seed: int) -> None:
+    result = simulate_cluster(seed, ClusterPlan(nodes=3, faults=2, changes=2, brokers=True))
+    assert result.states["ISR changed"]
+
+
+def test_a_start_knows_all_that_the_node_knew_before() -> None:
+    """A new leader told at first of less than its predecessor, which was this node: its topics were unknown to it."""
+    simulate_cluster(3, ClusterPlan(nodes=3, faults=3, changes=2, brokers=True))
 
 
 def test_the_same_seed_is_the_same_history() -> None:

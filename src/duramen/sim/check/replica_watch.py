@@ -27,6 +27,7 @@ REPLICA_INVARIANTS: Final = {
     "ElectedHasEverything": "who leads has all that was committed before, unless a power cut took it from a page cache",
     "ReplicasEqual": "below its watermark a replica has what every other one has",
     "WatermarkNeverBack": "a process never takes back what it said is committed",
+    "WatermarkWaits": "a watermark does not move while fewer are in sync than min.insync.replicas asks for",
     "InSyncHasEverything": "who is in the ISR has all that is committed",
     "OnlyDeadFencedAtOnce": "a broker that is fenced before its session has ended has no process any more",
 }
@@ -67,15 +68,16 @@ class CommittedPartition:
         self.firsts: list[int] = []
         self.end = 0
         self.leaders: dict[int, str] = {}
-        self.cuts = 0
-        """Power cuts of the world when something was committed last."""
+        self.isr: tuple[int, ...] = ()
+        self.power_cuts: Counter[int] = Counter()
+        """Of each node, when something was committed last."""
 
-    def add(self, batch: CommittedBatch, cuts: int) -> None:
+    def add(self, batch: CommittedBatch, power_cuts: Counter[int]) -> None:
         """One more batch."""
         self.batches.append(batch)
         self.firsts.append(batch.first)
         self.end = batch.end
-        self.cuts = cuts
+        self.power_cuts = power_cuts.copy()
 
     def cut(self, end: int) -> None:
         """What a page cache had from `end` on is gone."""
@@ -91,15 +93,21 @@ class CommittedPartition:
 
 
 class ReplicaWatch:
-    """Of one world. note: writes a line of the history. states: what was reached. power_cuts: how many there were."""
+    """Of one world. note: writes a line of the history. states: what was reached."""
 
-    def __init__(self, note: Callable[[str], None], states: Counter[str], power_cuts: Callable[[], int]) -> None:
+    def __init__(self, note: Callable[[str], None], states: Counter[str]) -> None:
         self.facts = 0
         self.views: dict[int, BrokerView] = {}
         self.committed: dict[Key, CommittedPartition] = {}
         self._note = note
         self._states = states
-        self._power_cuts = power_cuts
+        self._power_cuts: Counter[int] = Counter()
+        self._position = 0
+        """Of the latest metadata that was looked at."""
+
+    def power_failed(self, node_id: int) -> None:
+        """What its page cache had is gone."""
+        self._power_cuts[node_id] += 1
 
     def attach(self, node: SimNode, broker: Broker) -> None:
         """The node's process has begun."""
@@ -120,6 +128,9 @@ class ReplicaWatch:
         for view in self.views.values():
             if view.node.server is view.broker:
                 self._look(view)
+                if view.broker.controller.reader.position > self._position:
+                    self._position = view.broker.controller.reader.position
+                    self._look_at_image()
 
     def _look(self, view: BrokerView) -> None:
         for tp, partition in view.broker.store.partitions.items():
@@ -141,26 +152,29 @@ class ReplicaWatch:
         committed = self.committed.get(key)
         if committed is None:
             committed = self.committed[key] = CommittedPartition(partition.tp)
-        may_lack = not partition.is_stable and self._power_cuts() > 0
+        may_lack = not partition.is_stable and bool(self._power_cuts)
         if leads and (not before[1] or before[2] != epoch):
-            self._leads(view, partition, committed, epoch, may_lack=may_lack)
+            self._leads(view, partition, committed, epoch)
         if high < before[0]:
             if not may_lack:
                 self._fail("WatermarkNeverBack", f"{view.process} {partition.tp}: {before[0]}, then {high}")
             self._states["watermark of a page cache fell"] += 1
             replica.checked = min(replica.checked, high)
+        if leads and high > max(before[0], 0):
+            enough = min(partition.replication.fewest, len(partition.replication.replicas))
+            if before[1] and len(partition.replication.isr) < enough:
+                self._fail("WatermarkWaits", f"{view.process} {partition.tp}: {high} with {partition.replication.isr}")
         if high > before[0] or leads:
             if not leads and high > committed.end and not may_lack:
                 detail = f"{view.process} {partition.tp}: its watermark is {high}, committed is {committed.end}"
                 self._fail("ReplicasEqual", detail)
+            before_it = committed.end
             self._compare(view, partition, committed, max(replica.checked, partition.log.start_offset), high, leads)
             replica.checked = max(replica.checked, high)
-            if leads:
-                self._check_in_sync(view, partition, key, high)
+            if leads and committed.end > before_it:
+                self._check_in_sync(self.latest_image(), key, committed)
 
-    def _leads(
-        self, view: BrokerView, partition: Partition, committed: CommittedPartition, epoch: int, *, may_lack: bool
-    ) -> None:
+    def _leads(self, view: BrokerView, partition: Partition, committed: CommittedPartition, epoch: int) -> None:
         self._note(f"{view.process} leads {partition.tp} in epoch {epoch}")
         self._states["partition led"] += 1
         self.facts += 1
@@ -169,7 +183,10 @@ class ReplicaWatch:
             self._fail("OneLeaderAnEpoch", f"{before} and {view.process} lead {partition.tp} in epoch {epoch}")
         end = partition.log.end_offset
         if end < committed.end:
-            if not may_lack:
+            cuts, before_them = self._power_cuts, committed.power_cuts
+            have_lost = {node_id for node_id, count in cuts.items() if count > before_them[node_id]}
+            # With an ISR that has others than these it should have left that.
+            if partition.is_stable or not {view.node.node_id, *partition.replication.isr} <= have_lost:
                 detail = f"{view.process} leads {partition.tp} to {end}, committed is {committed.end}"
                 self._fail("ElectedHasEverything", detail)
             self._states["page-cache topic lost a tail"] += 1
@@ -207,24 +224,33 @@ class ReplicaWatch:
         self.facts += 1
         known = committed.at(batch.first)
         if known is None and leads and batch.first >= committed.end:
-            committed.add(batch, self._power_cuts())
+            committed.add(batch, self._power_cuts)
         elif known is not None and known != batch:
             self._fail("ReplicasEqual", f"{view.process} {committed.tp} has {batch} where {known} is committed")
 
-    def _check_in_sync(self, view: BrokerView, partition: Partition, key: Key, high: int) -> None:
-        """Whoever may be elected has what a leader said is committed."""
-        image = self.latest_image()
+    def _check_in_sync(self, image: MetadataImage, key: Key, committed: CommittedPartition) -> None:
+        """Whoever may be elected has what any leader said is committed."""
         found = partition_image(image, key)
-        if found is None or found.leader_epoch != partition.replication.epoch:
-            return  # a deposed one: what it says counts by what the others have
-        for node_id in found.isr:
-            other = self.views.get(node_id)
-            if other is None or other.node.server is not other.broker:
+        for node_id in () if found is None else found.isr:
+            other, registered = self.views.get(node_id), image.brokers.get(node_id)
+            if other is None or registered is None or other.node.server is not other.broker:
                 continue
+            if other.broker.publisher.incarnation != registered.incarnation_id:
+                continue  # it may leave the ISR when it is registered
             replica = other.broker.store.partition_by_id(*key)
-            if replica is not None and replica.durable_end < high:
-                detail = f"{partition.tp}: {high} is committed, node {node_id} of the ISR ends at {replica.durable_end}"
+            if replica is not None and replica.durable_end < committed.end:
+                detail = f"{committed.tp}: {committed.end} is committed, node {node_id} ends at {replica.durable_end}"
                 self._fail("InSyncHasEverything", detail)
+
+    def _look_at_image(self) -> None:
+        """Somebody has newer metadata than all had before."""
+        image = self.latest_image()
+        for key, committed in self.committed.items():
+            found = partition_image(image, key)
+            if found is not None and found.isr != committed.isr:
+                committed.isr = found.isr
+                self._states["ISR changed"] += 1
+                self._check_in_sync(image, key, committed)
 
     def latest_image(self) -> MetadataImage:
         """The committed metadata, as whoever is furthest has it."""

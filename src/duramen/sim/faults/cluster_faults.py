@@ -177,7 +177,7 @@ class ClusterFaults:
 
     def _ready_or_down(self, node: SimNode) -> Script:
         deadline = self.world.loop.now + START_DEADLINE_S
-        while node.running and not node.ready:
+        while node.running and not (node.ready or (node.excused and node.given_up)):
             yield POLL_S
             if self.world.loop.now > deadline:
                 raise InvariantViolated("Progress", f"{node.name} did not get ready in {START_DEADLINE_S} s")

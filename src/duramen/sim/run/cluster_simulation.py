@@ -78,7 +78,15 @@ COUNTED: Final = (
     "partition-offline",
 )
 """Events that are states worth reaching."""
-CLUSTER_STATES: Final = (*COUNTED, "elected", "log cut", "halted", "partition led", "page-cache topic lost a tail")
+CLUSTER_STATES: Final = (
+    *COUNTED,
+    "elected",
+    "log cut",
+    "halted",
+    "partition led",
+    "ISR changed",
+    "page-cache topic lost a tail",
+)
 """All that a cluster's watch and the log lines of its nodes tell."""
 
 
@@ -111,8 +119,7 @@ class ClusterSimulation:
         # Drawn apart, so that worlds of controllers alone are what they were before there were others.
         drawn = Random(f"brokers of {seed}")
         self.has_brokers = drawn.random() < BROKERS if plan.brokers is None else plan.brokers
-        self.power_cuts = 0
-        self.replicas = ReplicaWatch(self.history.note, self.states, lambda: self.power_cuts)
+        self.replicas = ReplicaWatch(self.history.note, self.states)
         self.slice_records = random.choice((1, 3, image_reader.SLICE_RECORDS))
         self.settings = self._draw_settings()
         self.configs = {node_id: self._config(node_id) for node_id in self.hosts}
@@ -126,7 +133,7 @@ class ClusterSimulation:
             self._spawn,
             lambda: self.leader_id,
             self._format_anew,
-            lambda node: not self.has_brokers or self.replicas.has_others(node.node_id),
+            self._may_wipe,
         )
         if plan.kinds:
             self.faults.kinds = {kind: KINDS[kind] for kind in plan.kinds}
@@ -135,8 +142,8 @@ class ClusterSimulation:
         if self.has_brokers:
             scene = draw_topics(drawn, self.clock, self.history.note, count, plan.copies)
             self.workload = ClusterWorkload(scene, self._broker_client, lambda: not self.faults.finished)
-        for disk in self.world.disks.values():
-            disk.on_power_cut = self._power_failed
+        for node_id, disk in self.world.disks.items():
+            disk.on_power_cut = partial(self._power_failed, node_id)
         self._changers: list[SettingsChanger] = []
 
     # ---- the nodes
@@ -191,6 +198,15 @@ class ClusterSimulation:
             format_node(disk, self._formatter, config, self._cluster_id, Founding(), WALL_START_MS)
         disk.end_process()
 
+    def _may_wipe(self, node: SimNode) -> bool:
+        """Whether others have what is on its disk. A topic that is made meanwhile might be placed there."""
+        if self.workload is None:
+            return True
+        scene = self.workload.scene
+        if scene.copies:
+            return False  # such a node makes no copies before its next start
+        return scene.created == scene.topics.keys() and self.replicas.has_others(node.node_id)
+
     def _add_node(self, node_id: int, rate: float) -> None:
         def boot(world: World) -> Server:
             return self._boot(node, world)
@@ -199,7 +215,6 @@ class ClusterSimulation:
         node.on_error = partial(self._server_failed, node)
 
     def _boot(self, node: SimNode, world: World) -> Server:
-        node.given_up = False
         broker = WatchedBroker(world, self.configs[node.node_id], partial(self._reported, node))
         broker.on_opened = lambda: self._opened(node, broker)
         return broker
@@ -208,8 +223,8 @@ class ClusterSimulation:
         self.watch.attach(node, broker)
         self.replicas.attach(node, broker)
 
-    def _power_failed(self) -> None:
-        self.power_cuts += 1
+    def _power_failed(self, node_id: int) -> None:
+        self.replicas.power_failed(node_id)
         if self.workload is not None:
             self.workload.scene.ledger.power_failed()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from duramen.client.loop.node_client import call
 from duramen.errors import ErrorCode
@@ -36,13 +36,45 @@ Contents = dict[TopicPartition, list[tuple[int, int, bytes]]]
 """(offset, epoch, value) of all records."""
 
 
+class TopicKind(NamedTuple):
+    """A topic that a world may have. chance: share of the worlds. copies: at most."""
+
+    name: str
+    chance: float
+    copies: int
+    is_stable: bool = True
+
+
+KINDS: Final = (
+    TopicKind("copied", 1.0, 3),
+    TopicKind("copied-cached", 0.6, 3, is_stable=False),
+    TopicKind("twofold", 0.3, 2),
+    TopicKind("single", 0.4, 1),
+    TopicKind("cached", 0.2, 1, is_stable=False),
+)
+
+
 def draw_topics(random: Random, clock: Clock, note: Callable[[str], None], nodes: int, copies: int) -> Scene:
     """The topics of a cluster of so many nodes, of so many copies at most, and what is promised of each."""
-    topics = {"single": random.choice((1, 2)), "cached": 1}
+    most = min(nodes, copies)
+    topics: dict[str, int] = {}
+    configs: dict[str, dict[str, str]] = {}
+    factors: dict[str, int] = {}
+    ledger = Ledger(set())
     size = {"internal.segment.bytes": str(random.choice((1000, 3000, 10000)))}
-    configs = {"single": dict(size), "cached": size | PAGE_CACHE}
-    ledger = Ledger({"single"})
-    return Scene(random, clock, ledger, note, topics, configs, Stamps(random, odd=False), copies={})
+    for kind in KINDS:
+        count, chance = min(kind.copies, most), random.random()
+        if chance >= (kind.chance if most > 1 else 1.0) or count < min(kind.copies, 2):
+            continue
+        topics[kind.name] = random.choice((1, 2))
+        configs[kind.name] = size | ({} if kind.is_stable else PAGE_CACHE)
+        if kind.is_stable:
+            ledger.stable.add(kind.name)
+        if count > 1:
+            factors[kind.name] = count
+            ledger.behind.add(kind.name)
+            configs[kind.name]["min.insync.replicas"] = str(random.randint(1, count))
+    return Scene(random, clock, ledger, note, topics, configs, Stamps(random, odd=False), copies=factors)
 
 
 class PlainProducer:

@@ -103,7 +103,7 @@ class SimNode:
         self.disk.power_on()
         self.disk.take_delay()
         self.starts += 1
-        self._has_served = False
+        self._has_served = self.given_up = False
         process = Process(f"{self.name}#{self.starts}", self._died, self.disk.take_delay, self._failed)
         seed = self._random.getrandbits(64)
         self.process = process

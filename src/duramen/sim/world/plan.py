@@ -56,4 +56,4 @@ class ClusterPlan:
     kinds: tuple[str, ...] = ()
     small_snapshots: bool | None = None
     brokers: bool | None = False
-    copies: int = 1
+    copies: int = 3
