@@ -50,17 +50,29 @@ class Load:
     """One generation of topics and the clients that use them. `pause` lets everything under way come to an answer."""
 
     def __init__(
-        self, bootstrap: str, ledger: Ledger, generation: int, seed: int, *, power: bool = False, others: bool = False
+        self,
+        bootstrap: str,
+        ledger: Ledger,
+        generation: int,
+        seed: int,
+        *,
+        power: bool = False,
+        others: bool = False,
+        replicas: int = 1,
+        few: bool = False,
     ) -> None:
         """power: power cuts are to come, so that nothing is written which one may take.
 
         others: a client that is not librdkafka writes, too (kafka-python, which leaves sockets open on the way).
+        replicas: copies of each partition; of several each one's retention is its own.
+        few: one topic with an idempotent writer and its readers is all there is.
         """
         self.bootstrap = bootstrap
         self.ledger = ledger
         self.random = random.Random(seed * 1000 + generation)
         self.prefix = f"g{generation}"
-        self.patience = OUTAGE_SECONDS if power else SECONDS
+        self.replicas = replicas
+        self.patience = OUTAGE_SECONDS if power or replicas > 1 else SECONDS
         self.running = threading.Event()
         self.idle = 0
         self.clients: list[Client] = []
@@ -70,15 +82,21 @@ class Load:
             "packed": {"segment.bytes": "1048576"},
         }
         self.odd = {kind: configs for kind, configs in CONFIGS.items() if not power or kind in OUTLIVE_POWER}
+        if replicas > 1:
+            del self.odd["passing"]
         self.topics |= self.odd
         if power:
             del self.topics["cached"]
         if others:
             self.topics["other"] = {}
+        if few:
+            self.topics, self.odd = {"exact": {}}, {}
 
     def start(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **SILENT})
-        wanted = [NewTopic(f"{self.prefix}-{kind}", PARTITIONS, 1, config=c) for kind, c in self.topics.items()]
+        wanted = [
+            NewTopic(f"{self.prefix}-{kind}", PARTITIONS, self.replicas, config=c) for kind, c in self.topics.items()
+        ]
         for topic, future in admin.create_topics(wanted, request_timeout=SECONDS).items():
             future.result(SECONDS)
             self.ledger.created[topic] = time.monotonic()
@@ -86,16 +104,17 @@ class Load:
         self._client(self._confluent("exact", {"enable.idempotence": True}))
         if "cached" in self.topics:
             self._client(self._confluent("cached", {"enable.idempotence": True, "compression.type": "lz4"}))
-        self._client(
-            self._confluent("packed", {"enable.idempotence": False, "acks": "all", "compression.type": "zstd"})
-        )
+        if "packed" in self.topics:
+            packed = {"enable.idempotence": False, "acks": "all", "compression.type": "zstd"}
+            self._client(self._confluent("packed", packed))
         if "other" in self.topics:
             self._client(self._kafka_python("other"))
         for kind in self.odd:
             self._client(self._odd(kind))
         for member in range(2):
             self._client(self._reader("exact", f"{self.prefix}-readers", member))
-        self._client(self._administrator)
+        if "packed" in self.topics:
+            self._client(self._administrator)
 
     def _client(self, work: Callable[[Client], None]) -> None:
         self.clients.append(Client(work))
@@ -103,12 +122,14 @@ class Load:
     def pause(self) -> None:
         """No new records from now on; returns when every record that was sent has its answer."""
         self.running.clear()
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + self.patience
         while any(sent.sent > len(sent.acknowledged) + len(sent.lost) for sent in self._accounts()):
             for client in self.clients:
                 client.check()
             if time.monotonic() > deadline:
-                raise AssertionError(f"no answers for {SECONDS} s: {[self._open(sent) for sent in self._accounts()]}")
+                raise AssertionError(
+                    f"no answers for {self.patience} s: {[self._open(sent) for sent in self._accounts()]}"
+                )
             time.sleep(0.005)
 
     def go_on(self) -> None:
@@ -266,7 +287,7 @@ class Load:
             number += 1
             topic = f"{self.prefix}-brief-{number}"
             try:
-                admin.create_topics([NewTopic(topic, 2, 1)], request_timeout=2)[topic].result(3)
+                admin.create_topics([NewTopic(topic, 2, self.replicas)], request_timeout=2)[topic].result(3)
                 self.ledger.created[topic] = time.monotonic()
                 self._delete_records(admin, f"{self.prefix}-packed", self.random.randrange(PARTITIONS))
                 if number % 8 == 0:

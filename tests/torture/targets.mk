@@ -3,11 +3,18 @@ KILLS ?= 200
 CUTS ?= 20
 FULL_DISK_KILLS ?= 12
 BRIM_ROUNDS ?= 10
+FAULTS ?= 40
+NODES ?= 3
 TORTURE_SEED ?= 1
 
 .PHONY: torture
-torture: $(VENV)/dev.stamp ## 200 kill -9 under load, 80 power cuts on real files, 12 kills on a full disk, a load that fills it, all checked each time
+torture: $(VENV)/dev.stamp ## 200 kill -9 under load, 80 power cuts on real files, full disks, 40 faults of three nodes, all checked
 	@$(BIN)/python -m tests.torture.kills --kills $(KILLS) --seed $(TORTURE_SEED)
 	@$(BIN)/python -m tests.torture.cuts --rounds $(CUTS) --seed $(TORTURE_SEED)
 	@$(BIN)/python -m tests.torture.full_disk --kills $(FULL_DISK_KILLS) --seed $(TORTURE_SEED)
 	@$(BIN)/python -m tests.torture.brim --rounds $(BRIM_ROUNDS) --seed $(TORTURE_SEED)
+	@$(BIN)/python -m tests.torture.nodes --nodes $(NODES) --faults $(FAULTS) --seed $(TORTURE_SEED)
+
+.PHONY: torture-nodes
+torture-nodes: $(VENV)/dev.stamp ## only the nodes of a cluster: killed, paused, stopped, two and all at once; FAULTS=40 NODES=3
+	@$(BIN)/python -m tests.torture.nodes --nodes $(NODES) --faults $(FAULTS) --seed $(TORTURE_SEED)

@@ -13,6 +13,8 @@ from tests.torture.full_disk import FullDisk, small_volume
 from tests.torture.kills import SETTINGS, Torture
 from tests.torture.ledger import Audit, Ledger, number_of, value_of
 from tests.torture.load import Load
+from tests.torture.nodes import ClusterTorture
+from tests.torture.replicas import batches, differences
 from tests.torture.shadow import apply, first_cut, read
 from tests.worlds.served_node import Served, only_duramen
 
@@ -25,6 +27,29 @@ def test_kills_under_load_break_no_promise(tmp_path: Path) -> None:
     assert torture.broken == []
     assert torture.kills >= 3
     assert torture.acknowledged_now() > 1000
+
+
+def test_a_node_of_three_dies_and_all_copies_are_the_same(tmp_path: Path) -> None:
+    """What is compared is noticed, too: a copy that lacks its end, another one's byte, an epoch of its own."""
+    torture = ClusterTorture(tmp_path, seed=8, few=True)
+    torture.run(faults=1, seconds_max=200)
+    assert torture.broken == []
+    assert torture.acknowledged_now() > 1000
+    assert torture.compared > 100
+    directories = [node.data for node in torture.cluster.nodes]
+    path = max(directories[1].glob("g0-exact-0/*.log"))
+    whole = path.read_bytes()
+    name, last = path.parent.name, list(batches(path.parent))[-1]
+    for damaged, sign in (
+        (whole[: whole.rindex(last.base.to_bytes(8, "big"))], f"{name} ends at"),
+        (whole[:200] + bytes([whole[200] ^ 1]) + whole[201:], "is damaged"),
+        (whole[:15] + bytes([whole[15] ^ 1]) + whole[16:], f"{name} at "),
+    ):
+        path.write_bytes(damaged)
+        found = differences(directories, "g0-exact")[0]
+        assert sign in found[0], found
+    path.write_bytes(whole)
+    assert differences(directories, "g0-exact")[0] == []
 
 
 def test_what_was_synced_is_all_it_takes(tmp_path: Path) -> None:

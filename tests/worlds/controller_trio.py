@@ -75,11 +75,13 @@ class ServedController(Served):
 
 
 class ControllerTrio:
-    """Three of them, not started."""
+    """Three of them (or so many), not started."""
 
-    def __init__(self, folder: Path, settings: dict[str, str] | None = None, *, has_broker: bool = True) -> None:
+    def __init__(
+        self, folder: Path, settings: dict[str, str] | None = None, *, has_broker: bool = True, nodes: int = 3
+    ) -> None:
         self.cluster_id = new_id(SystemEntropy())
-        self.nodes = [ServedController(folder / str(node), node, has_broker=has_broker) for node in (1, 2, 3)]
+        self.nodes = [ServedController(folder / str(node), node, has_broker=has_broker) for node in range(1, nodes + 1)]
         for node in self.nodes:
             node.configure(self.nodes, settings or {})
 
