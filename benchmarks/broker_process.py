@@ -93,8 +93,14 @@ class BrokerProcess:
 
     def start(self, timeout: float = 60.0) -> float:
         """Start it and return the seconds until its first ApiVersions reply."""
-        self._log = self.log_path.open("ab")
         began = time.perf_counter()
+        self.launch()
+        self.await_reply(timeout, began)
+        return self.start_seconds
+
+    def launch(self) -> None:
+        """Start it and wait for nothing."""
+        self._log = self.log_path.open("ab")
         self._process = subprocess.Popen(
             list(self.command()),
             stdin=subprocess.DEVNULL,
@@ -104,15 +110,21 @@ class BrokerProcess:
             start_new_session=True,
             preexec_fn=_die_with_parent if sys.platform == "linux" else None,
         )
+
+    def await_reply(self, timeout: float, began: float) -> None:
+        """Wait for its first ApiVersions reply; `began`: when it was started."""
         while not answers_api_versions(self.port):
-            if self._process.poll() is not None:
-                raise BrokerFailedError(f"{self.name} ended with status {self._process.returncode}:\n{self.log_tail()}")
+            self.check_alive()
             if time.perf_counter() - began > timeout:
                 self.stop()
                 raise BrokerFailedError(f"{self.name} did not answer within {timeout:.0f} s:\n{self.log_tail()}")
             time.sleep(0.002)
         self.start_seconds = time.perf_counter() - began
-        return self.start_seconds
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM, and wait for nothing."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
 
     def stop(self, grace: float = 15.0) -> None:
         """Ask it to end, wait `grace` seconds, then kill it; safe to call twice."""

@@ -27,13 +27,13 @@ class DuramenBroker(BrokerProcess):
         # As pip does with what it installs. In a checkout that was changed since, under PYTHONDONTWRITEBYTECODE, each
         # start would compile what changed anew: 0.1 to 0.3 s that nobody who installed it waits for.
         compileall.compile_dir(Path(duramen.__file__).parent, quiet=2)
-        self._metrics_port = free_port()
+        self.metrics_port = free_port()
 
     def command(self) -> Sequence[str]:
         settings = {
             "listeners": f"PLAINTEXT://{self.bootstrap}",
             "log.dirs": str(self.directory / "data"),
-            "metrics.listener": f"{LOOPBACK}:{self._metrics_port}",
+            "metrics.listener": f"{LOOPBACK}:{self.metrics_port}",
         }
         pairs = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         return [str(EXECUTABLE), "serve", *pairs]
@@ -46,7 +46,7 @@ class DuramenBroker(BrokerProcess):
         """The node's own figures by name, but for the buckets of histograms; summed over what their labels tell apart:
         there is one log directory. Empty where the node does not answer."""
         try:
-            with urllib.request.urlopen(f"http://{LOOPBACK}:{self._metrics_port}/metrics", timeout=5) as page:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self.metrics_port}/metrics", timeout=5) as page:
                 lines = page.read().decode().splitlines()
         except (urllib.error.URLError, OSError):
             return {}

@@ -72,3 +72,10 @@ UPSERTS ?=
 .PHONY: bench-upsert
 bench-upsert: $(VENV)/dev.stamp ## 50,000 upserts into a table of a million rows through Spark, four minutes
 	@$(BIN)/python -m benchmarks.upserts $(UPSERTS)
+
+# Further arguments: make bench-cluster CLUSTER="--small", or "--steady 10": full load for ten minutes instead
+CLUSTER ?=
+
+.PHONY: bench-cluster
+bench-cluster: $(VENV)/dev.stamp ## three nodes that replicate: rates, delays, what each role costs, at rest; ten minutes
+	@$(BIN)/python -m benchmarks.cluster $(CLUSTER)
