@@ -121,11 +121,13 @@ class Replication:
         durable_end: int,
         log_end: int,
     ) -> None:
-        """Become leader of `epoch`, which must be newer than any this replica led.
+        """Become leader of `epoch`, which must be newer than any this replica led: or it was fenced, and none began.
 
         Nothing is known of the others: what they told another leader, or this one in front of another, may be cut.
+        What was proposed in the partition epoch that is still the one counts on, for it may still be taken.
         """
         check(epoch > self.epoch or not self.is_leader, f"leader epoch {epoch} is not newer than {self.epoch}")
+        pending = self._pending if (epoch, partition_epoch) == (self.epoch, self.partition_epoch) else ()
         self.leader = self.local
         self.is_leader = True
         self.epoch = epoch
@@ -133,7 +135,7 @@ class Replication:
         self.own_end = durable_end
         self._leader_high = -1
         self._followers = {}
-        self._take_over(replicas, isr, partition_epoch)
+        self._take_over(replicas, isr, partition_epoch, pending)
         self.advance()
 
     def adopt(self, replicas: Iterable[int], isr: Iterable[int], partition_epoch: int) -> None:
@@ -142,12 +144,14 @@ class Replication:
         self._take_over(replicas, isr, partition_epoch)
         self.advance()
 
-    def _take_over(self, replicas: Iterable[int], isr: Iterable[int], partition_epoch: int) -> None:
+    def _take_over(
+        self, replicas: Iterable[int], isr: Iterable[int], partition_epoch: int, pending: tuple[int, ...] = ()
+    ) -> None:
         known = self._followers
         self.replicas = tuple(replicas)
         self.isr = tuple(isr)
         self.partition_epoch = partition_epoch
-        self._asked, self._pending, self._waited_for = None, (), ()  # a compare-and-set on another one fails
+        self._asked, self._pending, self._waited_for = None, pending, ()  # a compare-and-set on another one fails
         others = {*self.replicas, *self.isr} - {self.local}
         self._followers = {node: known.get(node) or Follower() for node in sorted(others)}
         self._count()
@@ -167,12 +171,14 @@ class Replication:
             return
         self.leader = leader
         self.is_leader = leader == self.local
-        self.epoch = max(self.epoch, epoch)
-        self.partition_epoch = -1
+        if epoch > self.epoch:
+            self.epoch, self.partition_epoch, self._pending = epoch, -1, ()
+        else:  # fenced, it may lead on where nobody else can: what it proposed may be taken before that
+            self._pending = tuple({*self._pending, *(self._asked or ())})
         self.own_end = durable_end
         self._leader_high = -1
         self._followers, self._counted = {}, ()
-        self._asked, self._pending, self._waited_for = None, (), ()
+        self._asked, self._waited_for = None, ()
 
     # ---- ends ------------------------------------------------------------------------------------------------
 

@@ -272,6 +272,31 @@ def test_nothing_is_proposed_beside_another_one_or_by_a_follower() -> None:
     assert world.replication.maximal_isr == {1, 2}
 
 
+@pytest.mark.parametrize("answered", [False, True])
+def test_who_is_fenced_and_leads_its_epoch_on_counts_what_it_proposed(answered: bool) -> None:
+    """Nobody else could lead, so the partition has the same epochs: a copy of the proposal may be taken still."""
+    world = joining()
+    replication = world.replication
+    if answered:
+        replication.proposal_failed(ErrorCode.REQUEST_TIMED_OUT)
+    replication.resign(-1, 5, (1, 2, 3), (1,), world.end)
+    replication.proposal_failed(ErrorCode.INELIGIBLE_REPLICA, sent_once=True)
+    replication.lead(5, (1, 2, 3), (1,), replication.partition_epoch, world.end, world.end)
+    world.append()
+    assert (world.high, replication.maximal_isr) == (0, {1, 2})
+    assert world.propose() == (1,), "which moves the partition epoch"
+    world.commit((1,))
+    assert world.high == world.end
+
+
+@pytest.mark.parametrize(("epoch", "partition_epoch"), [(6, 1), (5, 1), (6, 0)])
+def test_who_leads_in_another_epoch_counts_no_earlier_proposal(epoch: int, partition_epoch: int) -> None:
+    world = joining()
+    world.replication.resign(-1, 5, (1, 2, 3), (1,), world.end)
+    world.replication.lead(epoch, (1, 2, 3), (1,), partition_epoch, world.end, world.end)
+    assert world.replication.maximal_isr == {1}
+
+
 def test_another_epoch_starts_with_what_is_committed() -> None:
     world = joining()
     world.replication.lead(6, (1, 2, 3), (1,), 1, 0, 0)
