@@ -29,4 +29,24 @@ CLUSTER_SETTINGS = (
         unit="ms",
         low=1,
     ),
+    Setting(
+        "controlled.shutdown.enable",
+        "boolean",
+        "true",
+        "Whether a broker that stops hands over what it leads first, and waits until others lead it.",
+    ),
+    Setting(
+        "auto.leader.rebalance.enable",
+        "boolean",
+        "true",
+        "Whether the controller lets the first replica of each partition lead again when it is back in sync.",
+    ),
+    Setting(
+        "leader.imbalance.check.interval.seconds",
+        "long",
+        "300",
+        "How often the controller looks for partitions that are led by another one than their first replica.",
+        unit="s",
+        low=1,
+    ),
 )

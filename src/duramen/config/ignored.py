@@ -25,15 +25,12 @@ _TABLE = (
         """,
     ),
     (
-        "nothing asks for it in this release: copies are not throttled, and leaders move only when they have to",
+        "nothing asks for it in this release: copies are not throttled, and nobody leads who is not in sync",
         """
         alter.log.dirs.replication.quota.window.num int 11 1..
         alter.log.dirs.replication.quota.window.size.seconds int 1 1..
-        auto.leader.rebalance.enable boolean true
         background.threads int 10 1..
-        controlled.shutdown.enable boolean true
         follower.replication.throttled.rate long 9223372036854775807 0.. dynamic
-        leader.imbalance.check.interval.seconds long 300 1..
         leader.replication.throttled.rate long 9223372036854775807 0.. dynamic
         replica.alter.log.dirs.io.max.bytes.per.second long 9223372036854775807 0.. dynamic
         replica.high.watermark.checkpoint.interval.ms long 5000
@@ -475,6 +472,7 @@ REMOVED = {
     "message.downconversion.enable": "Kafka 4.0 removed it; records are always format version 2",
     "log.message.downconversion.enable": "Kafka 4.0 removed it; records are always format version 2",
     "log.message.timestamp.difference.max.ms": "use log.message.timestamp.before.max.ms and …after.max.ms",
+    "leader.imbalance.per.broker.percentage": "Kafka 4.0 removed it; every leader goes back",
     "message.timestamp.difference.max.ms": "use message.timestamp.before.max.ms and …after.max.ms",
 }
 """Keys of older releases that a configuration file may still hold, with what to say about them."""

@@ -424,7 +424,12 @@ class Broker:
         if self.lifecycle is None:
             finish()
         else:
-            self.lifecycle.stop(finish)
+            self.lifecycle.stop(finish, hands_over=self.config.boolean("controlled.shutdown.enable"))
+
+    def stop_waiting(self) -> None:
+        """A stop that waits for other brokers to lead goes on without them."""
+        if self.lifecycle is not None:
+            self.lifecycle.stop_waiting()
 
     # ---- following -------------------------------------------------------------------------------------------
 
@@ -481,3 +486,9 @@ class Broker:
         self.sinks.directory_failed(failure)
         if directory is self.store.home(METADATA_PARTITION):
             self.controller.fail(failure)
+        self.clock.call_soon(partial(self._end_among_others, failure))
+
+    def _end_among_others(self, failure: StorageError) -> None:
+        """A leader that cannot write would stay one: others lead instead. A node alone lets its records be read."""
+        if self.controller.has_others:
+            self.on_halt(f"{failure}; the node ends, for others can lead what it led")

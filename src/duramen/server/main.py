@@ -137,12 +137,18 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
         exit_code = 1
         broker.stop(loop.stop)
 
+    def stop() -> None:
+        if broker.stopping:  # the second one
+            broker.stop_waiting()
+        else:
+            broker.stop(loop.stop)
+
     broker.on_halt = halted
     loop.on_error = on_error
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
             continue  # `nohup`: it is to outlive its terminal
-        loop.on_signal(number, lambda: broker.stop(loop.stop))
+        loop.on_signal(number, stop)
     metrics: Any = None
     sampler = ProcessSampler(world.clock, broker.metrics, broker.store.statistics)
     try:

@@ -34,8 +34,11 @@ from duramen.machines.metadata.registrations import check_registration, losses
 
 SESSION_MS: Final = "broker.session.timeout.ms"
 HEARTBEAT_MS: Final = "broker.heartbeat.interval.ms"
+BALANCE_S: Final = "leader.imbalance.check.interval.seconds"
 NEXT_STEP: Final = "next step"
 """Key of the timer by which decisions about many partitions go on."""
+BALANCE: Final = "balance"
+"""Key of the timer that is due when partitions are to be led by their first replicas again."""
 
 Timers = list[tuple[Hashable, int | None]]
 
@@ -100,6 +103,8 @@ class Brokers:
         self._sessions: dict[int, Session] = {}
         self._unsettled: leaders.Place | None = None
         """From where on partitions may not suit the active brokers; None: nowhere."""
+        self._unbalanced: leaders.Place | None = None
+        """From where on partitions may be led by others than their first replicas, and are to be looked at."""
         self._moved = -1
         """Offset of the last record by which that changed a partition."""
         self._unread: dict[int, int] = {}
@@ -121,6 +126,7 @@ class Brokers:
         self._unread = {broker.id: self._moved for broker in image.brokers.values() if broker.fenced}
         self._unsettled = leaders.START
         timers: Timers = [(SessionEnd(node_id), now + self._session_ms) for node_id in image.brokers]
+        timers += self._next_balance(now)
         return [*timers, (NEXT_STEP, now)] if image.brokers else timers
 
     @property
@@ -238,9 +244,12 @@ class Brokers:
         return self._changed(image, change, image.active_ids() - {broker.id}, now, reply, timer)
 
     def fire(self, image: MetadataImage, timer: TimerFired, ticket: int, now: int) -> Outcome:
-        """A session has ended, or the next step is due."""
+        """A session has ended, the next step is due, or a look at who leads what."""
         if timer.key == NEXT_STEP:
             return self._step(image, now)
+        if timer.key == BALANCE:
+            self._unbalanced = leaders.START
+            return Outcome(timers=[*self._next_balance(now), *self._next_step(now)])
         assert isinstance(timer.key, SessionEnd)
         node_id = timer.key.node_id
         self._sessions.pop(node_id, None)
@@ -271,11 +280,12 @@ class Brokers:
     def _step(self, image: MetadataImage, now: int) -> Outcome:
         if self._unsettled is not None:
             moves, self._unsettled = leaders.settle(image, image.active_ids(), self._unsettled)
-            if moves:
-                self._leaders_moved(image.next_offset + len(moves) - 1)
-            return Outcome(moves, timers=self._next_step(now), if_refused=Refused(NO_TICKET))
+            return self._moving(image, moves, now)
         if not self._waiting:
-            return Outcome()
+            if self._unbalanced is None:
+                return Outcome()
+            moves, self._unbalanced = leaders.balance(image, image.active_ids(), self._unbalanced)
+            return self._moving(image, moves, now)
         ticket, command = self._waiting.popleft()
         try:
             if isinstance(command, Elections):
@@ -289,8 +299,20 @@ class Brokers:
         outcome.timers += self._next_step(now)
         return outcome
 
+    def _moving(self, image: MetadataImage, moves: list[LogRecord], now: int) -> Outcome:
+        if moves:
+            self._leaders_moved(image.next_offset + len(moves) - 1)
+        return Outcome(moves, timers=self._next_step(now), if_refused=Refused(NO_TICKET))
+
     def _next_step(self, now: int) -> Timers:
-        return [(NEXT_STEP, now)] if self._unsettled is not None or self._waiting else []
+        is_due = self._unsettled is not None or self._waiting or self._unbalanced is not None
+        return [(NEXT_STEP, now)] if is_due else []
+
+    def _next_balance(self, now: int) -> Timers:
+        """Leaders went to others while their brokers were away; nobody but the controller leads them back."""
+        if not self.config.boolean("auto.leader.rebalance.enable"):
+            return []
+        return [(BALANCE, now + 1000 * self.config.integer(BALANCE_S))]
 
     def elect(self, image: MetadataImage, command: ElectLeaders, ticket: int, now: int) -> Outcome:
         """Elect leaders; of the whole cluster only partitions that change are answered."""
@@ -314,6 +336,8 @@ class Brokers:
                 records.append(change)
             if wanted.tells_all or result.error != ErrorCode.ELECTION_NOT_NEEDED:
                 wanted.answers.append((*place, result))
+        if records:
+            self._leaders_moved(image.next_offset + len(records) - 1)
         if not wanted.left:
             return Outcome(records, [(ticket, wanted.answers)], if_refused=Refused(NO_TICKET))
         self._waiting.append((ticket, wanted))
@@ -354,7 +378,7 @@ class Brokers:
             self._waiting.remove(waiting)
             why = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log did not take the change")
             replies.append((command.ticket, why))
-        self._unsettled = leaders.START
+        self._unsettled, self._unbalanced = leaders.START, None
         timers: Timers = [self._session_timer(node_id, now) for node_id in image.brokers.keys() | self._sessions.keys()]
         timers.append((NEXT_STEP, now + self.config.integer(HEARTBEAT_MS)))
         return Outcome(replies=replies, timers=timers)

@@ -175,7 +175,7 @@ def partition_change(
     )
 
 
-def leader_alone(topic_id: bytes, index: int, leader: int, *, directories: Sequence[bytes] | None = None) -> LogRecord:
+def leader_alone(topic_id: bytes, index: int, leader: int) -> LogRecord:
     """A leader from outside of the in-sync replicas, who becomes the only one of them."""
     return _record(
         schema.PartitionChangeRecord,
@@ -183,7 +183,6 @@ def leader_alone(topic_id: bytes, index: int, leader: int, *, directories: Seque
         topic_id=topic_id,
         leader=leader,
         isr=[leader],
-        directories=None if directories is None else list(directories),
         eligible_leader_replicas=[],
         last_known_elr=[],
     )

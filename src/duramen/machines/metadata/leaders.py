@@ -17,7 +17,6 @@ from duramen.machines.metadata.commands import OK, Result
 from duramen.machines.metadata.image import (
     LOST_DIRECTORY,
     NO_LEADER,
-    UNASSIGNED_DIRECTORY,
     MetadataImage,
     PartitionImage,
 )
@@ -30,6 +29,10 @@ LOOKS_AT_ONCE: Final = 10_000
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
+NO_UNCLEAN: Final = (
+    "No in-sync replica is there, and this release elects no other one: acknowledged records could be lost. Start a "
+    "broker that is in sync."
+)
 
 Place = tuple[str, int]
 """A partition, by topic and index: where a walk through all of them, in the order of names, goes on."""
@@ -48,9 +51,32 @@ def settle(image: MetadataImage, active: Active, start: Place = START) -> tuple[
     Wherever an in-sync replica is active, only such ones stay in sync, and one of them leads. What is settled already
     changes nothing, so a walk may begin anew at any time.
     """
+
+    def settled(topic_id: bytes, index: int, partition: PartitionImage) -> LogRecord | None:
+        if partition.leader in active and active.issuperset(partition.isr):
+            return None
+        return _settled(topic_id, index, partition, active)
+
+    return _walk(image, start, settled) if active else ([], None)
+
+
+def balance(image: MetadataImage, active: Active, start: Place = START) -> tuple[list[LogRecord], Place | None]:
+    """Changes by which each partition is led by its first replica again, wherever that may lead; as `settle`."""
+
+    def balanced(topic_id: bytes, index: int, partition: PartitionImage) -> LogRecord | None:
+        if partition.leader == partition.preferred_leader:
+            return None
+        change, _ = _elect_preferred(topic_id, index, partition, active)
+        return change
+
+    return _walk(image, start, balanced)
+
+
+def _walk(
+    image: MetadataImage, start: Place, change: Callable[[bytes, int, PartitionImage], LogRecord | None]
+) -> tuple[list[LogRecord], Place | None]:
+    """What this says of the partitions from `start` on, as far as one decision goes, and where to go on."""
     records: list[LogRecord] = []
-    if not active:
-        return records, None
     names = image.names()
     looked = 0
     for position in range(bisect_left(names, start[0]), len(names)):
@@ -60,11 +86,9 @@ def settle(image: MetadataImage, active: Active, start: Place = START) -> tuple[
             if len(records) >= CHANGES_AT_ONCE or looked >= LOOKS_AT_ONCE:
                 return records, (topic.name, index)
             looked += 1
-            partition = topic.partitions[index]
-            if partition.leader not in active or not active.issuperset(partition.isr):
-                change = _settled(topic.id, index, partition, active)
-                if change is not None:
-                    records.append(change)
+            record = change(topic.id, index, topic.partitions[index])
+            if record is not None:
+                records.append(record)
     return records, None
 
 
@@ -109,7 +133,7 @@ def lose(image: MetadataImage, node_id: int, is_lost: Callable[[bytes], bool], a
     """The next changes by which a broker's copies in lost directories count as nothing; none when all do.
 
     is_lost: says it of a directory's id. The copies leave the in-sync replicas; the last one is marked, and nobody
-    leads until somebody asks for an unclean election.
+    leads: an empty log is never elected.
     """
     records: list[LogRecord] = []
     for topic in image.topics.values():
@@ -183,7 +207,8 @@ def elect(image: MetadataImage, place: Place, election_type: int, active: Active
         return _elect_preferred(topic.id, index, partition, active)
     if image.leader(partition) != NO_LEADER:
         return None, Result(ErrorCode.ELECTION_NOT_NEEDED, "The partition has a leader.")
-    return _elect_unclean(topic.id, index, partition, active)
+    change = _settled(topic.id, index, partition, active)
+    return change, Result(ErrorCode.UNSUPPORTED_VERSION, NO_UNCLEAN) if change is None else OK
 
 
 def _elect_preferred(
@@ -195,20 +220,3 @@ def _elect_preferred(
     if preferred not in partition.isr or preferred not in _able(partition, active):
         return None, Result(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader is not available.")
     return codec.partition_change(topic_id, index, leader=preferred), OK
-
-
-def _elect_unclean(
-    topic_id: bytes, index: int, partition: PartitionImage, active: Active
-) -> tuple[LogRecord | None, Result]:
-    change = _settled(topic_id, index, partition, active)
-    if change is not None:
-        return change, OK
-    alive = [node_id for node_id in partition.replicas if node_id in active]
-    if not alive:
-        return None, Result(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica can become leader.")
-    # Better a copy that is behind than an empty one.
-    leader = next((each for each in alive if partition.directory_of(each) != LOST_DIRECTORY), alive[0])
-    directories = None
-    if partition.directory_of(leader) == LOST_DIRECTORY:
-        directories = _directories(partition, leader, UNASSIGNED_DIRECTORY)  # it begins anew, wherever there is room
-    return codec.leader_alone(topic_id, index, leader, directories=directories), OK

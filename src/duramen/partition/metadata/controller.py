@@ -277,6 +277,13 @@ class Controller:
         """Whether this node decides."""
         return self.machine is not None
 
+    @property
+    def has_others(self) -> bool:
+        """Whether other voters or brokers are there, or were and may come back."""
+        if self.is_alone:
+            return False
+        return not self.quorum.is_sole_voter or bool(self.image.brokers.keys() - {self._node_id})
+
     # ---- the active controller -------------------------------------------------------------------------------
 
     def _opened(self, records: list[LogRecord], end: int) -> None:

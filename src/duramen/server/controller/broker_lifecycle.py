@@ -104,7 +104,7 @@ class BrokerLifecycle:
         self._is_told = ""
         self._has_served = False
         self._stopped: Callable[[], None] = lambda: None
-        self._stop_by = 0.0
+        self._began = 0.0
         self._last_answer = 0.0
 
     # ---- from the start to serving -----------------------------------------------------------------------------
@@ -202,33 +202,41 @@ class BrokerLifecycle:
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
-    def stop(self, done: Callable[[], None]) -> None:
-        """Hand over what this broker leads; `done` when nobody needs it any more, or nothing more can be waited for."""
+    def stop(self, done: Callable[[], None], *, hands_over: bool = True) -> None:
+        """Hand over what this broker leads; `done` when nobody needs it any more, or nothing more can be waited for.
+
+        hands_over: else it ends as it is, and others lead when they find that it is gone.
+        """
         if self.state in (LifecycleState.STOPPING, LifecycleState.STOPPED):
             return
-        registered = self.epoch >= 0
-        self.state = LifecycleState.STOPPING if registered else LifecycleState.STOPPED
         self._stopped = done
+        if self.epoch < 0 or not hands_over:  # not registered: nothing is led here
+            self.end()
+            return
+        self.state = LifecycleState.STOPPING
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not registered:
-            done()
-            return
-        self._last_answer = self._clock.monotonic()
-        self._stop_by = self._last_answer + PATIENCE_SECONDS
+        self._began = self._last_answer = self._clock.monotonic()
+        image = self._metadata.image
+        if image.brokers.keys() - {self._node_id}:
+            led = sum(each.leader == self._node_id for topic in image.topics.values() for each in topic.partitions)
+            self._report("broker-hands-over", leads=led)
         self._beat()
 
     def _stopping(self, now: float, may_end: bool) -> None:
-        without = now - self._last_answer
-        if may_end or now >= self._stop_by or without >= NO_CONTROLLER_SECONDS:
-            if not may_end:
-                self._report(
-                    "broker-not-handed-over", seconds=round(max(without, PATIENCE_SECONDS - self._stop_by + now))
-                )
+        if may_end:
             self.end()
+        elif now >= self._began + PATIENCE_SECONDS or now >= self._last_answer + NO_CONTROLLER_SECONDS:
+            self.stop_waiting()
         else:
             self._later(STOPPING_SECONDS, self._beat)
+
+    def stop_waiting(self) -> None:
+        """A stop that waits for others to lead ends now."""
+        if self.state is LifecycleState.STOPPING:
+            self._report("broker-not-handed-over", seconds=round(self._clock.monotonic() - self._began, 1))
+            self.end()
 
     def end(self) -> None:
         """At once: whoever asked for a stop is told that it is over."""

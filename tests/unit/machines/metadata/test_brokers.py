@@ -9,6 +9,7 @@ from tests.worlds.metadata_cluster import Cluster, registration, topic_id
 
 from duramen.config import BrokerConfig, load_broker_config
 from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.contract import TimerFired
 from duramen.machines.metadata import (
     BrokerHeartbeat,
     CreateTopics,
@@ -23,6 +24,7 @@ from duramen.machines.metadata import (
     UpdateFeatures,
     codec,
 )
+from duramen.machines.metadata.brokers import BALANCE, NEXT_STEP
 from duramen.machines.metadata.image import BROKER_RESOURCE, LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 
 SESSION_MS = 3000
@@ -416,11 +418,9 @@ def test_a_wiped_disk_never_leads_what_was_on_it(three: Cluster) -> None:
     three.beat(3)
     assert [three.leader("t", index) for index in range(4)] == [3, -1, 3, 3]
     preferred, unclean = (three.ask(ElectLeaders(kind, (("t", 1),)))[0][2] for kind in (0, 1))
-    assert (preferred.error, unclean.error) == (ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.NONE)
-    assert (three.leader("t", 1), three.state("t", 1)) == (2, (2, 3, (2,)))
-    assert three.image.topic("t").partitions[1].directories == (UNASSIGNED_DIRECTORY,)
-    three.start(2, incarnation=11, directory=77)
-    assert three.leader("t", 1) == 2
+    assert preferred.error == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert unclean.error == ErrorCode.UNSUPPORTED_VERSION, "an empty log is not elected"
+    assert (three.leader("t", 1), three.state("t", 1)) == (-1, (-1, 2, (2,)))
 
 
 def test_who_was_unregistered_and_comes_back_counts_as_new(three: Cluster) -> None:
@@ -487,18 +487,80 @@ def test_preferred_leaders_are_elected_where_they_are_active(three: Cluster) -> 
     ]
 
 
-def test_an_unclean_election_is_asked_for_and_takes_whoever_is_there(three: Cluster) -> None:
-    three.lay("t", (2, 3), (2,))
+def test_an_unclean_election_is_refused_and_says_why(three: Cluster) -> None:
+    three.lay("t", (2, 3), (2,), (3, 2))
     three.beat(3, wants_fence=True)
     three.ask(FenceBroker(2, three.image.brokers[2].epoch))
     assert three.state("t", 0) == (2, 0, (2,))
     three.beat(3)
     assert three.leader("t", 0) == -1, "by itself nobody leads who may lack what was acknowledged"
-    answers = three.ask(ElectLeaders(1, (("t", 0), ("t", 1))))
-    assert [result.error for _, _, result in answers] == [ErrorCode.NONE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE]
-    assert three.state("t", 0) == (3, 1, (3,))
+    answers = three.ask(ElectLeaders(1, (("t", 0), ("t", 1), ("t", 3))))
+    assert [result.error for _, _, result in answers] == [
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert "acknowledged records could be lost" in answers[0][2].message
+    assert three.state("t", 0) == (2, 0, (2,))
+    three.start(2, incarnation=12)
     again = three.ask(ElectLeaders(1, (("t", 0),)))
     assert again[0][2].error == ErrorCode.ELECTION_NOT_NEEDED
+
+
+# ---------------------------------------------------------------------- leaders go back by themselves
+
+BALANCE_MS = 300_000
+
+
+def away(cluster: Cluster, count: int = 1) -> None:
+    """Partitions of 2 and 3 that 3 leads."""
+    cluster.lay("t", *[(2, 3)] * count)
+    cluster.write(*(codec.partition_change(topic_id(1), index, leader=3) for index in range(count)))
+
+
+def test_first_replicas_lead_again_after_a_while(three: Cluster) -> None:
+    away(three)
+    began = three.clock.wall_ms()
+    while three.leader("t") == 3:
+        pass_ms(three, 10_000, 1, 2, 3)
+        assert three.clock.wall_ms() - began <= BALANCE_MS + 10_000
+    assert three.clock.wall_ms() - began >= BALANCE_MS - 10_000
+    assert three.state("t") == (2, 2, (2, 3))
+    three.write(codec.partition_change(topic_id(1), 0, leader=3))
+    pass_ms(three, BALANCE_MS + 500, 1, 2, 3)
+    assert three.leader("t") == 2, "and again"
+
+
+def test_only_who_is_in_sync_and_active_gets_back(three: Cluster) -> None:
+    three.lay("t", (2, 3), (3, 1), (2, 1))
+    three.write(
+        codec.partition_change(topic_id(1), 0, leader=3, isr=[3]),
+        codec.partition_change(topic_id(1), 1, leader=1),
+        codec.partition_change(topic_id(1), 2, leader=1),
+    )
+    three.beat(2, wants_fence=True)
+    pass_ms(three, BALANCE_MS, 1, 3)
+    assert [three.leader("t", index) for index in range(3)] == [3, 3, 1]
+
+
+def test_many_go_back_in_several_decisions(three: Cluster) -> None:
+    count = 1200
+    away(three, count)
+    three.machine._brokers.fire(three.image, TimerFired(BALANCE), 0, 0)
+    for step in (500, 1000, 1200):
+        outcome = three.machine.decide(TimerFired(NEXT_STEP), 0, 0)
+        three.write(*outcome.records)
+        assert [three.leader("t", index) for index in range(count)].count(2) == step
+    assert outcome.timers == []
+
+
+def test_they_stay_where_nobody_is_to_move_them(config: BrokerConfig) -> None:
+    cluster = Cluster(load_broker_config(None, {"auto.leader.rebalance.enable": "false"}))
+    cluster.start(2)
+    cluster.start(3)
+    away(cluster)
+    pass_ms(cluster, BALANCE_MS + 1000, 1, 2, 3)
+    assert cluster.leader("t") == 3
 
 
 def test_many_elections_are_answered_when_all_are_made(three: Cluster) -> None:

@@ -82,11 +82,11 @@ class Cluster:
         self.apply(EPOCH + 2, fenced=False)
         assert self.life.state is LifecycleState.RUNNING
 
-    def stop(self) -> None:
+    def stop(self, *, hands_over: bool = True) -> None:
         def stopped() -> None:
             self.stopped += 1
 
-        self.life.stop(stopped)
+        self.life.stop(stopped, hands_over=hands_over)
 
 
 @pytest.fixture
@@ -230,3 +230,34 @@ def test_a_stop_behind_an_open_heartbeat_asks_when_that_is_answered(cluster: Clu
     cluster.clock.advance(50)
     assert cluster.answer(HeartbeatAnswer(True, True, True)).wants_shutdown
     assert cluster.stopped == 1
+
+
+def test_who_will_not_wait_ends_it_once(cluster: Cluster) -> None:
+    cluster.life.stop_waiting()
+    cluster.running()
+    cluster.life.stop_waiting()
+    assert cluster.life.state is LifecycleState.RUNNING, "it is no stop"
+    cluster.stop()
+    cluster.answer(HeartbeatAnswer(True, False, False))
+    assert cluster.stopped == 0
+    for _ in range(2):
+        cluster.life.stop_waiting()
+    assert (cluster.stopped, cluster.life.state) == (1, LifecycleState.STOPPED)
+    assert cluster.events == ["broker-not-handed-over"]
+    cluster.clock.advance(60_000)
+    assert cluster.asked == []
+
+
+def test_one_that_is_not_to_hand_over_ends_at_once(cluster: Cluster) -> None:
+    cluster.running()
+    cluster.stop(hands_over=False)
+    assert (cluster.stopped, cluster.life.state) == (1, LifecycleState.STOPPED)
+    cluster.clock.advance(60_000)
+    assert cluster.asked == []
+
+
+def test_among_others_it_says_how_much_it_hands_over(cluster: Cluster) -> None:
+    cluster.running()
+    cluster.image.brokers[2] = BrokerImage(2, 3, b"j" * 16, ())
+    cluster.stop()
+    assert cluster.events == ["broker-hands-over"]
