@@ -222,11 +222,12 @@ class Housekeeping:
         for log in self._next_logs(logs):
             for notice in log.take_notices():
                 self._findings.add(damage_of(notice))
-            with suppress(NoRoomError):
-                for seal in take_seals(log):
-                    if (log, seal.base_offset) not in self._sealing:
-                        self._sealing.add((log, seal.base_offset))
-                        jobs.append(SealSegmentJob(log, seal, self._sealing, self._fail, self._findings))
+            if len(log.segments) > 1:  # which of a thousand at rest few have
+                with suppress(NoRoomError):
+                    for seal in take_seals(log):
+                        if (log, seal.base_offset) not in self._sealing:
+                            self._sealing.add((log, seal.base_offset))
+                            jobs.append(SealSegmentJob(log, seal, self._sealing, self._fail, self._findings))
         if self._last_retention_ms is None:
             # The first look comes a while after the start, as Kafka's does (log.initial.task.delay.ms).
             self._last_retention_ms = now_ms - interval_ms + min(FIRST_RETENTION_DELAY_MS, interval_ms)
