@@ -323,9 +323,12 @@ class Replication:
 
     # ---- what is refused -------------------------------------------------------------------------------------
 
-    def epoch_error(self, current_epoch: int) -> ErrorCode | None:
-        """What a request that knows leader epoch `current_epoch` (-1: does not say) is told (KIP-320)."""
-        if not self.is_leader:
+    def epoch_error(self, current_epoch: int, *, of_leader: bool = True) -> ErrorCode | None:
+        """What a request that knows leader epoch `current_epoch` (-1: does not say) is told (KIP-320).
+
+        of_leader: only the leader answers it.
+        """
+        if of_leader and not self.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if current_epoch < 0 or current_epoch == self.epoch:
             return None

@@ -6,6 +6,9 @@ spans of the segment files. Cold pieces are read and verified off the loop first
 
 v7 sessions (KIP-227) · v9 leader epoch check (KIP-320) · v12 flexible, diverging epoch (KIP-595) · v13 topic ids ·
 v15 replica state · v16 leader hints (KIP-951) · v17 directory id · v18 follower's high watermark
+
+Only the leader answers, but for replica id -2, by which Kafka's ReplicaVerificationTool reads any replica: up to the
+high watermark that it knows.
 """
 
 from __future__ import annotations
@@ -41,6 +44,9 @@ MANY = 1_000
 """Partitions of one request: more are read in steps."""
 
 FIRST_VERSION_WITH_LEADER_HINTS = 16
+FIRST_VERSION_WITH_REPLICA_STATE = 15
+ANY_REPLICA = -2
+"""Kafka's replica id of a debugging consumer."""
 
 MAX_PARKED_PARTITIONS = 1_000_000
 """Of all requests that wait; some 300 bytes each. Beyond it they are answered with what there is."""
@@ -49,14 +55,29 @@ MAX_PARKED_PARTITIONS = 1_000_000
 class FetchCall:
     """One Fetch request until it is answered: read, perhaps parked, perhaps waiting for cold bytes."""
 
-    __slots__ = ("_enough", "_hints", "_most", "_parked", "done", "plan", "request", "timer", "waking", "watched")
+    __slots__ = (
+        "_enough",
+        "_hints",
+        "_most",
+        "_parked",
+        "done",
+        "of_leader",
+        "plan",
+        "request",
+        "timer",
+        "waking",
+        "watched",
+    )
 
     def __init__(self, request: Request, plan: FetchPlan) -> None:
         self.request = request
         self.plan = plan
-        self._most = min(request.body.max_bytes, request.services.settings.fetch_max_bytes)
+        body = request.body
+        has_state = request.version >= FIRST_VERSION_WITH_REPLICA_STATE
+        self.of_leader = (body.replica_state.replica_id if has_state else body.replica_id) != ANY_REPLICA
+        self._most = min(body.max_bytes, request.services.settings.fetch_max_bytes)
         # Waiting for more than may be sent would always end with the time-out.
-        self._enough = min(request.body.min_bytes, self._most)
+        self._enough = min(body.min_bytes, self._most)
         self.timer: Timer | None = None
         self.watched: list[Partition] = []
         self._parked = 0
@@ -378,7 +399,7 @@ def _check(call: FetchCall, target: FetchTarget) -> Partition:
         if by_id and image.topic(name) not in (None, image.topic_by_id(target.key.topic_id)):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         raise KafkaError(request.services.partitions.absence(name, target.key.partition))
-    stale = partition.replication.epoch_error(target.current_leader_epoch)
+    stale = partition.replication.epoch_error(target.current_leader_epoch, of_leader=call.of_leader)
     if stale is not None:
         raise KafkaError(stale)
     return partition

@@ -156,6 +156,7 @@ def test_epochs_of_clients_are_checked() -> None:
     assert replication.epoch_error(6) is ErrorCode.UNKNOWN_LEADER_EPOCH
     replication.resign(2, 6)
     assert replication.epoch_error(-1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert replication.epoch_error(-1, of_leader=False) is None
 
 
 def test_a_log_that_is_begun_anew_takes_the_high_watermark_with_it() -> None:
