@@ -158,6 +158,9 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that never go backwards, for time-outs."""
 
+    def boottime(self) -> float:
+        """The same, and it goes on while the machine is suspended: for what other machines go by, too."""
+
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Run on the loop after the current event."""
 

@@ -54,6 +54,9 @@ class Agenda:
     def monotonic(self) -> float:
         return (self.now_ms - NOW) / 1000
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.ready.append(callback)
 

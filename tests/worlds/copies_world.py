@@ -74,11 +74,12 @@ class CopiesWorld(QuorumWorld):
         leader = self.leader(index)
         return [each for each in self.running if each != leader]
 
-    def in_sync(self, *node_ids: int) -> bool:
+    def in_sync(self, *node_ids: int, index: int = 0) -> bool:
         """Whether these come to be the in-sync replicas, as everybody knows."""
         return self.until(
             lambda: all(
-                set(self.brokers[each].image.topics[TOPIC].partitions[0].isr) == set(node_ids) for each in self.running
+                set(self.brokers[each].image.topics[TOPIC].partitions[index].isr) == set(node_ids)
+                for each in self.running
             )
         )
 
@@ -117,19 +118,34 @@ class CopiesWorld(QuorumWorld):
     def ask_broker(self, node_id: int, request: NodeRequest, on_reply: Callable[[Any], None]) -> None:
         self.client(node_id).send(request, on_reply)
 
-    def send(self, node_id: int, *values: bytes, index: int = 0, acks: int = -1, **fields: Any) -> list[Any]:  # type: ignore[override]
+    def send(  # type: ignore[override]
+        self, node_id: int, *values: bytes, index: int = 0, acks: int = -1, topic: str = TOPIC, **fields: Any
+    ) -> list[Any]:
         """Produce; the list gets the partition's part of the answer, or None."""
         answers: list[Any] = []
         request = produce.ProduceRequest
         records = build_batch([(b"k", value, (), WALL_START_MS) for value in values], **fields)
         data = request.TopicProduceData(
-            name=TOPIC, partition_data=[request.PartitionProduceData(index=index, records=records)]
+            name=topic, partition_data=[request.PartitionProduceData(index=index, records=records)]
         )
         wanted = call("Produce", 9, acks=acks, timeout_ms=5000, topic_data=[data])
         self.client(node_id).send(
             wanted, lambda got: answers.append(None if got is None else got.responses[0].partition_responses[0])
         )
         return answers
+
+    def send_and_wait(self, node_id: int, *values: bytes, **fields: Any) -> Any:
+        """Produce; the partition's part of the answer, or None."""
+        answers = self.send(node_id, *values, **fields)
+        assert self.until(lambda: bool(answers))
+        return answers[0]
+
+    def ask_broker_of(self, node_id: int, request: NodeRequest) -> Any:
+        """The answer on the listener for clients."""
+        answers: list[Any] = []
+        self.ask_broker(node_id, request, answers.append)
+        assert self.until(lambda: bool(answers))
+        return answers[0]
 
     def produce(self, *values: bytes, index: int = 0, **fields: Any) -> int:
         """Have it acknowledged by whoever leads; its offset."""

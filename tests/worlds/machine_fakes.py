@@ -36,6 +36,9 @@ class FakeClock:
     def monotonic(self) -> float:
         return self._now_ms / 1000
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.call_later(0, callback)
 
@@ -97,6 +100,7 @@ class FakePartition:
         self.refusals = -1
         self.watchers: dict[Callable[[], None], None] = {}
         self.commit_at_once = False
+        self.may_answer = True
         self._segment = segment
         self._batches: list[tuple[int, int, bytes]] = []
 

@@ -40,6 +40,9 @@ class Clock:
     def monotonic(self) -> float:
         return self.now_ms / 1000
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.agenda.append(callback)
 

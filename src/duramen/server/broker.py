@@ -218,6 +218,16 @@ class Broker:
             partial(self._serve_clients, on_ready),
             lambda: self.controller.quorum.is_sole_voter,
         )
+        if not self.controller.quorum.is_sole_voter:
+            # Loaded on demand: a node alone, as most are, does without it.
+            self.publisher.lease = self.lifecycle.lease = import_module(
+                "duramen.server.controller.broker_lease"
+            ).BrokerLease(
+                self.clock,
+                self.config.integer("broker.session.timeout.ms") / 1000,
+                self.report,
+                lambda: self.clock.call_soon(self._lease_renewed),
+            )
         self.publisher.on_brokers.append(self.lifecycle.changed)
         self.publisher.on_leaders.append(self._leaders_changed)
         self.controller.when_begun(self.lifecycle.start)
@@ -367,6 +377,10 @@ class Broker:
             )
             self.publisher.on_brokers.append(self.in_sync_changes.brokers_changed)
         self.in_sync_changes.follow(name)
+
+    def _lease_renewed(self) -> None:
+        for partition in tuple(self.store.partitions.values()):
+            partition.lease_renewed()
 
     def _serve_clients(self, on_ready: Callable[[], None]) -> None:
         """The broker is unfenced, and knows it."""

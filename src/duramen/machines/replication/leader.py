@@ -13,7 +13,7 @@ committed and all that it proposed in this partition epoch.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from duramen.errors import ErrorCode, check
 
@@ -26,6 +26,12 @@ UNKNOWN_EPOCH: Final = -1
 WAITED_FOR_S: Final = 1.0
 """A replica that may join, and lacked nothing so long ago, is counted: else the high watermark runs away from it under
 load. Kafka waits `replica.lag.time.max.ms` for one, which a producer takes for a partition that stands still."""
+
+
+class LeaderLease(Protocol):
+    """Of a node: as long as it holds, nobody was elected to what the node leads because that was silent."""
+
+    def holds(self) -> bool: ...
 
 
 class Follower:
@@ -72,9 +78,11 @@ class Replication:
         "epoch_start",
         "fewest",
         "high_watermark",
+        "is_alone",
         "is_leader",
         "isr",
         "leader",
+        "lease",
         "local",
         "own_end",
         "partition_epoch",
@@ -85,6 +93,11 @@ class Replication:
         self.local = local
         self.fewest = 1
         """`min.insync.replicas`: fewer in sync take no acks=all. Whoever changes it assigns the new one."""
+        self.lease: LeaderLease | None = None
+        """What answers need for which this replica's word is enough. None: nothing, for there are no other replicas, or
+        no other voters. Whoever has it lead assigns it."""
+        self.is_alone = False
+        """Whether it leads by a lease, and nobody else can be in sync."""
         self.leader = -1
         self.is_leader = False
         """Whether this node may append: it was elected and nobody was elected since."""
@@ -159,6 +172,7 @@ class Replication:
     def _count(self) -> None:
         counted = {*self.maximal_isr, *self._waited_for}
         self._counted = tuple(follower for node, follower in self._followers.items() if node in counted)
+        self.is_alone = self.lease is not None and self.maximal_isr == {self.local}
 
     def resign(
         self, leader: int, epoch: int, replicas: Iterable[int] = (), isr: Iterable[int] = (), durable_end: int = 0
@@ -179,6 +193,7 @@ class Replication:
         self._leader_high = -1
         self._followers, self._counted = {}, ()
         self._asked, self._waited_for = None, ()
+        self.is_alone = False
 
     # ---- ends ------------------------------------------------------------------------------------------------
 
@@ -232,7 +247,9 @@ class Replication:
         self.high_watermark = offset
 
     def advance(self) -> bool:
-        """Move the high watermark as far as may be; True when it moved. Called here but for a change of `fewest`."""
+        """Move the high watermark as far as may be; True when it moved. Called here but for a change of `fewest`, and
+        where a lease holds again.
+        """
         if not self.is_leader:
             lowest = min(self.own_end, self._leader_high)  # what is here says nothing of the others
         elif len(self.isr) < self.fewest and len(self.isr) < len(self.replicas):
@@ -243,6 +260,8 @@ class Replication:
                 if follower.end < lowest:
                     lowest = follower.end
         if lowest > self.high_watermark:
+            if self.is_alone and self.lacks_lease():
+                return False  # an unclean election may have given the partition to somebody who has none of that
             self.high_watermark = lowest
             return True
         return False
@@ -320,6 +339,10 @@ class Replication:
         """Of the process that fetched last; -1 where none did."""
         follower = self._followers.get(node_id)
         return UNKNOWN_EPOCH if follower is None else follower.broker_epoch
+
+    def lacks_lease(self) -> bool:
+        """Whether this leader may have been fenced, and another one be elected, without having heard of it."""
+        return self.lease is not None and not self.lease.holds()
 
     # ---- what is refused -------------------------------------------------------------------------------------
 

@@ -273,7 +273,7 @@ class Host:
         if not replies and not outcome.records:
             return
         if outcome.immediate and not outcome.records:
-            self._answer(replies)
+            self._answer_unwritten(replies)
         else:
             end = self.partition.log_end_offset
             if self._doubt is not None and not outcome.records and self.partition.high_watermark < self._doubted_end:
@@ -285,7 +285,7 @@ class Host:
                 self._watermark_moved()
                 self._arm_commit_timer()
             else:
-                self._answer(replies)
+                self._answer_unwritten(replies)
         self._deliver()
 
     def _refused(self, outcome: Outcome, ticket: int, error: DuramenError) -> None:
@@ -307,7 +307,9 @@ class Host:
             entry = uncommitted.popleft()
             if entry.records:
                 self._ready.append((self._observed, entry))
-            self._answer(entry.replies)
+                self._answer(entry.replies)
+            else:
+                self._answer_unwritten(entry.replies)
         if not uncommitted and self._commit_timer is not None:
             self._commit_timer.cancel()
             self._commit_timer = None
@@ -340,6 +342,13 @@ class Host:
             on_reply = self._waiting.pop(ticket, None)
             if on_reply is not None:
                 self._ready.append((on_reply, answer))
+
+    def _answer_unwritten(self, replies: list[tuple[int, Any]]) -> None:
+        """Answers for which no record of theirs was committed: where another node may lead, that one knows better."""
+        if replies and not self.partition.may_answer:
+            error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.partition.tp} may be led elsewhere by now")
+            replies = [(ticket, error) for ticket, _ in replies]
+        self._answer(replies)
 
     def _observed(self, entry: _Uncommitted) -> None:
         for observer in self.observers:

@@ -25,6 +25,10 @@ class HostedLog(ReadableLog, Protocol):
     def append_local(self, batch: bytearray, now_ms: int) -> int:
         """Append one batch of our own; returns the new log end. DuramenError or OSError when it is refused."""
 
+    @property
+    def may_answer(self) -> bool:
+        """Whether what is known here may be told without a record that has to be committed first."""
+
     def watch(self, callback: Callable[[], None], on_failed: Callable[[KafkaError], None] | None = None) -> None: ...
 
     def unwatch(self, callback: Callable[[], None]) -> None: ...

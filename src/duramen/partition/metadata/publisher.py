@@ -14,6 +14,7 @@ from duramen.errors import DuramenError
 from duramen.machines.metadata.committed_image import Changes, CommittedImage
 from duramen.machines.metadata.features import MIN_IN_SYNC
 from duramen.machines.metadata.image import MetadataImage, TopicImage
+from duramen.machines.replication.leader import LeaderLease
 from duramen.model import TopicId, TopicPartition, topic_id_text
 from duramen.partition.metadata.directory_checks import ClosedDirectories
 from duramen.partition.metadata.partition_creation import PartitionCreation, Withdraw
@@ -45,6 +46,8 @@ class MetadataPublisher:
         """Called with the name of each topic whose open partitions have got its settings."""
         self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
         """Called when dynamic broker settings changed."""
+        self.lease: LeaderLease | None = None
+        """This node's, where it is not the only voter."""
         self.incarnation = b""
         """Of this process, once it is about to register: what an earlier one was elected to, it leads no more."""
         self.readopted: set[TopicId] = set()
@@ -153,7 +156,7 @@ class MetadataPublisher:
             leader = self.image.leader(image)
             if leader == self._node_id:
                 if is_registered:  # else it is the epoch of an earlier process, from before this one's registration
-                    partition.lead(image.leader_epoch, image.replicas, image.isr, image.partition_epoch)
+                    partition.lead(image.leader_epoch, image.replicas, image.isr, image.partition_epoch, self.lease)
             elif image.leader != self._node_id or len(image.replicas) > 1:
                 partition.resign(leader, image.leader_epoch, image.replicas, image.isr)
             # Else it is fenced, or stops; what only it has nobody else could lead, and what was begun is finished.

@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from typing import NamedTuple
 
 from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError, check
-from duramen.machines.replication.leader import Replication
+from duramen.machines.replication.leader import LeaderLease, Replication
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.partition.replica.batch_rules import (
     claims_too_late,
@@ -164,12 +165,20 @@ class Partition:
         """Whether acknowledgements wait for stable storage (`duramen.ack.durability=stable`)."""
         return self.log.stable
 
-    def lead(self, epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...], partition_epoch: int) -> None:
+    def lead(
+        self,
+        epoch: int,
+        replicas: tuple[int, ...],
+        isr: tuple[int, ...],
+        partition_epoch: int,
+        lease: LeaderLease | None = None,
+    ) -> None:
         """Lead from `epoch` on, as the metadata log says; in the same epoch: with these in-sync replicas from now on.
 
-        What is not newer than what is known changes nothing.
+        What is not newer than what is known changes nothing. lease: the node's, where it is not the only voter.
         """
         replication = self.replication
+        replication.lease = lease if len(replicas) > 1 else None
         if replication.is_leader and replication.epoch == epoch:
             if partition_epoch <= replication.partition_epoch:
                 return
@@ -231,6 +240,8 @@ class Partition:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.tp} was deleted")
         if not replication.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
+        if replication.lease is not None:
+            self._check_lease(acks)
         too_few = replication.in_sync_error() if acks == -1 else None
         if too_few is not None:
             raise KafkaError(too_few, self._too_few())
@@ -240,6 +251,11 @@ class Partition:
         if self.retry_gate:
             self.retry_gate.check(header)
         return header
+
+    def _check_lease(self, acks: int) -> None:
+        """NOT_LEADER_OR_FOLLOWER where this replica would answer by itself, and another one may lead by now."""
+        if (acks == 1 or (acks == -1 and self.replication.is_alone)) and self.replication.lacks_lease():
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp}: no controller has been heard for too long")
 
     def _append_checked(self, view: memoryview, header: BatchHeader, acks: int, now_ms: int, done: Done) -> None:
         log = self.log
@@ -294,6 +310,7 @@ class Partition:
         """
         if self.closed or not self.replication.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
+        self._check_lease(-1)
         too_few = self.replication.in_sync_error()
         if too_few is not None:
             raise KafkaError(too_few, self._too_few())
@@ -329,6 +346,7 @@ class Partition:
         try:
             if self.closed or not self.replication.is_leader:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here any more")
+            self._check_lease(acks)
             self._append_checked(view, parse_header(view), acks, now_ms, done)
         except (KafkaError, OSError, StorageError) as error:
             self._refuse(view, error, done)
@@ -344,8 +362,13 @@ class Partition:
             self._settle()
 
     def _settle_here(self) -> None:
-        """Answer those who wait for this replica alone, as far as it has got."""
+        """Answer those who wait for this replica alone, as far as it has got; without a lease they wait for others."""
         waiting, end = self._waiting_here, self.replication.own_end
+        if waiting and waiting[0][0] <= end and self.replication.lacks_lease():
+            self._waiting = deque(sorted((*(self._waiting or ()), *waiting), key=itemgetter(0)))
+            self._waiting_here = None
+            self._refuse_too_few()
+            return
         while waiting and waiting[0][0] <= end:
             _, done, answer = waiting.popleft()
             done(answer)
@@ -365,6 +388,16 @@ class Partition:
                 self._waiting = None
         for callback in tuple(self._watchers):
             callback()
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether what this replica knows may be told, though no other one has confirmed it since it was asked."""
+        return not self.replication.lacks_lease()
+
+    def lease_renewed(self) -> None:
+        """The node's lease holds again: what stood still for want of it goes on."""
+        if self.replication.is_alone and self.replication.advance():
+            self._settle()
 
     def _refuse_too_few(self) -> bool:
         """Tell all who wait for acks=all where fewer are in sync by now than are asked for: it may take for ever."""
@@ -554,6 +587,7 @@ def append_staged(partition: Partition, view: memoryview, now_ms: int, done: Don
     try:
         if partition.closed or not replication.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.tp} is not led here")
+        partition._check_lease(-1)
         too_few = replication.in_sync_error()
         if too_few is not None:
             raise KafkaError(too_few, partition._too_few())

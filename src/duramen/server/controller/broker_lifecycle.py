@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from duramen.errors import DuramenError, ErrorCode, StorageError
 from duramen.machines.metadata.commands import BrokerHeartbeat, HeartbeatAnswer, RegisterBroker, Registered
 from duramen.machines.metadata.image import MetadataImage
 from duramen.ports import Clock, Timer
 from duramen.server.api.services import EventReport
+
+if TYPE_CHECKING:
+    from duramen.server.controller.broker_lease import BrokerLease
 
 HEARTBEAT_SECONDS: Final = 1.0
 """How long one heartbeat looks for a controller, at least."""
@@ -106,6 +109,8 @@ class BrokerLifecycle:
         self._stopped: Callable[[], None] = lambda: None
         self._began = 0.0
         self._last_answer = 0.0
+        self.lease: BrokerLease | None = None
+        """None: this node is the only voter, whose word is always enough."""
 
     # ---- from the start to serving -----------------------------------------------------------------------------
 
@@ -159,13 +164,16 @@ class BrokerLifecycle:
             return
         self._asking = True
         sent = self._clock.monotonic()
+        lease_from = 0.0 if self.lease is None else self.lease.now()
         stopping = self.state is LifecycleState.STOPPING
         command = BrokerHeartbeat(
             self._node_id, self.epoch, self._metadata.position - 1, wants_fence=False, wants_shutdown=stopping
         )
-        self._controllers.ask(command, partial(self._answered, sent), max(2 * self._interval, HEARTBEAT_SECONDS))
+        self._controllers.ask(
+            command, partial(self._answered, sent, lease_from), max(2 * self._interval, HEARTBEAT_SECONDS)
+        )
 
-    def _answered(self, sent: float, answer: Any) -> None:
+    def _answered(self, sent: float, lease_from: float, answer: Any) -> None:
         self._asking = False
         if self.state is LifecycleState.STOPPED:
             return
@@ -173,6 +181,8 @@ class BrokerLifecycle:
         if isinstance(answer, HeartbeatAnswer):
             self._is_told = ""
             self._last_answer = now
+            if self.lease is not None and not answer.is_fenced:
+                self.lease.renew(lease_from)
             if self.state is LifecycleState.STOPPING:
                 self._stopping(now, answer.should_shut_down)
                 return

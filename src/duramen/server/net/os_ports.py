@@ -46,6 +46,9 @@ ALONE_SECONDS = 1.0
 SO_MAX_PACING_RATE = 47
 """As in Linux's <asm-generic/socket.h>; Python has no name for it."""
 
+BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""macOS has no clock of that name, and its CLOCK_MONOTONIC (which is not `time.monotonic`) goes on in its sleep."""
+
 UNPACED = -1
 MOST_PACE = (1 << 31) - 1
 
@@ -69,6 +72,7 @@ class LoopClock:
         self.call_soon = loop.call_soon
         self.call_last = loop.call_last
         self.monotonic = time.monotonic
+        self.boottime = partial(time.clock_gettime, BOOTTIME)
 
     def wall_ms(self) -> int:
         return int(time.time() * 1000)

@@ -185,6 +185,10 @@ class SimClock:
         """See ports.Clock."""
         return self._loop.now * self.rate
 
+    def boottime(self) -> float:
+        """See ports.Clock."""
+        return self.monotonic()
+
     def call_soon(self, callback: Callable[[], None]) -> None:
         """See ports.Clock."""
         self._loop.soon(self._process, callback)

@@ -261,3 +261,32 @@ def test_among_others_it_says_how_much_it_hands_over(cluster: Cluster) -> None:
     cluster.image.brokers[2] = BrokerImage(2, 3, b"j" * 16, ())
     cluster.stop()
     assert cluster.events == ["broker-hands-over"]
+
+
+def test_only_answers_to_one_that_is_not_fenced_renew_its_lease(cluster: Cluster) -> None:
+    renewed: list[float] = []
+
+    class Lease:
+        def now(self) -> float:
+            return cluster.clock.boottime()
+
+        def renew(self, sent: float) -> None:
+            renewed.append(sent)
+
+    cluster.life.lease = Lease()  # type: ignore[assignment]
+    cluster.life.start()
+    cluster.answer(Registered(EPOCH))
+    cluster.apply(EPOCH + 1)
+    cluster.answer(HeartbeatAnswer(True, True))
+    assert renewed == []
+    cluster.clock.advance(500)
+    cluster.clock.advance(200)
+    cluster.answer(HeartbeatAnswer(True, False))
+    assert renewed == [0.5], "from when it was sent"
+    cluster.clock.advance(500)
+    cluster.answer(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    assert renewed == [0.5]
+    cluster.clock.advance(500)
+    cluster.stop()
+    cluster.answer(HeartbeatAnswer(True, False))
+    assert len(renewed) == 2, "one that stops may lead until others do"
