@@ -4,47 +4,114 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from tests.models import lease, quorum, replication
 from tests.models.explorer import Exploration, explore
-from tests.models.quorum import Bounds, Quorum
+from tests.models.lease import Lease
+from tests.models.quorum import Quorum
+from tests.models.replication import Replication
+
+QuorumBounds = quorum.Bounds
+ReplicationBounds = replication.Bounds
+LeaseBounds = lease.Bounds
 
 
 class Search(NamedTuple):
     """One model within bounds; without: the rule that does not hold."""
 
-    name: str
-    bounds: Bounds
+    bounds: QuorumBounds | ReplicationBounds | LeaseBounds
     without: str = ""
+
+    @property
+    def name(self) -> str:
+        return type(self.model()).__name__.lower()
+
+    def model(self) -> Any:
+        if isinstance(self.bounds, QuorumBounds):
+            return Quorum(self.bounds, self.without)
+        if isinstance(self.bounds, ReplicationBounds):
+            return Replication(self.bounds, self.without)
+        return Lease(self.bounds, self.without)
+
+    def __str__(self) -> str:
+        """The bounds that are other than they would be."""
+        usual = self.bounds._field_defaults
+        return " ".join(f"{name}={value}" for name, value in self.bounds._asdict().items() if value != usual[name])
 
 
 def run(search: Search) -> Exploration[Any]:
-    model = Quorum(search.bounds, search.without)
+    model = search.model()
     return explore(model.first(), model.steps, model.violation, model.canonical)
 
 
+RULES: Final = {"quorum": quorum.RULES, "replication": replication.RULES, "lease": lease.RULES}
+
 SMALL: Final = [
-    Search("quorum", Bounds(epochs=2, entries=1)),
-    Search("quorum", Bounds(epochs=2, entries=0, cuts=1)),
+    Search(QuorumBounds(epochs=2, entries=1)),
+    Search(QuorumBounds(epochs=2, entries=0, cuts=1)),
+    Search(ReplicationBounds(alters=1)),
+    Search(ReplicationBounds(late=1)),
+    Search(LeaseBounds(fences=1, elections=1, slips=1)),
 ]
 """What every run of the tests explores."""
 
 LARGE: Final = [
-    Search("quorum", Bounds(epochs=3, entries=1)),
-    Search("quorum", Bounds(epochs=4, entries=0)),
-    Search("quorum", Bounds(epochs=3, entries=0, cuts=1)),
-    Search("quorum", Bounds(epochs=2, entries=2, cuts=1)),
-    Search("quorum", Bounds(epochs=2, entries=1, late=1)),
+    Search(QuorumBounds(epochs=3, entries=1)),
+    Search(QuorumBounds(epochs=4, entries=0)),
+    Search(QuorumBounds(epochs=3, entries=0, cuts=1)),
+    Search(QuorumBounds(epochs=2, entries=2, cuts=1)),
+    Search(QuorumBounds(epochs=2, entries=1, late=1)),
+    Search(ReplicationBounds(changes=2, records=3)),
+    Search(ReplicationBounds(changes=2, records=2, late=1)),
+    Search(ReplicationBounds(changes=2, records=2, alters=1)),
+    Search(LeaseBounds(fences=2, elections=2, slips=1)),
+    Search(LeaseBounds(fences=1, elections=1, slips=1, beats=2)),
 ]
 
 TAKEN_OUT: Final = [
-    Search("quorum", Bounds(epochs=1, cuts=1), "vote-synced"),
-    Search("quorum", Bounds(epochs=1), "one-vote"),
-    Search("quorum", Bounds(epochs=2), "longest-log"),
-    Search("quorum", Bounds(epochs=2, cuts=1), "durable-only"),
-    Search("quorum", Bounds(epochs=4), "own-epoch"),
-    Search("quorum", Bounds(epochs=2, entries=1, cuts=1), "no-resume"),
-    Search("quorum", Bounds(epochs=1, wipes=1), "same-disk"),
-    Search("quorum", Bounds(epochs=2, late=1), "answers-in-place"),
-    Search("quorum", Bounds(epochs=3), "histories"),
+    Search(QuorumBounds(epochs=1, cuts=1), "vote-synced"),
+    Search(QuorumBounds(epochs=1), "one-vote"),
+    Search(QuorumBounds(epochs=2), "longest-log"),
+    Search(QuorumBounds(epochs=2, cuts=1), "durable-only"),
+    Search(QuorumBounds(epochs=4), "own-epoch"),
+    Search(QuorumBounds(epochs=2, entries=1, cuts=1), "no-resume"),
+    Search(QuorumBounds(epochs=1, wipes=1), "same-disk"),
+    Search(QuorumBounds(epochs=2, late=1), "answers-in-place"),
+    Search(QuorumBounds(epochs=3, late=1), "answers-to-this-log"),
+    Search(QuorumBounds(epochs=3), "histories"),
+    Search(ReplicationBounds(restarts=1), "durable-only"),
+    Search(ReplicationBounds(alters=1), "maximal-isr"),
+    Search(ReplicationBounds(alters=1, min_isr=3), "min-isr"),
+    Search(ReplicationBounds(fences=1, unclean=1, min_isr=1, out=2), "alone-by-lease"),
+    Search(ReplicationBounds(brokers=2, alters=3, repeats=1, min_isr=1), "compare-and-set"),
+    Search(ReplicationBounds(changes=0, alters=1, fences=1, repeats=1, out=1), "repeats-stay"),
+    Search(ReplicationBounds(alters=1, fences=1, min_isr=1, out=2), "proposals-outlive-fencing"),
+    Search(ReplicationBounds(alters=1, deposed=1), "committed-first"),
+    Search(ReplicationBounds(brokers=2, alters=1, restarts=1, stable=False, min_isr=1), "fetched-incarnation"),
+    Search(ReplicationBounds(brokers=2, alters=1, restarts=1, stable=False, min_isr=1), "newer-replaces"),
+    Search(ReplicationBounds(brokers=2, alters=1, restarts=1, late=1, stable=False, min_isr=1), "older-refused"),
+    Search(ReplicationBounds(changes=2), "forget-ends"),
+    Search(ReplicationBounds(alters=1, out=1), "join-at-watermark"),
+    Search(ReplicationBounds(changes=2, alters=1, out=1), "join-at-start"),
+    Search(ReplicationBounds(changes=2), "fetch-epoch"),
+    Search(ReplicationBounds(records=2), "compared-first"),
+    Search(ReplicationBounds(records=2), "histories"),
+    Search(ReplicationBounds(records=2, late=1), "answers-in-place"),
+    Search(ReplicationBounds(brokers=2, records=2, late=1, min_isr=1), "answers-to-this-log"),
+    Search(ReplicationBounds(fences=1, records=2), "watermark-compared"),
+    Search(ReplicationBounds(fences=1, out=1), "in-sync-only"),
+    Search(ReplicationBounds(restarts=1, records=2), "restart-ends-epoch"),
+    Search(ReplicationBounds(restarts=1, records=2), "own-registration"),
+    Search(ReplicationBounds(brokers=2, alters=1, wipes=1, min_isr=1), "lost-disk"),
+    Search(ReplicationBounds(fences=1), "unfence-when-read"),
+    Search(LeaseBounds(), "from-sending"),
+    Search(LeaseBounds(slips=1), "shorter"),
+    Search(LeaseBounds(), "looked-at"),
+    Search(LeaseBounds(elections=1), "proven"),
+    Search(LeaseBounds(elections=1), "full-session"),
+    Search(LeaseBounds(), "none-while-fenced"),
+    Search(LeaseBounds(), "unfence-when-read"),
+    Search(LeaseBounds(resets=1), "dead-at-once"),
+    Search(LeaseBounds(), "one-session"),
 ]
 """Each within the least bounds that show what it is for; with all rules these hold."""
 

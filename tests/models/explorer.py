@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from itertools import groupby, permutations
+from typing import Any, Generic, TypeVar
 
 S = TypeVar("S", bound=Hashable)
 Step = tuple[str, S]
@@ -79,3 +80,13 @@ def _story(
         what, at = next((what, after) for what, after in steps(at) if canonical(after) == following)
         told.append(what)
     return told
+
+
+def orders(keys: list[Any]) -> list[list[int]]:
+    """The orders of nodes by their keys: more than one where some have the same."""
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    found: list[list[int]] = [[]]
+    for _, group in groupby(order, key=keys.__getitem__):
+        alike = list(group)
+        found = [[*before, *each] for before in found for each in permutations(alike)]
+    return found

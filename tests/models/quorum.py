@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import groupby, permutations
 from typing import Final, NamedTuple
+
+from tests.models.explorer import orders
 
 Entry = tuple[int, int]
 """(epoch, number within it): no two appended entries are the same."""
@@ -36,6 +37,7 @@ RULES: Final = {
     "no-resume": "a leader that restarts does not lead its epoch on",
     "same-disk": "only the disk that was formatted as the voter's counts as it",
     "answers-in-place": "a follower takes an answer only at the end that it asked from, in the epoch it asked in",
+    "answers-to-this-log": "and not to a Fetch from before a cut, when its log is as long again",
     "histories": "a leader compares the follower's last epoch with its own history, not its length alone",
 }
 
@@ -99,6 +101,7 @@ class Answer(NamedTuple):
     epoch: int
     follower: int
     length: int
+    last: int
     entries: Log
     diverging: int
 
@@ -265,23 +268,26 @@ class Quorum:
         leader = state.voters[fetch.leader]
         if leader.role != LEADER or leader.epoch != fetch.epoch:
             return state, []
+        asked = (2, fetch.epoch, fetch.follower, fetch.length, fetch.last)
         if "histories" in self.rules:
             agreed = _agreed(leader.log, fetch.length, fetch.last)
         else:
             agreed = min(fetch.length, len(leader.log))
         if agreed < fetch.length:
-            return state, [Answer(2, fetch.epoch, fetch.follower, fetch.length, (), agreed)]
+            return state, [Answer(*asked, (), agreed)]
         if "same-disk" not in self.rules or fetch.disk == 0:
             ends = list(leader.ends)
             ends[fetch.follower] = max(ends[fetch.follower], fetch.length)
             state = _with(state, fetch.leader, ends=tuple(ends))
         more = leader.log[fetch.length :]
         sizes = sorted({0, 1, len(more)}) if more else [0]
-        return state, [Answer(2, fetch.epoch, fetch.follower, fetch.length, more[:size], -1) for size in sizes]
+        return state, [Answer(*asked, more[:size], -1) for size in sizes]
 
     def _take(self, state: State, answer: Answer) -> State:
         voter = state.voters[answer.follower]
         in_place = answer.epoch == voter.epoch and answer.length == len(voter.log)
+        if answer.last != _last(voter.log) and "answers-to-this-log" in self.rules:
+            in_place = False
         if voter.role != FOLLOWER or ("answers-in-place" in self.rules and not in_place):
             return state
         log = voter.log[: answer.length]
@@ -342,14 +348,7 @@ class Quorum:
         if "vote-synced" in self.rules and "no-resume" in self.rules:
             state = self._forgotten(state)
         keys = [_nameless(voter) for voter in state.voters]
-        order = sorted(range(self.count), key=keys.__getitem__)
-        groups = [list(group) for _, group in groupby(order, key=keys.__getitem__)]
-        if len(groups) == self.count:
-            return _renamed(state, order)
-        orders: list[list[int]] = [[]]
-        for group in groups:
-            orders = [[*before, *each] for before in orders for each in permutations(group)]
-        return min(_renamed(state, each) for each in orders)
+        return min(_renamed(state, order) for order in orders(keys))
 
     def _forgotten(self, state: State) -> State:
         """Without what can have no effect any more, as epochs do not fall: candidacies and votes nobody asks about."""
