@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from confluent_kafka import KafkaException
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonPartition
 from tests.torture.kills import SETTINGS, VARIED
@@ -97,7 +98,7 @@ class ClusterTorture:
             self._next_generation()
             while not self.broken and len(self.faults) < faults and time.monotonic() - self.began < seconds_max:
                 self._one_fault()
-                if len(self.faults) % per_generation == 0 or len(self.faults) == faults:
+                if not self.broken and (len(self.faults) % per_generation == 0 or len(self.faults) == faults):
                     self._check()
                     if not self.broken and len(self.faults) < faults:
                         self.cluster.launch()
@@ -106,11 +107,8 @@ class ClusterTorture:
             for node in self.cluster.nodes:
                 if node.process is not None:
                     node.process.send_signal(signal.SIGCONT)
-            try:
-                if self.load is not None:
-                    self.load.stop()
-            finally:
-                self.cluster.kill()
+            self._stop_load()
+            self.cluster.kill()
 
     def line(self) -> str:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(f.kind for f in self.faults).items()))
@@ -132,7 +130,13 @@ class ClusterTorture:
         assert self.load is not None
         time.sleep(self.random.uniform(0.5, 3.0))
         for client in self.load.clients:
-            client.check()
+            try:
+                client.check()
+            except KafkaException as error:  # as an idempotent writer whose last records are gone
+                self.broken.append(f"a client gave up: {error}")
+                self.until_whole()
+                self.broken += Audit(self.bootstrap, self.ledger).run()
+                return
         if not self.deck:
             self.deck = self._cards()
         kind, choose = self.deck.pop()
@@ -215,6 +219,14 @@ class ClusterTorture:
             node.kill()
         node.launch()
 
+    def _stop_load(self) -> None:
+        """Of clients that have given up one is told."""
+        try:
+            if self.load is not None:
+                self.load.stop()
+        except (KafkaException, AssertionError, TimeoutError) as error:
+            self.broken.append(f"a client did not end: {error}")
+
     # -- what the cluster says of itself
 
     def _controller(self) -> ServedController:
@@ -295,8 +307,11 @@ class ClusterTorture:
         self.until_whole()
         if self.broken:
             return
-        self.load.pause()
-        self.load.stop()
+        try:
+            self.load.pause()
+        except (KafkaException, AssertionError) as error:
+            self.broken.append(f"a client has no answer: {error}")
+        self._stop_load()
         audit = Audit(self.bootstrap, self.ledger)
         self.broken += audit.run()
         self.records += audit.records
