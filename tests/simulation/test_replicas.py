@@ -91,6 +91,22 @@ def test_a_node_without_the_log_gets_it_from_where_it_begins() -> None:
     assert away in world.told("replica-begun-anew")
 
 
+def test_an_empty_disk_gets_its_copies_anew() -> None:
+    """Its start found them missing by metadata in which its own directory was still the lost one."""
+    world = CopiesWorld(partitions=2)
+    for each in range(5):
+        world.produce(b"v%d" % each)
+        world.produce(b"w%d" % each, index=1)
+    away = world.followers()[0]
+    world.wipe(away)
+    world.start(away)
+    assert world.in_sync(1, 2, 3)
+    assert world.until(world.are_equal)
+    assert world.until(lambda: world.are_equal(1))
+    assert world.partition(away).log_end_offset == 5
+    assert world.told("partition-offline") == [away] * 2
+
+
 def test_the_log_start_is_everywhere() -> None:
     world = CopiesWorld()
     for _ in range(4):

@@ -33,7 +33,7 @@ class QuorumWorld:
         self.events: list[tuple[int, str, dict[str, Any]]] = []
         _, self.clock, self.port = self.world.clients("clients")
         entropy = SimEntropy(Random(seed))
-        cluster_id = new_id(entropy)
+        cluster_id = self.cluster_id = new_id(entropy)
         voters = [InitialController(each, self.hosts[each], CONTROLLER_PORT, new_id(entropy)) for each in self.hosts]
         for node_id in self.hosts:
             disk = self.world.disks[node_id]
@@ -63,6 +63,14 @@ class QuorumWorld:
         for node_id in node_ids:
             self.world.nodes[node_id].start()
         assert self.until(lambda: all(self.world.nodes[each].ready for each in node_ids))
+
+    def wipe(self, node_id: int) -> None:
+        """End the node, and give it an empty disk, formatted as one that joins."""
+        self.world.nodes[node_id].kill()
+        disk = self.world.disks[node_id]
+        disk.wipe()
+        format_node(disk, SimEntropy(Random(0)), self.config(node_id), self.cluster_id, Founding(), 1)
+        disk.end_process()
 
     def until(self, condition: Any, seconds: float = WAIT_S) -> bool:
         return self.world.until(condition, seconds)

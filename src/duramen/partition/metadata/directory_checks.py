@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from duramen.config import BrokerConfig
 from duramen.errors import StorageError
-from duramen.machines.metadata.image import LOST_DIRECTORY, MetadataImage, TopicImage
+from duramen.machines.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, MetadataImage, TopicImage
 from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, LogKey, TopicId, topic_id_from_text, topic_id_text
 from duramen.partition.store.hosted_partitions import HostedPartitions, OfflineCause
 from duramen.partition.store.store import Store
@@ -101,8 +101,9 @@ def check_metadata(directories: Iterable[LogDirectory]) -> None:
 class ClosedDirectories:
     """Log directories that this node had and that are not open, and the partitions whose logs may be in them.
 
-    Such a partition is offline: none is made in its place. So is one of which the image says that its directory is
-    unknown, and others that are left out. directories: the open ones, a living list.
+    Such a partition is offline: none is made in its place, unless others have it and count this copy as lost. So is one
+    of which the image says that its directory is unknown, and others that are left out.
+    directories: the open ones, a living list.
     """
 
     def __init__(self, directories: list[LogDirectory], hosted: HostedPartitions, node_id: int) -> None:
@@ -134,6 +135,21 @@ class ClosedDirectories:
                     ids = ", ".join(map(topic_id_text, self.ids))
                     why = f"its log directory is not open: log.dirs lacks the one with directory.id {ids}"
                     self._mark(topic.id, index, why)
+
+    def make_again(self, image: MetadataImage, topic: TopicImage) -> None:
+        """Have made, empty, what this process's registration counts as lost, for others have it: who is not in sync may
+        begin anew, and so may whom an unclean election has chosen.
+        """
+        registered = image.brokers[self._node_id]
+        if len(image.brokers) == 1 or not set(self.ids).isdisjoint(registered.directories):
+            return
+        for index, partition in enumerate(topic.partitions):
+            known = self._hosted.get((topic.id, index))
+            if known is None or known.cause is not OfflineCause.LOG_MISSING or self._node_id not in partition.replicas:
+                continue
+            home = partition.directory_of(self._node_id)
+            if home == UNASSIGNED_DIRECTORY or (home != LOST_DIRECTORY and self._node_id not in partition.isr):
+                self._hosted.mark_creating((topic.id, index))
 
     def leave_out(self, topic: TopicImage, why: str) -> None:
         """None of the topic's partitions that have no log here is made."""

@@ -123,11 +123,16 @@ class MetadataPublisher:
                     self._report("topic-regained", **_described(topic))
                     self.closed_directories.mark_missing(topic)
                     self._open_partitions(topic)
+                if self._is_registered:
+                    self.closed_directories.make_again(self.image, topic)
                 self._creation.queue_topic(topic_id, is_new=topic_id in new)
                 self.lead(topic)
         if self._node_id in changes.brokers:
             # It is fenced, or not any more: then the same leaders lead, or do not.
             for topic in list(self.image.topics.values()):
+                if self.closed_directories.are_missed and self._is_registered:
+                    self.closed_directories.make_again(self.image, topic)
+                    self._creation.queue_topic(topic.id, is_new=False)
                 self.lead(topic)
         self._creation.create_next()
         for name in changes.topic_configs:
@@ -147,8 +152,7 @@ class MetadataPublisher:
         """
         if self._creation.holds(topic.id):
             return
-        own = self.image.brokers.get(self._node_id)
-        is_registered = own is not None and own.incarnation_id == self.incarnation
+        is_registered = self._is_registered
         for index, image in enumerate(topic.partitions):
             partition = self._store.partition_by_id(topic.id, index)
             if partition is None:
@@ -162,6 +166,12 @@ class MetadataPublisher:
             # Else it is fenced, or stops; what only it has nobody else could lead, and what was begun is finished.
         for callback in self.on_leaders:
             callback(topic.name)
+
+    @property
+    def _is_registered(self) -> bool:
+        """Whether the image has this process's registration, and not that of an earlier one."""
+        own = self.image.brokers.get(self._node_id)
+        return own is not None and own.incarnation_id == self.incarnation
 
     def when_published(self, callback: Callable[[], None]) -> None:
         """Call back once no committed partition is still being made or deleted: now, or with the last one."""
