@@ -8,8 +8,10 @@ import pytest
 
 from duramen.sim.__main__ import HELD, SEARCHED_SEEDS, main
 from duramen.sim.check.quorum_watch import QUORUM_INVARIANTS
+from duramen.sim.check.replica_watch import REPLICA_INVARIANTS
 from duramen.sim.faults.cluster_faults import KINDS
 from duramen.sim.mutations.cluster_mutations import CLUSTER_GUARDS
+from duramen.sim.mutations.replica_mutations import ALL_CLUSTER_GUARDS, REPLICA_GUARDS
 from duramen.sim.run.campaign import Violation, jobs_for, run_one
 from duramen.sim.run.cluster_simulation import simulate_cluster
 from duramen.sim.world.plan import ClusterPlan
@@ -84,7 +86,7 @@ def test_without_the_guard_the_invariant_named_breaks_first(guard: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("guard", sorted(CLUSTER_GUARDS.keys() - set(SOON_CAUGHT)))
+@pytest.mark.parametrize("guard", sorted(ALL_CLUSTER_GUARDS.keys() - set(SOON_CAUGHT)))
 def test_without_another_guard_the_invariant_named_breaks_first(guard: str) -> None:
     is_caught_as_named(guard)
 
@@ -92,9 +94,13 @@ def test_without_another_guard_the_invariant_named_breaks_first(guard: str) -> N
 def is_caught_as_named(guard: str) -> None:
     outcomes = (run_one(job) for job in jobs_for(range(1, SEARCHED_SEEDS + 1), twice_every=1, guard=guard))
     broken = (outcome for outcome in outcomes if isinstance(outcome, Violation))
-    named = next(outcome for outcome in broken if outcome.invariant not in CLUSTER_GUARDS[guard].also)
-    assert named.invariant == CLUSTER_GUARDS[guard].caught_by, named.detail
+    named = next(outcome for outcome in broken if outcome.invariant not in ALL_CLUSTER_GUARDS[guard].also)
+    assert named.invariant == ALL_CLUSTER_GUARDS[guard].caught_by, named.detail
 
 
 def test_every_invariant_of_the_quorum_has_a_guard_that_it_catches() -> None:
     assert {guard.caught_by for guard in CLUSTER_GUARDS.values()} == set(QUORUM_INVARIANTS)
+
+
+def test_every_invariant_of_the_copies_has_a_guard_that_it_catches() -> None:
+    assert {guard.caught_by for guard in REPLICA_GUARDS.values()} == {*REPLICA_INVARIANTS, "AcknowledgedNeverLost"}

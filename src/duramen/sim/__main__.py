@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from duramen.sim.check.invariants import InvariantViolated
-from duramen.sim.mutations.cluster_mutations import CLUSTER_GUARDS
 from duramen.sim.mutations.mutations import GUARDS
+from duramen.sim.mutations.replica_mutations import ALL_CLUSTER_GUARDS
 from duramen.sim.run.campaign import Book, SeedRun, Violation, jobs_for, run_all, run_one, tally_for
 from duramen.sim.run.power_cuts import cut_everywhere
 
@@ -152,11 +152,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     options = parser().parse_args(arguments)
     if options.list_guards:
-        for name, guard in (GUARDS | CLUSTER_GUARDS).items():
+        for name, guard in (GUARDS | ALL_CLUSTER_GUARDS).items():
             say(f"{name:<16} {guard.caught_by}: {(guard.__doc__ or name).splitlines()[0]}")
         return HELD
-    if options.guard is not None and options.guard not in GUARDS | CLUSTER_GUARDS:
-        sys.stderr.write(f"no guard {options.guard!r}; there are: {', '.join(GUARDS | CLUSTER_GUARDS)}\n")
+    if options.guard is not None and options.guard not in GUARDS | ALL_CLUSTER_GUARDS:
+        sys.stderr.write(f"no guard {options.guard!r}; there are: {', '.join(GUARDS | ALL_CLUSTER_GUARDS)}\n")
         return USAGE
     count = options.seeds if options.seeds is not None else SEARCHED_SEEDS if options.guard else 1
     if min(count, options.processes, options.cuts or 1, options.nodes) < 1 or (options.minutes or 1) <= 0:
@@ -166,7 +166,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "duramen.sim", *sys.argv[1:]])
     seed = options.seed if options.seed is not None else 1
-    nodes = CLUSTER_GUARDS[options.guard].cluster.nodes or 1 if options.guard in CLUSTER_GUARDS else options.nodes
+    nodes = (
+        ALL_CLUSTER_GUARDS[options.guard].cluster.nodes or 1 if options.guard in ALL_CLUSTER_GUARDS else options.nodes
+    )
     if options.cuts is not None:
         return cuts(seed, options.cuts)
     if options.book is not None:

@@ -23,6 +23,7 @@ from duramen.partition.host.replay import bytes_of
 from duramen.server.broker import Broker
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.world.disk import CrashDisk
+from duramen.sim.world.loop import Process
 from duramen.sim.world.node import SimNode
 from duramen.storage import QuorumStateFile
 from duramen.wire.batch import batches, records
@@ -140,10 +141,10 @@ class ClusterWatch:
 
     # ---- what it has come to
 
-    def look_at_all(self) -> None:
-        """Behind an event of whatever node."""
+    def look_behind(self, ran: Process | None) -> None:
+        """An event of this process has passed: what another one is, it was before."""
         for view in self.views.values():
-            if view.node.server is view.broker:
+            if view.node.process is ran and view.node.server is view.broker:
                 self.look(view)
 
     def look(self, view: NodeView) -> None:

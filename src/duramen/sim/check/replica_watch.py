@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from duramen.errors import DuramenError
@@ -19,6 +19,7 @@ from duramen.partition.replica.partition import Partition
 from duramen.server.broker import Broker
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.check.quorum_watch import READ_BYTES, CommittedBatch, quiet
+from duramen.sim.world.loop import Process
 from duramen.sim.world.node import SimNode
 from duramen.wire.batch import batches
 
@@ -69,18 +70,23 @@ class CommittedPartition:
         self.end = 0
         self.leaders: dict[int, str] = {}
         self.isr: tuple[int, ...] = ()
-        self.power_cuts: Counter[int] = Counter()
-        """Of each node, when something was committed last."""
+        self.had: dict[int, int] = {}
+        """By node, where its log ended when it lost power: so far its page cache may have lacked it afterwards, also
+        where its leader counts what it had said before that."""
 
-    def add(self, batch: CommittedBatch, power_cuts: Counter[int]) -> None:
+    def add(self, batch: CommittedBatch) -> None:
         """One more batch."""
         self.batches.append(batch)
         self.firsts.append(batch.first)
         self.end = batch.end
-        self.power_cuts = power_cuts.copy()
+
+    def may_lack(self, node_ids: Iterable[int]) -> bool:
+        """Whether each of the nodes may have lost the end of what is committed with its page cache."""
+        return all(self.had.get(node_id, 0) >= self.end for node_id in node_ids)
 
     def cut(self, end: int) -> None:
         """What a page cache had from `end` on is gone."""
+        self.had = {node_id: min(had, end) for node_id, had in self.had.items()}
         while self.batches and self.batches[-1].end > end:
             self.batches.pop()
             self.firsts.pop()
@@ -101,13 +107,18 @@ class ReplicaWatch:
         self.committed: dict[Key, CommittedPartition] = {}
         self._note = note
         self._states = states
-        self._power_cuts: Counter[int] = Counter()
+        self._power_failed = False
         self._position = 0
         """Of the latest metadata that was looked at."""
 
     def power_failed(self, node_id: int) -> None:
         """What its page cache had is gone."""
-        self._power_cuts[node_id] += 1
+        self._power_failed = True
+        view = self.views.get(node_id)
+        for tp, partition in () if view is None else view.broker.store.partitions.items():
+            committed = self.committed.get((partition.topic_id, tp.partition))
+            if committed is not None:
+                committed.had[node_id] = max(committed.had.get(node_id, 0), partition.log.end_offset)
 
     def attach(self, node: SimNode, broker: Broker) -> None:
         """The node's process has begun."""
@@ -123,10 +134,10 @@ class ReplicaWatch:
         if view.broker.broker_epoch == broker_epoch and not view.broker.stopping:
             raise InvariantViolated("OnlyDeadFencedAtOnce", f"{view.process} of epoch {broker_epoch} lives")
 
-    def look_at_all(self) -> None:
-        """Behind an event of whatever node."""
+    def look_behind(self, ran: Process | None) -> None:
+        """An event of this process has passed: what another one is, it was before."""
         for view in self.views.values():
-            if view.node.server is view.broker:
+            if view.node.process is ran and view.node.server is view.broker:
                 self._look(view)
                 if view.broker.controller.reader.position > self._position:
                     self._position = view.broker.controller.reader.position
@@ -152,7 +163,7 @@ class ReplicaWatch:
         committed = self.committed.get(key)
         if committed is None:
             committed = self.committed[key] = CommittedPartition(partition.tp)
-        may_lack = not partition.is_stable and bool(self._power_cuts)
+        may_lack = not partition.is_stable and self._power_failed
         if leads and (not before[1] or before[2] != epoch):
             self._leads(view, partition, committed, epoch)
         if high < before[0]:
@@ -183,10 +194,8 @@ class ReplicaWatch:
             self._fail("OneLeaderAnEpoch", f"{before} and {view.process} lead {partition.tp} in epoch {epoch}")
         end = partition.log.end_offset
         if end < committed.end:
-            cuts, before_them = self._power_cuts, committed.power_cuts
-            have_lost = {node_id for node_id, count in cuts.items() if count > before_them[node_id]}
-            # With an ISR that has others than these it should have left that.
-            if partition.is_stable or not {view.node.node_id, *partition.replication.isr} <= have_lost:
+            # Where others in the ISR have it, it should have left that.
+            if partition.is_stable or not committed.may_lack({view.node.node_id, *partition.replication.isr}):
                 detail = f"{view.process} leads {partition.tp} to {end}, committed is {committed.end}"
                 self._fail("ElectedHasEverything", detail)
             self._states["page-cache topic lost a tail"] += 1
@@ -224,21 +233,25 @@ class ReplicaWatch:
         self.facts += 1
         known = committed.at(batch.first)
         if known is None and leads and batch.first >= committed.end:
-            committed.add(batch, self._power_cuts)
+            committed.add(batch)
         elif known is not None and known != batch:
             self._fail("ReplicasEqual", f"{view.process} {committed.tp} has {batch} where {known} is committed")
 
     def _check_in_sync(self, image: MetadataImage, key: Key, committed: CommittedPartition) -> None:
         """Whoever may be elected has what any leader said is committed."""
         found = partition_image(image, key)
-        for node_id in () if found is None else found.isr:
+        if found is None:
+            return
+        for node_id in found.isr:
             other, registered = self.views.get(node_id), image.brokers.get(node_id)
             if other is None or registered is None or other.node.server is not other.broker:
                 continue
             if other.broker.publisher.incarnation != registered.incarnation_id:
                 continue  # it may leave the ISR when it is registered
             replica = other.broker.store.partition_by_id(*key)
-            if replica is not None and replica.durable_end < committed.end:
+            if replica is None or replica.durable_end >= committed.end:
+                continue
+            if replica.is_stable or not committed.may_lack(found.isr):
                 detail = f"{committed.tp}: {committed.end} is committed, node {node_id} ends at {replica.durable_end}"
                 self._fail("InSyncHasEverything", detail)
 

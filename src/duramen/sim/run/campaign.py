@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from duramen.sim.check.coverage import STATES
 from duramen.sim.check.invariants import InvariantViolated
-from duramen.sim.mutations.cluster_mutations import CLUSTER_GUARDS
 from duramen.sim.mutations.mutations import GUARDS, Guard, taken_out
+from duramen.sim.mutations.replica_mutations import ALL_CLUSTER_GUARDS
 from duramen.sim.run.cluster_simulation import CLUSTER_STATES, simulate_cluster
 from duramen.sim.run.simulation import SimulationResult, simulate
 from duramen.sim.world.plan import ClusterPlan, Plan
@@ -69,7 +69,7 @@ def _simulate(job: SeedRun, *, keep_lines: bool) -> SimulationResult:
 
 def guard_named(name: str) -> Guard:
     """One of a node's or of a cluster's; KeyError where there is none."""
-    return GUARDS[name] if name in GUARDS else CLUSTER_GUARDS[name]
+    return GUARDS[name] if name in GUARDS else ALL_CLUSTER_GUARDS[name]
 
 
 def run_all(jobs: Iterable[SeedRun], processes: int) -> Iterator[SimulationResult | Violation]:
@@ -105,8 +105,8 @@ def jobs_for(seeds: Iterable[int], *, twice_every: int, guard: str | None = None
             yield SeedRun(
                 seed, seed % twice_every == 0, plan=ClusterPlan(nodes=nodes, brokers=None) if nodes > 1 else None
             )
-        elif guard in CLUSTER_GUARDS:
-            yield SeedRun(seed, twice=False, guard=guard, plan=CLUSTER_GUARDS[guard].cluster)
+        elif guard in ALL_CLUSTER_GUARDS:
+            yield SeedRun(seed, twice=False, guard=guard, plan=ALL_CLUSTER_GUARDS[guard].cluster)
         else:
             yield SeedRun(seed, GUARDS[guard].twice, guard, plan=GUARDS[guard].plan)
 

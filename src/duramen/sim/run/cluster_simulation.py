@@ -161,6 +161,10 @@ class ClusterSimulation:
         if self.has_brokers:  # who starts has to catch up with those who change things all the time
             settings["controller.quorum.fetch.snapshot.max.bytes"] = random.choice(("1000", "1048576"))
             settings["metadata.max.retention.bytes"] = random.choice(("1000", "3000"))
+            settings["replica.lag.time.max.ms"] = random.choice(("500", "2000", "30000"))
+            settings["replica.fetch.max.bytes"] = random.choice(("1", "2000", "1048576"))
+            settings["replica.fetch.response.max.bytes"] = random.choice(("1", "3000", "10485760"))
+            settings["leader.imbalance.check.interval.seconds"] = random.choice(("1", "3", "300"))
         return settings
 
     def _config(self, node_id: int) -> BrokerConfig:
@@ -203,8 +207,6 @@ class ClusterSimulation:
         if self.workload is None:
             return True
         scene = self.workload.scene
-        if scene.copies:
-            return False  # such a node makes no copies before its next start
         return scene.created == scene.topics.keys() and self.replicas.has_others(node.node_id)
 
     def _add_node(self, node_id: int, rate: float) -> None:
@@ -329,9 +331,9 @@ class ClusterSimulation:
         watch = self.watch
 
         def reached() -> bool:
-            watch.look_at_all()
+            watch.look_behind(self.loop.ran)
             if self.has_brokers:
-                self.replicas.look_at_all()
+                self.replicas.look_behind(self.loop.ran)
             return condition()
 
         if not self.world.until(reached, seconds):

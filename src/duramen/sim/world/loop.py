@@ -81,6 +81,8 @@ class SimLoop:
     def __init__(self, random: Random) -> None:
         self.now = 0.0
         self.events_run = 0
+        self.ran: Process | None = None
+        """Whose the latest event was."""
         self._random = random
         self._order = 0
         self._agenda: list[tuple[float, float, int, Event]] = []
@@ -135,6 +137,7 @@ class SimLoop:
                 continue
             self.now = time
             self.events_run += 1
+            self.ran = process
             try:
                 callback()
             except NodeDied as death:
