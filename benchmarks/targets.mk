@@ -79,3 +79,10 @@ CLUSTER ?=
 .PHONY: bench-cluster
 bench-cluster: $(VENV)/dev.stamp ## three nodes that replicate: rates, delays, what each role costs, at rest; ten minutes
 	@$(BIN)/python -m benchmarks.cluster $(CLUSTER)
+
+# Further arguments: make failover FAILOVER="--kills 5 --silences 0"
+FAILOVER ?=
+
+.PHONY: failover
+failover: $(VENV)/dev.stamp ## kill -9 of a leader to the first acknowledged write behind it, 20 times on three nodes; four minutes
+	@$(BIN)/python -m benchmarks.failover $(FAILOVER)

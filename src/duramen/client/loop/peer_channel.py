@@ -24,6 +24,9 @@ OnReply = Callable[[Any], None]
 JITTER = 0.2
 """Share by which a pause is longer or shorter, so that nodes do not come back in step."""
 
+MOST_LOOKS = 3
+"""Looks at a peer that ends connections and answers nothing."""
+
 
 class ChannelLimits(NamedTuple):
     """Bounds of one channel. requests, unsent_bytes: what may wait, for a reply and to be sent; more is refused.
@@ -109,9 +112,9 @@ class PeerChannel:
         self._alarm: Timer | None = None
         self._alarm_at = 0.0
         self._probe: AddressProbe | None = None
-        self._heard = True
-        """Whether a reply has come since the last probe: a peer that closes every connection is not looked at for ever.
-        """
+        self._looks = 0
+        """Probes since the last reply. That a connection stands shows nothing: the backlog of a process that ends takes
+        some more. A peer that closes every connection is not looked at for ever."""
 
     @property
     def connected(self) -> bool:
@@ -261,8 +264,7 @@ class PeerChannel:
                 self._end(f"reply {correlation_id} came where {sent.correlation_id} was due", from_there=False)
                 return
             self._sent.popleft()
-            self._failures = 0
-            self._heard = True
+            self._failures = self._looks = 0
             # Behind this event: what a reply leads to may end the connection, or fail.
             self._clock.call_soon(partial(sent.on_reply, response))
 
@@ -298,8 +300,8 @@ class PeerChannel:
         pause = min(limits.max_backoff_s, limits.backoff_s * 2 ** min(self._failures, 16))
         self._failures += 1
         self._not_before = self._clock.monotonic() + pause * self._entropy.uniform(1 - JITTER, 1 + JITTER)
-        if stood and from_there and self._heard and self.on_died is not None and transport is not None:
-            self._heard = False
+        if stood and from_there and self._looks < MOST_LOOKS and self.on_died is not None and transport is not None:
+            self._looks += 1
             self._cancel_probe()
             self.ended_at = address_of(transport)
             self._probe = AddressProbe(self._network, self._clock, *self.ended_at, self._died, times=limits.probes)
@@ -346,8 +348,7 @@ class PeerChannel:
             self.host, self.port = host, port
             self._cancel_probe()
             self._hang_up()
-            self._failures = 0
-            self._heard = True
+            self._failures = self._looks = 0
             self._not_before = self._clock.monotonic()
             self._lose()
 

@@ -218,6 +218,19 @@ def test_a_listener_that_closes_after_its_connections_is_a_death_all_the_same() 
     assert len(pair.deaths) == 1
 
 
+@pytest.mark.parametrize("after", [0.005, 0.03, 0.06, 0.1])
+def test_who_gets_in_again_before_the_listener_closes_learns_of_the_death(after: float) -> None:
+    """A connection that no reply came by does not show that the process lives: its backlog took it."""
+    pair = Pair()
+    again_and_again(pair, 0.1)
+    pair.node.answer = None
+    pair.node.on_accept = lambda transport: None
+    pair.loop.at(pair.loop.now + after, pair.own, pair.kill)
+    pair.node.accepted[0].close()
+    pair.run(5.0)
+    assert len(pair.deaths) == 1
+
+
 def test_an_address_that_never_answered_proves_nothing() -> None:
     pair = Pair()
     pair.kill()
@@ -259,7 +272,7 @@ def test_a_peer_that_does_not_understand_is_not_hammered() -> None:
     pair = Pair()
     pair.node.on_accept = lambda transport: transport.close()
     again_and_again(pair, 10.0)
-    assert len(pair.connects) < 20
+    assert len(pair.connects) < 25
 
 
 @pytest.mark.parametrize("garbage", [b"\xff" * 100, b"\0\0\0\1x", b"\0\0\0\x08\0\0\0\x07abcd"])
