@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,10 +16,18 @@ from tests.worlds.cluster_load import QUIET, Load
 from tests.worlds.controller_trio import ControllerTrio, ServedController
 from tests.worlds.served_node import only_duramen
 
+from duramen.client.blocking.connection import MAX_FRAME_BYTES, BlockingConnection
+from duramen.client.protocol import produce
+from duramen.errors import ErrorCode
+from duramen.model import NO_TOPIC_ID, TopicPartition
+from duramen.wire.batch import build_batch
+
 pytestmark = [pytest.mark.timeout(240), only_duramen]
 
 ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 WAIT_SECONDS = 40.0
+SESSION_S = 3.0
+BETWEEN_HEARTBEATS_S = 0.5
 PARTITIONS = 6
 SETTINGS = {
     "default.replication.factor": "3",
@@ -172,6 +181,54 @@ def test_a_group_and_a_producer_go_on_when_leader_coordinator_and_controller_die
         again.read()
     again.consumer.close()
     assert again.seen == [], "all of it was committed"
+
+
+def produced(connection: BlockingConnection, tp: TopicPartition, acks: int, count: int) -> None:
+    """Send so many requests."""
+    for number in range(count):
+        batch = build_batch([(b"-1", b"-%d" % (number + 1), (), 0)])
+        wanted, highest = produce.request(tp, batch, acks, NO_TOPIC_ID, 5000)
+        connection.send(produce.PRODUCE, wanted, time.monotonic() + 5, highest)
+
+
+def test_a_leader_that_slept_acknowledges_nothing_when_it_wakes(trio: ControllerTrio) -> None:
+    for topic in ("slept", "slept-1"):
+        create(trio, topic, 6)
+        waited(lambda topic=topic: is_whole(trio, topic))
+    active = trio.leader().leader_id
+    stopped = next(node for node in trio.nodes if node.id != active)
+    index = leaders(trio, "slept").index(stopped.id)
+    assert stopped.process is not None
+    connections = [
+        BlockingConnection("127.0.0.1", stopped.port, "slept", time.monotonic() + 5, MAX_FRAME_BYTES) for _ in range(2)
+    ]
+    with Load(addresses(trio), "slept") as load, Load(addresses(trio), "slept-1", acks="1") as one:
+        load.goes_on()
+        one.goes_on()
+        try:
+            stopped.process.send_signal(signal.SIGSTOP)
+            slept = time.monotonic()
+            for connection, acks in zip(connections, (1, -1), strict=True):
+                produced(connection, TopicPartition("slept", index), acks, 10)
+            waited(lambda: stopped.id not in leaders(trio, "slept") + leaders(trio, "slept-1"))
+            assert time.monotonic() - slept > SESSION_S - BETWEEN_HEARTBEATS_S - 0.1
+            load.goes_on()
+            one.goes_on()
+        finally:
+            stopped.process.send_signal(signal.SIGCONT)
+        for connection in connections:
+            for _ in range(10):
+                answer = connection.receive(time.monotonic() + 30)
+                code = answer.responses[0].partition_responses[0].error_code
+                assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER, answer
+            connection.close()
+        waited(lambda: is_whole(trio, "slept") and is_whole(trio, "slept-1"))
+        load.goes_on()
+        one.goes_on()
+    assert load.failed == one.failed == []
+    assert "lease-renewed" in stopped.log()
+    load.check(addresses(trio))
+    one.check(addresses(trio), but_until=slept + 1.0)  # what no follower had when it was stopped
 
 
 def test_a_node_that_cannot_write_ends_and_others_lead(trio: ControllerTrio) -> None:
