@@ -18,6 +18,7 @@ from duramen.sim.world.plan import ClusterPlan
 
 SOON_CAUGHT = (
     "answered-committed",
+    "lease-ends",
     "longest-log",
     "majority-elects",
     "one-timer",

@@ -31,6 +31,7 @@ REPLICA_INVARIANTS: Final = {
     "WatermarkWaits": "a watermark does not move while fewer are in sync than min.insync.replicas asks for",
     "InSyncHasEverything": "who is in the ISR has all that is committed",
     "OnlyDeadFencedAtOnce": "a broker that is fenced before its session has ended has no process any more",
+    "LeaseEndsFirst": "a broker that is fenced for its silence has no lease by then, nor before it is back",
 }
 """What is checked, by name."""
 
@@ -110,6 +111,8 @@ class ReplicaWatch:
         self._power_failed = False
         self._position = 0
         """Of the latest metadata that was looked at."""
+        self._silent: dict[int, int] = {}
+        """Brokers that are fenced by that and have not asked for it, with their epochs."""
 
     def power_failed(self, node_id: int) -> None:
         """What its page cache had is gone."""
@@ -142,6 +145,17 @@ class ReplicaWatch:
                 if view.broker.controller.reader.position > self._position:
                     self._position = view.broker.controller.reader.position
                     self._look_at_image()
+        for node_id, broker_epoch in self._silent.items():
+            self._check_lease(node_id, broker_epoch)
+
+    def _check_lease(self, node_id: int, broker_epoch: int) -> None:
+        view = self.views.get(node_id)
+        if view is None or view.node.server is not view.broker or view.broker.broker_epoch != broker_epoch:
+            return
+        self.facts += 1
+        lease = view.broker.publisher.lease
+        if lease is not None and lease.holds():
+            self._fail("LeaseEndsFirst", f"{view.process} of epoch {broker_epoch} is fenced, and acknowledges")
 
     def _look(self, view: BrokerView) -> None:
         for tp, partition in view.broker.store.partitions.items():
@@ -258,6 +272,8 @@ class ReplicaWatch:
     def _look_at_image(self) -> None:
         """Somebody has newer metadata than all had before."""
         image = self.latest_image()
+        fenced = [broker for broker in image.brokers.values() if broker.fenced and not broker.in_controlled_shutdown]
+        self._silent = {broker.id: broker.epoch for broker in fenced}
         for key, committed in self.committed.items():
             found = partition_image(image, key)
             if found is not None and found.isr != committed.isr:

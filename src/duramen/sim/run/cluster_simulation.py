@@ -74,6 +74,7 @@ COUNTED: Final = (
     "broker-died",
     "broker-fenced",
     "broker-unfenced",
+    "lease-renewed",
     "broker-not-handed-over",
     "partition-offline",
 )
