@@ -82,11 +82,13 @@ class Broker:
             image=self.image,
             on_deleted=[],
             on_leaders=[],
+            on_brokers=[],
             on_reconfigured=[],
             when_published=lambda callback: callback(),
         )
         self.partitions = SimpleNamespace(find=self.partition)
         self.world = SimpleNamespace(entropy=SimpleNamespace(random_bytes=self.random_bytes))
+        self.node_id = 1
         self.made = 0
         self.refuse_creation = False
         self.secrets: dict[Resource, set[str]] = {}

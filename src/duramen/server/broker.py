@@ -218,6 +218,7 @@ class Broker:
             partial(self._serve_clients, on_ready),
             lambda: self.controller.quorum.is_sole_voter,
         )
+        self.lifecycle.on_heartbeat = self.metrics.heartbeat.observe
         if not self.controller.quorum.is_sole_voter:
             # Loaded on demand: a node alone, as most are, does without it.
             self.publisher.lease = self.lifecycle.lease = import_module(

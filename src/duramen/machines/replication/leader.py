@@ -12,7 +12,7 @@ committed and all that it proposed in this partition epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final, Protocol
 
 from duramen.errors import ErrorCode, check
@@ -334,6 +334,11 @@ class Replication:
     def may_be_behind(self) -> bool:
         """Whether records that an earlier leader acknowledged may be above the high watermark (KIP-207)."""
         return self.high_watermark < self.epoch_start and len(self.replicas) > 1
+
+    def lags(self, log_start: int, log_end: int) -> Iterator[tuple[int, int]]:
+        """What each other replica lacks, as its leader knows: all, where it has not fetched yet."""
+        for node, follower in self._followers.items():
+            yield node, max(0, log_end - max(follower.end, log_start))
 
     def broker_epoch_of(self, node_id: int) -> int:
         """Of the process that fetched last; -1 where none did."""

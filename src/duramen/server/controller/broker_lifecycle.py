@@ -101,6 +101,8 @@ class BrokerLifecycle:
         self._on_registered = on_registered
         self._on_serving = on_serving
         self._is_alone = is_alone
+        self.on_heartbeat: Callable[[float], None] = lambda seconds: None
+        """Called with what a heartbeat took to be answered."""
         self._node_id = -1
         self._timer: Timer | None = None
         self._asking = False
@@ -181,6 +183,7 @@ class BrokerLifecycle:
         if isinstance(answer, HeartbeatAnswer):
             self._is_told = ""
             self._last_answer = now
+            self.on_heartbeat(now - sent)
             if self.lease is not None and not answer.is_fenced:
                 self.lease.renew(lease_from)
             if self.state is LifecycleState.STOPPING:

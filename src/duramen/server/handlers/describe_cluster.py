@@ -1,4 +1,4 @@
-"""DescribeCluster: the cluster's id, controller and nodes (KIP-700, KIP-919). Versions 0-2.
+"""DescribeCluster: the cluster's id, controller and nodes (KIP-700, KIP-919, fenced ones: KIP-1073). Versions 0-2.
 
 A broker's listener tells of brokers, a controller's of controllers: what is asked of the other one is refused.
 """
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NO_CONTROLLER = -1
 FIRST_VERSION_WITH_TYPES = 1
+FIRST_VERSION_WITH_FENCED = 2
 
 
 def handle(request: Request) -> None:
@@ -25,10 +26,18 @@ def handle(request: Request) -> None:
     services = request.services
     if _is_refused(request, ListenerType.BROKER):
         return
-    nodes = [
-        DescribeClusterResponse.DescribeClusterBroker(broker_id=node, host=host, port=port, rack=rack)
-        for node, host, port, rack in services.endpoints(request.connection.listener)
-    ]
+    with_fenced = request.version >= FIRST_VERSION_WITH_FENCED and request.body.include_fenced_brokers
+    nodes = []
+    for _, broker in sorted(services.image.brokers.items()):
+        endpoint = broker.endpoint(request.connection.listener)
+        if endpoint is None or not (broker.active or with_fenced):
+            continue
+        node = DescribeClusterResponse.DescribeClusterBroker(
+            broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+        )
+        if request.version >= FIRST_VERSION_WITH_FENCED:
+            node.is_fenced = broker.fenced
+        nodes.append(node)
     _reply(request, ListenerType.BROKER, nodes, services.node.id)
 
 

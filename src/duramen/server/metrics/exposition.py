@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from duramen.errors import ErrorCode
 from duramen.model import OFFSETS_TOPIC, TopicPartition
+from duramen.server.metrics.cluster_metrics import ClusterChanges, cluster_families
 from duramen.server.metrics.metrics import SECONDS_BUCKETS, Histogram, Metrics
 from duramen.server.metrics.scrape import Scrape, pieces_of, text_of
 from duramen.server.net.bound_sockets import bind_tcp, refusal, shown_address
@@ -33,6 +34,7 @@ from duramen.version import VERSION
 from duramen.wire.messages import API
 
 if TYPE_CHECKING:
+    from duramen.partition.metadata.publisher import MetadataPublisher
     from duramen.partition.replica.partition import Partition
     from duramen.server.api.acceptor import Acceptor
     from duramen.server.api.services import Services
@@ -83,6 +85,8 @@ class MeteredBroker(Protocol):
     metrics: Metrics
     acceptor: Acceptor
     services: Services
+    publisher: MetadataPublisher
+    node_id: int
 
 
 class BrokerCollector(Collector):
@@ -90,12 +94,14 @@ class BrokerCollector(Collector):
 
     def __init__(self, broker: MeteredBroker) -> None:
         self._broker = broker
+        self._changes = ClusterChanges(broker.publisher, broker.node_id)
 
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
         yield from self._connections()
         yield from self._storage()
         yield from self._partitions()
+        yield from cluster_families(self._broker.services, self._changes)
         yield from self._groups()
         yield from self._sinks()
 
@@ -126,10 +132,14 @@ class BrokerCollector(Collector):
             ("duramen_checkpoint_seconds", "One job of a checkpoint, off the event loop.", metrics.checkpoint),
             ("duramen_checkpoint_pause_seconds", "What it cost the event loop.", metrics.checkpoint_pause),
             ("duramen_journal_sync_seconds", "Write and sync of one group commit.", metrics.sync),
+            ("duramen_heartbeat_seconds", "A heartbeat of this broker, to its answer.", metrics.heartbeat),
         ):
             family = HistogramMetricFamily(name, text, labels=[])
             _add(family, [], histogram)
             yield family
+        yield GaugeMetricFamily(
+            "duramen_loop_lag_max_seconds", "The latest that a timer of the loop was.", metrics.loop_lag_max
+        )
 
     def _connections(self) -> Iterator[Metric]:
         broker, services = self._broker, self._broker.services

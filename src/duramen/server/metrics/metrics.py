@@ -50,6 +50,10 @@ class Metrics:
         """Journal group commits: write and sync."""
         self.loop_lag = Histogram()
         """How late a timer of the loop was."""
+        self.loop_lag_max = 0.0
+        """The latest."""
+        self.heartbeat = Histogram()
+        """This broker's, from when one was sent to its answer."""
         self.gc_pause = Histogram()
         self.checkpoint = Histogram()
         """Jobs of checkpoints, off the loop."""

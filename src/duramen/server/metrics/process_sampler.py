@@ -35,7 +35,9 @@ class ProcessSampler:
         self._timer = self._clock.call_later(INTERVAL_SECONDS, self._beat)
 
     def _beat(self) -> None:
-        self._metrics.loop_lag.observe(max(0.0, self._clock.monotonic() - self._due))
+        metrics, late = self._metrics, max(0.0, self._clock.monotonic() - self._due)
+        metrics.loop_lag.observe(late)
+        metrics.loop_lag_max = max(metrics.loop_lag_max, late)
         self._arm()
 
     def _on_gc(self, phase: str, info: dict[str, int]) -> None:

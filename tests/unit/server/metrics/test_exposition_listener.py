@@ -11,10 +11,11 @@ import threading
 import time
 from collections.abc import Iterator
 from email.message import Message
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.worlds.broker_world import InProcess
 from tests.worlds.served_node import has_ipv6
 
 from duramen.errors import ConfigError
@@ -45,7 +46,7 @@ def asked(port: int, method: str, path: str, body: bytes = b"") -> Answer:
 def metrics() -> Iterator[exposition.MetricsServer]:
     """A listener whose loop turns."""
     loop = EventLoop()
-    broker: Any = None  # /healthz does not ask it
+    broker = InProcess().broker
     server = exposition.MetricsServer(broker, loop, "127.0.0.1", 0)
     turning = threading.Thread(target=loop.run)
     turning.start()
@@ -59,7 +60,7 @@ def metrics() -> Iterator[exposition.MetricsServer]:
 def test_a_connection_that_says_nothing_does_not_keep_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exposition, "IDLE_SECONDS", 0.2)
     loop = EventLoop()
-    broker: Any = None  # nobody asks for a page
+    broker = InProcess().broker
     server = exposition.MetricsServer(broker, loop, "127.0.0.1", 0)
     try:
         before = threading.active_count()
@@ -81,7 +82,7 @@ def test_the_address_family_is_that_of_the_address(host: str, asked: str) -> Non
     if not has_ipv6():
         pytest.skip("no IPv6 here")
     loop = EventLoop()
-    broker: Any = None  # nobody asks for a page that it has
+    broker = InProcess().broker
     server = exposition.MetricsServer(broker, loop, host, 0)
     try:
         with socket.create_connection((asked, server.port), timeout=30) as connection:
@@ -96,7 +97,7 @@ def test_the_address_family_is_that_of_the_address(host: str, asked: str) -> Non
 def test_an_address_that_cannot_be_used_is_told_with_its_setting() -> None:
     """The message spoke of `listeners`."""
     loop = EventLoop()
-    broker: Any = None
+    broker = InProcess().broker
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
@@ -112,7 +113,7 @@ def test_an_address_that_cannot_be_used_is_told_with_its_setting() -> None:
 
 def test_connections_beyond_a_bound_are_closed_and_take_no_descriptors_from_the_files() -> None:
     loop = EventLoop()
-    broker: Any = None  # nobody asks for a page
+    broker = InProcess().broker
     server = exposition.MetricsServer(broker, loop, "127.0.0.1", 0)
     try:
         held = []
