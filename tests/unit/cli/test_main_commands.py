@@ -317,10 +317,22 @@ def test_status(run: Run, topic: str, lines: Callable[..., str], bootstrap: str)
         "partitions": 1,
         "records": 2,
         "offline": 0,
+        "under_replicated": 0,
+        "under_min_isr": 0,
         "bytes": size,
         "lag": 1,
         "records_per_second": 0.0,
-        "offsets": [{"partition": 0, "leader": 1, "start_offset": 0, "end_offset": 2, "bytes": size}],
+        "offsets": [
+            {
+                "partition": 0,
+                "leader": 1,
+                "start_offset": 0,
+                "end_offset": 2,
+                "bytes": size,
+                "replicas": [1],
+                "isr": [1],
+            }
+        ],
     }
     (group,) = [each for each in status["groups"] if each["group"] == topic]
     assert group["offsets"] == [

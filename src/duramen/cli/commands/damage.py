@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from duramen.cli.shared.connection import ClusterAccess
+from duramen.cli.shared.node_look import KnownNode, asked
 from duramen.cli.shared.output import human_bytes, plural
 from duramen.cli.shared.position import iso
-from duramen.errors import DuramenError, ErrorCode
-from duramen.ports import FileSpan
-from duramen.wire.frame import encode_request, parse_response
-from duramen.wire.messages import API, OWN_KEYS
+from duramen.client.blocking.connection import BlockingConnection
+from duramen.errors import ErrorCode
+from duramen.wire.messages import API
 
-API_VERSIONS, DESCRIBE_DAMAGE = 18, 10020
-_MAX_ANSWER = 64 << 20
+DESCRIBE_DAMAGE = 10020
+_SECONDS = 5.0
+"""For a node to answer: it walks all that is damaged."""
 _RANGES_SHOWN = 20
 
 
@@ -27,51 +27,27 @@ class NodeDamage(NamedTuple):
     trouble: str | None = None
 
 
-def ask_nodes(cluster: ClusterAccess, nodes: Iterable[tuple[int, str, int]]) -> list[NodeDamage]:
-    """Every node's answer. Brokers that are not ours, and so do not know the question, are left out."""
+def ask_nodes(cluster: ClusterAccess, nodes: Iterable[KnownNode]) -> list[NodeDamage]:
+    """Every node's answer, asked at once. Brokers that are not ours, and so do not know the question, are left out."""
+    known = list(nodes)
+    able = [node for node in known if node.trouble is None]
+    told = asked([node.address for node in able], min(cluster.timeout, _SECONDS), _ask)
+    answers = {node.id: answer for node, answer in zip(able, told, strict=True)}
     found = []
-    for node, host, port in nodes:
-        try:
-            directories = _ask(host, port, cluster.timeout)
-        except (OSError, DuramenError) as error:
-            found.append(NodeDamage(node, [], str(error) or type(error).__name__))
-            continue
-        if directories is not None:
-            found.append(NodeDamage(node, directories))
+    for node in known:
+        answer = answers.get(node.id) if node.trouble is None else node.trouble
+        if answer is not None:
+            found.append(NodeDamage(node.id, [], answer) if isinstance(answer, str) else NodeDamage(node.id, answer))
     return found
 
 
-def _ask(host: str, port: int, timeout: float) -> list[Any] | None:
-    with socket.create_connection((host, port), timeout=timeout) as connection:
-        served = _call(connection, API_VERSIONS, 0).api_keys
-        if not any(api.api_key == DESCRIBE_DAMAGE for api in served):
-            if any(api.api_key >= OWN_KEYS for api in served):
-                raise ConnectionError("the node's version is older than this command")
-            return None
-        answer = _call(connection, DESCRIBE_DAMAGE, 0)
+def _ask(connection: BlockingConnection, until: float) -> list[Any] | str | None:
+    if not connection.versions.serves(DESCRIBE_DAMAGE):
+        return "its version is older than this command" if connection.versions.is_duramen else None
+    answer = connection.call(DESCRIBE_DAMAGE, API[DESCRIBE_DAMAGE].request.new(), until)
     if answer.error_code:
-        raise PermissionError(f"it refuses to say: {ErrorCode(answer.error_code).name}")
+        return f"it refuses to say: {ErrorCode(answer.error_code).name}"
     return list(answer.directories)
-
-
-def _call(connection: socket.socket, key: int, version: int) -> Any:
-    api = API[key]
-    parts = encode_request(api, version, key, "duramen-cli", api.request.new())
-    connection.sendall(b"".join(bytes(part) for part in parts if not isinstance(part, FileSpan)))
-    size = int.from_bytes(_exactly(connection, 4), "big", signed=True)
-    if not 0 <= size <= _MAX_ANSWER:
-        raise ConnectionError(f"an answer of {size} bytes")
-    return parse_response(api, version, memoryview(_exactly(connection, size)))[1]
-
-
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    data = bytearray()
-    while len(data) < count:
-        piece = connection.recv(min(count - len(data), 1 << 20))
-        if not piece:
-            raise ConnectionError("the node hung up")
-        data += piece
-    return bytes(data)
 
 
 def lines(nodes: list[NodeDamage]) -> list[str]:

@@ -10,16 +10,21 @@ import click
 from confluent_kafka.admin import AdminClient
 
 from duramen.cli.commands import damage
-from duramen.cli.commands.status_look import Looks, Status, headline, look
+from duramen.cli.commands.quorum_status import as_document
+from duramen.cli.commands.status_look import Looks, Status, attention, headline, look
 from duramen.cli.commands.status_screen import (
     GROUP_HEADINGS,
+    NODE_HEADINGS,
     ORDERS,
     TOPIC_HEADINGS,
     ScreenLine,
     View,
+    damage_of,
     group_rows,
+    node_rows,
     screen,
     topic_rows,
+    wrapped,
 )
 from duramen.cli.shared.connection import ClusterAccess, Seconds, cluster_options, json_option
 from duramen.cli.shared.keys import listening
@@ -41,6 +46,8 @@ _RATE_SECONDS_MAX = 1.0
 """Between the two looks that a rate needs, where there is only one answer."""
 _DRAW_SECONDS = 0.5
 _ALL_LINES = 1 << 20
+_WIDTH = 80
+"""Of lines that are not of a table, where they are printed once."""
 
 
 @click.command(
@@ -82,9 +89,13 @@ def command(cluster: ClusterAccess, once: bool, interval: float, order: str, as_
 
 
 def _print(status: Status, order: str) -> None:
-    click.echo(headline(status))
-    for line in damage.lines(status.damage):
+    for line in wrapped(headline(status), _WIDTH):
         click.echo(line)
+    for line in (*attention(status), *damage.lines(damage_of(status))):
+        click.echo(line)
+    if len(status.nodes) > 1:
+        click.echo()
+        print_table(NODE_HEADINGS, node_rows(status), right=("node", *NODE_HEADINGS[3:-1]))
     if status.topics:
         click.echo()
         print_table(TOPIC_HEADINGS, topic_rows(status.topics, order), right=TOPIC_HEADINGS[1:])
@@ -99,12 +110,15 @@ def _as_json(status: Status) -> dict[str, Any]:
         "controller": status.controller,
         "time_ms": round(status.told * 1000),
         "nodes": [node._asdict() for node in status.nodes],
+        "quorum": None if status.quorum is None else as_document(status.quorum),
         "topics": [
             {
                 "topic": topic.topic,
                 "partitions": len(topic.partitions),
                 "records": topic.records,
                 "offline": topic.offline,
+                "under_replicated": topic.under_replicated,
+                "under_min_isr": topic.under_min_isr,
                 "bytes": topic.bytes,
                 "lag": topic.lag,
                 "records_per_second": None if topic.rate is None else round(topic.rate, 3),

@@ -14,24 +14,25 @@ from confluent_kafka.admin import AdminClient
 
 from duramen.cli.commands import damage
 from duramen.cli.commands.group import GroupPosition, group_positions, lag_of, state_name
-from duramen.cli.shared.connection import ClusterAccess, call, ends_of, internal_topics, wait
+from duramen.cli.shared.connection import ClusterAccess, call, ends_of, failed, internal_topics, wait
+from duramen.cli.shared.node_look import KnownNode, look_at_nodes
 from duramen.cli.shared.output import human_bytes, plural
+from duramen.cli.shared.quorum_look import QuorumAnswer, look_at_quorum
+from duramen.cli.shared.settings import fewest_in_sync, topic_resource
 from duramen.cli.shared.sizes import sizes_of
 from duramen.errors import DuramenError
 
 PATIENCE_SECONDS = 5.0
 """For a look, at first, while the node can be reached; then it is made anew, and twice as long."""
 
+_QUORUM_SECONDS = 1.0
+"""For a controller to answer."""
+_SILENT_SECONDS = 5.0
+"""For the groups, while a node does not answer that may have some."""
+_NAMES_SHOWN = 3
+
 _ERRORS = (KafkaException, DuramenError, OSError, RuntimeError, ValueError)
 """What comes out of the client libraries where a node goes away under them."""
-
-
-class NodeStatus(NamedTuple):
-    """A node, and where clients find it."""
-
-    id: int
-    host: str
-    port: int
 
 
 class PartitionStatus(NamedTuple):
@@ -42,15 +43,21 @@ class PartitionStatus(NamedTuple):
     start_offset: int | None
     end_offset: int | None
     bytes: int | None
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
 
 
 class TopicStatus(NamedTuple):
-    """One topic; rate is records a second since the last look, None at the first. lag: of the group that has most."""
+    """One topic; rate is records a second since the last look, None at the first. lag: of the group that has most.
+
+    fewest_in_sync: min.insync.replicas, asked for where some replica is not in sync.
+    """
 
     topic: str
     partitions: tuple[PartitionStatus, ...]
     rate: float | None
     lag: int | None
+    fewest_in_sync: int | None = None
 
     @property
     def records(self) -> int:
@@ -66,6 +73,16 @@ class TopicStatus(NamedTuple):
     def offline(self) -> int:
         """Partitions that are."""
         return sum(part.end_offset is None for part in self.partitions)
+
+    @property
+    def under_replicated(self) -> int:
+        """Partitions of which a replica is not in sync."""
+        return sum(len(part.isr) < len(part.replicas) for part in self.partitions)
+
+    @property
+    def under_min_isr(self) -> int:
+        """Partitions that take no acks=all, for too few replicas are in sync."""
+        return sum(len(part.isr) < (self.fewest_in_sync or 0) for part in self.partitions)
 
     @property
     def bytes(self) -> int | None:
@@ -87,12 +104,13 @@ class GroupStatus(NamedTuple):
 class Status(NamedTuple):
     """What one look at the cluster found. taken: on the clock that only runs forward, told: on that of the wall.
 
-    groups_trouble, bytes_trouble: why there are none in it, although there may be some.
+    groups_trouble, bytes_trouble: why there are none in it, although there may be some. quorum: None where nobody
+    leads it, or that cannot be asked.
     """
 
     cluster_id: str
     controller: int
-    nodes: list[NodeStatus]
+    nodes: list[KnownNode]
     topics: list[TopicStatus]
     groups: list[GroupStatus]
     groups_trouble: str | None
@@ -100,39 +118,78 @@ class Status(NamedTuple):
     damage: list[damage.NodeDamage]
     taken: float
     told: float
+    quorum: QuorumAnswer | None = None
 
 
 def headline(status: Status) -> str:
     """Two lines about the whole of it."""
-    nodes = ", ".join(f"{node.id} ({node.host}:{node.port})" for node in status.nodes)
     records = plural(sum(topic.records for topic in status.topics), "record")
     groups = plural(len(status.groups), "group") if status.groups_trouble is None else status.groups_trouble
     sizes = [topic.bytes for topic in status.topics if topic.bytes is not None]
     size = f", {human_bytes(sum(sizes))}" if sizes else ""
-    return (
-        f"cluster {status.cluster_id or '?'}, controller {status.controller}, nodes {nodes}\n"
-        f"{plural(len(status.topics), 'topic')}, {records}{size}, {groups}"
-    )
+    first = f"cluster {status.cluster_id or '?'}, controller {status.controller}"
+    if len(status.nodes) == 1:
+        node = status.nodes[0]
+        first += f", nodes {node.id} ({node.host}:{node.port})"
+    elif status.quorum is not None:
+        first += f", epoch {status.quorum.leader_epoch}"
+    nodes = f"{plural(len(status.nodes), 'node')}, " if len(status.nodes) > 1 else ""
+    return f"{first}\n{nodes}{plural(len(status.topics), 'topic')}, {records}{size}, {groups}"
+
+
+def attention(status: Status) -> list[str]:
+    """What is wrong with nodes and replicas: who does not answer, what is not in sync, what nobody leads."""
+    lines = []
+    for node in status.nodes:
+        if node.trouble is not None:
+            lines.append(f"{node} does not answer: {node.trouble}")
+        elif node.fenced:
+            lines.append(f"{node} is fenced: it answers, and no controller hears its heartbeats")
+    told = [node for node in status.nodes if node.trouble is None]
+    if len(status.nodes) > 1 and status.quorum is None and told:
+        lines.append("nobody leads the metadata quorum, or it cannot be asked: `duramen cluster status`")
+    lines += [
+        f"{each.topic}: {each.offline} of {plural(len(each.partitions), 'partition')} offline"
+        for each in status.topics
+        if each.offline
+    ]
+    for count, what in (
+        ("under_min_isr", "with fewer in sync than min.insync.replicas: acks=all is refused"),
+        ("under_replicated", "under-replicated"),
+    ):
+        ill = [each.topic for each in status.topics if getattr(each, count)]
+        if ill:
+            partitions = plural(sum(getattr(each, count) for each in status.topics), "partition")
+            names = ", ".join(ill[:_NAMES_SHOWN]) + (", ..." if len(ill) > _NAMES_SHOWN else "")
+            lines.append(f"{partitions} {what} ({names})")
+    return lines
 
 
 def look(cluster: ClusterAccess, admin: AdminClient, before: Status | None) -> Status:
     """The cluster's state now; rates are relative to `before`."""
+    nodes = look_at_nodes(cluster)
+    silent = {node.id for node in nodes if node.trouble is not None}
     metadata = call(cluster, "cannot read the metadata", lambda: admin.list_topics(timeout=cluster.timeout))
     told = wait(cluster, "cannot describe the cluster", admin.describe_cluster(request_timeout=cluster.timeout))
+    if not nodes:
+        nodes = [KnownNode(node.id, node.host, node.port) for node in sorted(told.nodes, key=lambda node: node.id)]
+    quorum = _quorum(cluster, nodes)
     names = sorted(metadata.topics.keys() - internal_topics(cluster, admin, metadata.topics))
     led = [
         (name, partition)
         for name in names
         for partition, state in sorted(metadata.topics[name].partitions.items())
-        if state.leader >= 0
+        if state.leader >= 0 and state.leader not in silent
     ]
     deleted: set[tuple[str, int]] = set()  # since the names were read
     online = ends_of(cluster, admin, led, deleted)
     names = [name for name in names if (name, 0) not in deleted]
     taken = time.monotonic()
-    nodes = [NodeStatus(node.id, node.host, node.port) for node in sorted(told.nodes, key=lambda node: node.id)]
-    sizes = sizes_of(cluster, [node.id for node in nodes])
-    groups, trouble = _groups(cluster, admin)
+    sizes = sizes_of(cluster, [node for node in nodes if node.trouble is None])
+    # Until a node that is gone is fenced, the client library waits for it.
+    groups, trouble = _groups(
+        cluster._replace(timeout=min(cluster.timeout, _SILENT_SECONDS)) if silent else cluster, admin
+    )
     lags = _lags(groups)
     earlier = {} if before is None else {topic.topic: topic.end_offsets for topic in before.topics}
     topics = []
@@ -141,24 +198,48 @@ def look(cluster: ClusterAccess, admin: AdminClient, before: Status | None) -> S
         for number, state in sorted(metadata.topics[name].partitions.items()):
             start, end = online.get((name, number), (None, None))
             leader = state.leader if state.leader >= 0 else None
-            partitions.append(PartitionStatus(number, leader, start, end, sizes.of(name, number)))
+            copies = tuple(state.replicas), tuple(state.isrs)
+            partitions.append(PartitionStatus(number, leader, start, end, sizes.of(name, number), *copies))
         topic = TopicStatus(name, tuple(partitions), None, lags.get(name))
         if before is not None and name in earlier:
             written = topic.end_offsets - earlier[name]
             topic = topic._replace(rate=max(0.0, written / max(taken - before.taken, 0.001)))
         topics.append(topic)
+    fewest = _fewest_in_sync(cluster, admin, [topic for topic in topics if topic.under_replicated])
+    controller = told.controller.id if told.controller else -1
     return Status(
         told.cluster_id or "",
-        told.controller.id if told.controller else -1,
+        controller if quorum is None else quorum.leader_id,
         nodes,
-        topics,
+        [topic._replace(fewest_in_sync=fewest.get(topic.topic)) for topic in topics],
         groups,
         trouble,
         sizes.trouble,
-        damage.ask_nodes(cluster, nodes),
+        damage.ask_nodes(cluster, nodes) if cluster.is_plaintext else [],
         taken,
         time.time(),
+        quorum,
     )
+
+
+def _quorum(cluster: ClusterAccess, nodes: Iterable[KnownNode]) -> QuorumAnswer | None:
+    """What the leader of the metadata quorum says; None where nobody leads, or nobody can be asked."""
+    places = [node.address for node in nodes if node.trouble is None]
+    return look_at_quorum(places, _QUORUM_SECONDS).leader if cluster.is_plaintext and places else None
+
+
+def _fewest_in_sync(cluster: ClusterAccess, admin: AdminClient, topics: list[TopicStatus]) -> dict[str, int]:
+    """min.insync.replicas of these topics, as far as they are told."""
+    if not topics:
+        return {}
+    copies = {topic.topic: max(len(part.replicas) for part in topic.partitions) for topic in topics}
+    resources = [topic_resource(name) for name in copies]
+    told = call(cluster, "cannot describe", lambda: admin.describe_configs(resources, request_timeout=cluster.timeout))
+    return {
+        resource.name: fewest_in_sync(future.result().values(), copies[resource.name])
+        for resource, future in told.items()
+        if failed(cluster, resource.name, future) is None
+    }
 
 
 def _groups(cluster: ClusterAccess, admin: AdminClient) -> tuple[list[GroupStatus], str | None]:

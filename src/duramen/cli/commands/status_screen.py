@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from duramen.cli.commands import damage
-from duramen.cli.commands.status_look import Status, TopicStatus, headline
-from duramen.cli.shared.output import cell, human_bytes, plural
+from duramen.cli.commands.status_look import Status, TopicStatus, attention, headline
+from duramen.cli.shared.output import cell, human_bytes
+from duramen.cli.shared.quorum_look import shown
 
 _NAME_WIDTH_MIN = 20
 _NO_BREAK = "\xa0"
@@ -29,6 +30,7 @@ KEYS = {"b": "bytes", "r": "rate", "l": "lag", "a": "name"}
 TOPIC_HEADINGS = ("topic", "records/s", "bytes", "lag", "records", "partitions", "offline")
 _COLUMNS = {"bytes": "bytes", "rate": "records/s", "lag": "lag", "records": "records"}
 """The column of an order: the last to be left out."""
+NODE_HEADINGS = ("node", "state", "quorum", "lag", "leads", "replicas", "in sync", "address")
 GROUP_HEADINGS = ("group", "lag", "members", "state")
 
 
@@ -68,6 +70,32 @@ class _Section(NamedTuple):
         """From this line on, as many as fit below the heading."""
         head = [] if self.heading is None else [ScreenLine(self.heading, "bold")]
         return head + [ScreenLine(text, self.style) for text in self.lines[begin : begin + height - len(head)]]
+
+
+def damage_of(status: Status) -> list[damage.NodeDamage]:
+    """Of the nodes that answer: of the others it is said already that they do not."""
+    silent = {node.id for node in status.nodes if node.trouble is not None}
+    return [each for each in status.damage if each.node not in silent]
+
+
+def node_rows(status: Status) -> list[tuple[object, ...]]:
+    """The nodes, brokers first, by `NODE_HEADINGS`; lag: what a replica of the quorum has not fetched."""
+    quorum = status.quorum
+    replicas = {} if quorum is None else {each.id: each for each in (*quorum.voters, *quorum.observers)}
+    voters = set() if quorum is None else {each.id for each in quorum.voters}
+    partitions = [part for topic in status.topics for part in topic.partitions]
+    rows: list[tuple[object, ...]] = []
+    for node in status.nodes:
+        state = "no answer" if node.trouble is not None else "fenced" if node.fenced else "active"
+        role = "voter" if node.id in voters else "observer" if node.id in replicas else None
+        if quorum is not None and node.id == quorum.leader_id:
+            role = "leader"
+        lag = replicas[node.id].lag if node.id in replicas else None
+        leads = sum(part.leader == node.id for part in partitions)
+        copies = sum(node.id in part.replicas for part in partitions)
+        in_sync = sum(node.id in part.isr for part in partitions)
+        rows.append((str(node.id), state, role, lag, leads, copies, in_sync, shown(node.address)))
+    return rows
 
 
 def topic_rows(topics: Iterable[TopicStatus], order: str) -> list[tuple[object, ...]]:
@@ -120,12 +148,9 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def _sections(status: Status, order: str, width: int) -> list[_Section]:
-    wrong, sound = damage.wrong_and_sound(status.damage)
-    wrong += [
-        f"{each.topic}: {each.offline} of {plural(len(each.partitions), 'partition')} offline"
-        for each in status.topics
-        if each.offline
-    ]
+    wrong, sound = damage.wrong_and_sound(damage_of(status))
+    wrong += attention(status)
+    nodes = _table(NODE_HEADINGS, node_rows(status), width) if len(status.nodes) > 1 else [""]
     groups = _table(GROUP_HEADINGS, group_rows(status), width)
     sorted_by = next((index for index, heading in enumerate(TOPIC_HEADINGS) if heading == _COLUMNS.get(order)), 1)
     columns = [0, sorted_by, *(index for index in range(1, len(TOPIC_HEADINGS)) if index != sorted_by)]
@@ -133,6 +158,7 @@ def _sections(status: Status, order: str, width: int) -> list[_Section]:
     topics = _table([TOPIC_HEADINGS[index] for index in columns], rows, width)
     return [
         _Section(None, [part for line in wrong for part in wrapped(line, width)], 1 / 3, "red"),
+        _Section(nodes[0], nodes[1:], 1 / 3),
         _Section(groups[0], groups[1:], 1 / 3),
         _Section(topics[0], topics[1:], 1),
         _Section(None, [part for line in sound for part in wrapped(line, width)], 0),

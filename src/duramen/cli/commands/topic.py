@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigSource, NewPartitions, NewTopic
+from confluent_kafka.admin import ConfigEntry, ConfigSource, NewPartitions, NewTopic
 
 from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import (
@@ -25,8 +25,9 @@ from duramen.cli.shared.connection import (
     wait,
     wait_for_each,
 )
+from duramen.cli.shared.node_look import nodes_of
 from duramen.cli.shared.output import human_bytes, note, pairs, plural, print_json, print_table
-from duramen.cli.shared.settings import alter_settings, described, topic_resource
+from duramen.cli.shared.settings import alter_settings, described, fewest_in_sync, topic_resource
 from duramen.cli.shared.sizes import sizes_of
 from duramen.cli.shared.topic_patterns import matching
 
@@ -132,7 +133,7 @@ def list_(cluster: ClusterAccess, patterns: tuple[str, ...], internal: bool, ord
     admin = cluster.admin()
     metadata = call(cluster, "cannot list topics", lambda: admin.list_topics(timeout=cluster.timeout))
     found = metadata.topics
-    sizes = sizes_of(cluster, metadata.brokers)
+    sizes = sizes_of(cluster, nodes_of(metadata))
     if order == "bytes" and sizes.trouble is not None:
         raise click.ClickException(f"--sort bytes: {sentence(sizes.trouble)}")
     shown = sorted(found if internal else found.keys() - internal_topics(cluster, admin, found))
@@ -185,18 +186,21 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
     every = [(name, partition) for name in names for partition in numbers[name]]
     hidden: set[tuple[str, int]] = set()
     online: dict[tuple[str, int], tuple[int | None, int | None]] = {**ends_of(cluster, admin, every, hidden)}
-    nodes = call(cluster, "cannot describe", lambda: admin.list_topics(timeout=cluster.timeout)).brokers
-    sizes = sizes_of(cluster, nodes)
+    metadata = call(cluster, "cannot describe", lambda: admin.list_topics(timeout=cluster.timeout))
+    sizes = sizes_of(cluster, nodes_of(metadata))
     futures = call(cluster, "cannot describe", lambda: admin.describe_topics(TopicCollection(list(names))))
     told = []
     for name in names:
         topic = wait(cluster, name, futures[name])
+        entries = described(cluster, admin, topic_resource(name))
         partitions = [
             {
                 "partition": part.id,
                 "leader": None if part.leader is None else part.leader.id,
                 "replicas": [node.id for node in part.replicas],
                 "isr": [node.id for node in part.isr],
+                "under_replicated": len(part.isr) < len(part.replicas),
+                "under_min_isr": len(part.isr) < fewest_in_sync(entries, len(part.replicas)),
                 "offline": (name, part.id) not in online and (name, part.id) not in hidden,
                 "start_offset": online.get((name, part.id), (None, None))[0],
                 "end_offset": online.get((name, part.id), (None, None))[1],
@@ -211,7 +215,7 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
                 "internal": topic.is_internal,
                 "bytes": sizes.of_topic(name, numbers[name]),
                 "partitions": partitions,
-                "settings": _settings(cluster, admin, name),
+                "settings": _settings(entries),
             }
         )
     if as_json:
@@ -226,9 +230,8 @@ def _topic_id(text: str) -> str:
     return text.translate({ord("+"): "-", ord("/"): "_"})
 
 
-def _settings(cluster: ClusterAccess, admin: AdminClient, name: str) -> dict[str, str | None]:
+def _settings(entries: Iterable[ConfigEntry]) -> dict[str, str | None]:
     """The topic's settings that somebody set, on the topic or on the node."""
-    entries = described(cluster, admin, topic_resource(name))
     return {e.name: e.value for e in entries if ConfigSource(e.source) is not ConfigSource.DEFAULT_CONFIG}
 
 
@@ -252,6 +255,22 @@ def _print_description(topic: dict[str, Any]) -> None:
     ]
     headings = ("partition", "leader", "replicas", "isr", "start", "end", "bytes")
     print_table(headings, rows, right=("partition", "leader", "start", "end", "bytes"))
+    for line in _behind(topic):
+        click.echo(line)
+
+
+def _behind(topic: dict[str, Any]) -> list[str]:
+    """Which replicas are not in sync, and what follows from that for producers."""
+    count = plural(len(topic["partitions"]), "partition")
+    lacking = [set(part["replicas"]) - set(part["isr"]) for part in topic["partitions"]]
+    lines = []
+    if any(lacking):
+        nodes = ", ".join(f"node {node}" for node in sorted(set().union(*lacking)))
+        lines.append(f"{sum(map(bool, lacking)):,} of {count} under-replicated: not in sync: {nodes}")
+    refused = sum(part["under_min_isr"] for part in topic["partitions"])
+    if refused:
+        lines.append(f"{refused:,} of {count} with fewer in sync than min.insync.replicas: acks=all is refused")
+    return lines
 
 
 def _ids(numbers: Iterable[int]) -> str:

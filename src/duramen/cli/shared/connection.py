@@ -115,9 +115,9 @@ class ClusterAccess(NamedTuple):
         return self.timeout + min(self.timeout, 5)
 
     def admin(self) -> AdminClient:
-        """A client for topics, groups and settings."""
-        self.probe()
-        return _configured(lambda: AdminClient(self.settings(), logger=SILENT))
+        """A client for topics, groups and settings, which begins at the address that answers."""
+        found = {"bootstrap.servers": self.probe()}
+        return _configured(lambda: AdminClient({**self.settings(), **found}, logger=SILENT))
 
     def producer(self, **settings: object) -> Producer:
         """A client that writes."""
@@ -138,11 +138,11 @@ class ClusterAccess(NamedTuple):
     def _protocol(self) -> str:
         return str(self.settings().get("security.protocol", "plaintext")).lower()
 
-    def probe(self) -> None:
+    def probe(self) -> str:
         """Fail with what is wrong, rather than after librdkafka's retries, when no address leads to a node."""
         settings = self.settings()
         mechanism = settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "GSSAPI"
-        find_node(self.bootstrap, self.timeout, self._protocol, str(mechanism))
+        return find_node(self.bootstrap, self.timeout, self._protocol, str(mechanism))
 
 
 def _configured(make: Callable[[], _T]) -> _T:

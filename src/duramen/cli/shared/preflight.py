@@ -10,6 +10,7 @@ import re
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -23,6 +24,8 @@ _FURTHER_SECONDS: Final = 3.0
 """For what is asked behind the first answer, and for an address that clients are told to use."""
 _TOLD_ANSWER_SECONDS: Final = 5.0
 """For the first answer at an address that clients are told to use: the node has just answered elsewhere."""
+_QUICK_SECONDS: Final = 1.0
+"""For an address to answer, where there are others."""
 _MOST_TRIED: Final = 16
 """Addresses of nodes, at once."""
 _ADDRESS = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^\[\]:/]+):([0-9]+)")
@@ -39,12 +42,41 @@ def with_ports(bootstrap: str) -> str:
     return ",".join(f"{text}:{DEFAULT_PORT}" if _HOST.fullmatch(text) else text for text in addresses)
 
 
-def find_node(bootstrap: str, timeout: float, protocol: str = "plaintext", mechanism: str = "GSSAPI") -> None:
-    """Return when one of the addresses leads to a node; else end the command with what is wrong with them.
+def places_of(bootstrap: str) -> list[Address]:
+    """The addresses of --bootstrap as they are connected to, without those that are none."""
+    found = [_ADDRESS.fullmatch(text) for text in with_ports(bootstrap).split(",")]
+    return [(match[1].strip("[]"), int(match[2])) for match in found if match and int(match[2]) <= _MAX_PORT]
+
+
+def _answering_first(addresses: list[str]) -> list[str]:
+    """Those in front that answer at once: one that stands still costs its whole time-out."""
+
+    def stands_still(address: str) -> bool:
+        places = places_of(address)
+        if not places:
+            return False  # it is told what is wrong with it
+        try:
+            with socket.create_connection(places[0], timeout=_QUICK_SECONDS) as connection:
+                Conversation(connection, address).speaks_kafka(_QUICK_SECONDS)
+        except TimeoutError:
+            return True
+        except (OSError, UnicodeError):
+            return False  # it is found out again in no time
+        return False
+
+    with ThreadPoolExecutor(_MOST_TRIED, "preflight") as threads:
+        late = list(threads.map(stands_still, addresses))
+    return [each for _, each in sorted(zip(late, addresses, strict=True), key=lambda pair: pair[0])]
+
+
+def find_node(bootstrap: str, timeout: float, protocol: str = "plaintext", mechanism: str = "GSSAPI") -> str:
+    """The first of the addresses that leads to a node; without any the command ends with what is wrong with them.
 
     timeout: seconds to wait for an answer. protocol, mechanism: as librdkafka's security.protocol, sasl.mechanism.
     """
     addresses = with_ports(bootstrap).split(",")
+    if len(addresses) > 1 and protocol == "plaintext":
+        addresses = _answering_first(addresses)
     seconds = timeout if len(addresses) == 1 else min(timeout, _CONNECT_SECONDS)
     wrong = ""
     for address in addresses:
@@ -71,7 +103,7 @@ def find_node(bootstrap: str, timeout: float, protocol: str = "plaintext", mecha
                 "or name another with --bootstrap."
             )
         if found is None:
-            return
+            return address
         wrong = wrong or found
     raise click.ClickException(wrong)
 

@@ -112,7 +112,7 @@ def _ask(address: Address, seconds: float) -> QuorumAnswer | str:
     try:
         connection = BlockingConnection(*address, "duramen", until, MAX_FRAME_BYTES)
     except (DuramenError, OSError) as error:
-        return _reason(address, error)
+        return reason_of(address, error)
     try:
         asked = DescribeQuorumRequest
         partition = asked.PartitionData(partition_index=0)
@@ -124,12 +124,13 @@ def _ask(address: Address, seconds: float) -> QuorumAnswer | str:
             answer = answer._replace(cluster_id=told.cluster_id or None)
         return answer
     except (DuramenError, OSError) as error:
-        return _reason(address, error)
+        return reason_of(address, error)
     finally:
         connection.close()
 
 
-def _reason(address: Address, error: BaseException) -> str:
+def reason_of(address: Address, error: BaseException) -> str:
+    """Why nothing came from there, without the address."""
     cause = error.__cause__
     said = getattr(cause, "strerror", None) or str(cause or error)
     return said.removeprefix(f"{shown(address)}: ").removeprefix(f"{shown(address)} ")

@@ -10,6 +10,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     ResourceType,
 )
 
@@ -37,6 +38,15 @@ def described(cluster: ClusterAccess, admin: AdminClient, resource: ConfigResour
     futures = call(cluster, label(resource), lambda: admin.describe_configs([resource], request_timeout=timeout))
     entries = wait(cluster, label(resource), only(futures))
     return [entries[name] for name in sorted(entries)]
+
+
+def fewest_in_sync(entries: Iterable[ConfigEntry], copies: int) -> int:
+    """min.insync.replicas: the topic's own as it is, the cluster's bounded by the number of copies."""
+    for entry in entries:
+        if entry.name == "min.insync.replicas" and entry.value is not None:
+            own = ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+            return int(entry.value) if own else min(int(entry.value), copies)
+    return 0
 
 
 def refuse_unknown(resource: ConfigResource, keys: Iterable[str], entries: Iterable[ConfigEntry]) -> None:

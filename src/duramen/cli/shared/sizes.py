@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from duramen.cli.shared.connection import ClusterAccess
-from duramen.client import Cluster as Client
-from duramen.errors import DuramenError, ErrorCode
+from duramen.cli.shared.node_look import KnownNode, asked
+from duramen.client.blocking.connection import BlockingConnection
+from duramen.errors import ErrorCode
 from duramen.wire.messages import API
 
 _DESCRIBE_LOG_DIRS = 35
+_NODE_SECONDS = 5.0
+"""For one node to say."""
 
 
 class Sizes(NamedTuple):
@@ -30,22 +33,22 @@ class Sizes(NamedTuple):
         return sum(known) if known else None
 
 
-def sizes_of(cluster: ClusterAccess, nodes: Iterable[int]) -> Sizes:
+def sizes_of(cluster: ClusterAccess, nodes: Iterable[KnownNode]) -> Sizes:
     """What is on the disks of these nodes. Where one does not say, nothing is known: half a sum would mislead."""
     if not cluster.is_plaintext:
         return Sizes({}, "bytes are asked for over plain connections only")
+    known = list(nodes)
     found: Counter[tuple[str, int]] = Counter()
-    request = API[_DESCRIBE_LOG_DIRS].request.new(topics=None)
-    try:
-        with Client(cluster.bootstrap, timeout_s=cluster.timeout) as client:
-            for node in nodes:
-                answer = client.call(node, _DESCRIBE_LOG_DIRS, request)
-                if answer.error_code:
-                    return Sizes({}, f"node {node} does not say how many bytes: {ErrorCode(answer.error_code).name}")
-                for directory in answer.results:
-                    for topic in directory.topics:
-                        for part in topic.partitions:
-                            found[topic.name, part.partition_index] += part.partition_size
-    except (DuramenError, OSError) as error:
-        return Sizes({}, f"bytes are not known: {error}")
+    for node, answer in zip(known, asked([each.address for each in known], _NODE_SECONDS, _ask), strict=True):
+        if isinstance(answer, str):
+            return Sizes({}, f"node {node.id} does not say how many bytes: {answer}")
+        for directory in answer:
+            for topic in directory.topics:
+                for part in topic.partitions:
+                    found[topic.name, part.partition_index] += part.partition_size
     return Sizes(found)
+
+
+def _ask(connection: BlockingConnection, until: float) -> list[Any] | str:
+    answer = connection.call(_DESCRIBE_LOG_DIRS, API[_DESCRIBE_LOG_DIRS].request.new(topics=None), until)
+    return ErrorCode(answer.error_code).name if answer.error_code else list(answer.results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -105,6 +106,22 @@ def run(clients: str, *words: str, said: str = "") -> str:
     return done.stdout or done.stderr
 
 
+def check_status(clients: str, gone: int, leader: int) -> None:
+    """`duramen status` and `topic describe` work while a node is dead, and say so."""
+    run(clients, "topic", "create", "t", "--partitions", "3")  # also then it gets three copies
+    run(clients, "produce", "t", said="1\n")
+    told = json.loads(run(clients, "status", "--json"))
+    assert {node["id"]: node["trouble"] for node in told["nodes"] if node["trouble"]} == {gone: "Connection refused"}
+    assert (told["quorum"]["leader_id"], told["controller"]) == (leader, leader)
+    (topic,) = told["topics"]
+    assert (topic["under_replicated"], topic["under_min_isr"], topic["offline"], topic["records"]) == (3, 0, 0, 1)
+    text = run(clients, "status", "--once")
+    assert re.search(rf"^node {gone} \(127\.0\.0\.1:\d+\) does not answer: Connection refused$", text, re.M)
+    assert re.search(rf"^ +{gone}  no answer  voter  +\d+  +0  +3  +0  127\.0\.0\.1:\d+$", text, re.M)
+    assert max(len(line) for line in text.splitlines() if not re.match(r"node \d, /", line)) <= 80
+    assert "3 of 3 partitions under-replicated: not in sync: node " in run(clients, "topic", "describe", "t")
+
+
 def test_three_nodes_one_is_killed_one_hangs_and_nothing_is_left(places: Path) -> None:
     dev = Dev(places)
     try:
@@ -118,6 +135,7 @@ def test_three_nodes_one_is_killed_one_hangs_and_nothing_is_left(places: Path) -
         assert Path(settings).exists()
         second = int(dev.told(r"dev    \| node (\d) leads the quorum of 3, epoch ([2-9]|\d\d)")[1])
         assert second != first
+        check_status(dev.told(r"clients: --bootstrap (\S+)$")[1], first, second)
         os.kill(pids[second], signal.SIGSTOP)
         took = dev.stop(signal.SIGINT)
     finally:

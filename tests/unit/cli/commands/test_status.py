@@ -11,6 +11,7 @@ import click
 import pytest
 
 from duramen.cli.commands import status, status_look
+from duramen.cli.shared.node_look import KnownNode
 
 
 def test_groups_that_cannot_be_listed_hide_nothing_else(
@@ -24,10 +25,11 @@ def test_groups_that_cannot_be_listed_hide_nothing_else(
     monkeypatch.setattr(status_look, "group_positions", refuse)
     nobody: Any = None
     groups, trouble = status_look._groups(nobody, nobody)
-    found = status.Status("c", 1, [status_look.NodeStatus(1, "a", 1)], [], groups, trouble, None, [], 0.0, 1.5)
+    found = status.Status("c", 1, [KnownNode(1, "a", 1)], [], groups, trouble, None, [], 0.0, 1.5)
     assert status._as_json(found)["groups"] == []
     assert status._as_json(found)["groups_trouble"] == "cannot list groups: ask again."
-    assert status._as_json(found)["nodes"] == [{"id": 1, "host": "a", "port": 1}]
+    assert status._as_json(found)["nodes"] == [{"id": 1, "host": "a", "port": 1, "fenced": False, "trouble": None}]
+    assert status._as_json(found)["quorum"] is None
     assert status._as_json(found)["time_ms"] == 1500
     status._print(found, "bytes")
     assert capsys.readouterr().out.endswith("0 topics, 0 records, cannot list groups: ask again.\n")
@@ -43,7 +45,7 @@ class Screen(io.StringIO):
 def test_a_live_status_draws_what_is_looked_for_and_what_keys_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = (status_look.PartitionStatus(0, 1, 0, 5, 10),)
     topics = [status_look.TopicStatus(f"t-{number:02}", parts, None, None) for number in range(40)]
-    nodes = [status_look.NodeStatus(1, "a", 1)]
+    nodes = [KnownNode(1, "a", 1)]
     found = status.Status("c", 1, nodes, topics, [], None, None, [], 0.0, 0.0)
     drawn = Screen()
     seen: list[str] = []

@@ -11,14 +11,23 @@ import pytest
 
 from duramen.cli.commands import status_look
 from duramen.cli.commands.group import GroupPosition
-from duramen.cli.commands.status_look import GroupStatus, Looks, NodeStatus, Status
+from duramen.cli.commands.status_look import (
+    GroupStatus,
+    Looks,
+    PartitionStatus,
+    Status,
+    TopicStatus,
+    attention,
+    headline,
+)
+from duramen.cli.shared.node_look import KnownNode
 from duramen.errors import NetworkError
 
 GONE = click.ClickException("cannot reach a node at a:1 (Connection refused). Start one with `duramen serve`.")
 
 
 def status(told: float, trouble: str | None = None) -> Status:
-    return Status("c", 1, [NodeStatus(1, "a", 1)], [], [], trouble, None, [], told, told)
+    return Status("c", 1, [KnownNode(1, "a", 1)], [], [], trouble, None, [], told, told)
 
 
 class World:
@@ -136,3 +145,35 @@ def test_the_lag_of_a_topic_is_that_of_the_group_that_has_most() -> None:
         return GroupStatus(name, "Stable", 1, None, positions)
 
     assert status_look._lags([group("a", 3, 4), group("b", 6, None), group("c", None)]) == {"t": 7}
+
+
+TRIO = [KnownNode(1, "a", 1), KnownNode(2, "b", 2, trouble="Connection refused"), KnownNode(3, "c", 3, fenced=True)]
+
+
+def test_nodes_that_do_not_answer_and_replicas_that_are_behind_are_told() -> None:
+    whole = PartitionStatus(0, 1, 0, 5, 10, (1, 2, 3), (1, 2, 3))
+    behind = PartitionStatus(1, 1, 0, 5, 10, (1, 2, 3), (1, 3))
+    alone = PartitionStatus(2, 1, 0, 5, 10, (1, 2, 3), (1,))
+    gone = PartitionStatus(3, None, None, None, None, (2,), (2,))
+    topics = [
+        TopicStatus("t", (whole, behind, alone), None, None, 2),
+        TopicStatus("u", (gone,), None, None),
+        TopicStatus("v", (whole,), None, None),
+    ]
+    found = Status("c", 1, TRIO, topics, [], None, None, [], 0.0, 0.0)
+    assert attention(found) == [
+        "node 2 (b:2) does not answer: Connection refused",
+        "node 3 (c:3) is fenced: it answers, and no controller hears its heartbeats",
+        "nobody leads the metadata quorum, or it cannot be asked: `duramen cluster status`",
+        "u: 1 of 1 partition offline",
+        "1 partition with fewer in sync than min.insync.replicas: acks=all is refused (t)",
+        "2 partitions under-replicated (t)",
+    ]
+    assert headline(found) == "cluster c, controller 1\n3 nodes, 3 topics, 20 records, 40 B, 0 groups"
+
+
+def test_nothing_is_wrong_with_a_node_alone() -> None:
+    whole = PartitionStatus(0, 1, 0, 5, 10, (1,), (1,))
+    found = Status("c", 1, TRIO[:1], [TopicStatus("t", (whole,), None, None)], [], None, None, [], 0.0, 0.0)
+    assert attention(found) == []
+    assert headline(found) == "cluster c, controller 1, nodes 1 (a:1)\n1 topic, 5 records, 10 B, 0 groups"

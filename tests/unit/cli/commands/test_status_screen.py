@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from duramen.cli.commands.damage import NodeDamage
-from duramen.cli.commands.status_look import GroupStatus, NodeStatus, PartitionStatus, Status, TopicStatus
+from duramen.cli.commands.status_look import GroupStatus, PartitionStatus, Status, TopicStatus
 from duramen.cli.commands.status_screen import KEYS, View, screen
+from duramen.cli.shared.node_look import KnownNode
+from duramen.cli.shared.quorum_look import QuorumAnswer, Replica
 
 TOPICS = 52
 
@@ -40,7 +42,7 @@ FULL = directory("/second", error_message="no space left on device")
 STATUS = Status(
     "c",
     1,
-    [NodeStatus(1, "127.0.0.1", 9092)],
+    [KnownNode(1, "127.0.0.1", 9092)],
     [topic(number, offline=number == 7) for number in range(TOPICS)],
     [GroupStatus(f"g-{number:02}", "Stable", 1, 10_000 * number, ()) for number in range(20)],
     None,
@@ -125,3 +127,33 @@ def test_a_small_cluster_is_one_page() -> None:
     text = shown(small, View("name"), 80, 24)
     assert "page" not in text
     assert text.index("europe.02") < text.index("/first")
+
+
+def test_several_nodes_have_a_table_in_eighty_columns() -> None:
+    def voter(node_id: int, lag: int) -> Replica:
+        return Replica(node_id, "d", (), 100 - lag, lag, None, None)
+
+    nodes = [
+        KnownNode(1, "broker-1.example.org", 19092),
+        KnownNode(2, "broker-2.example.org", 19092, True, "timed out"),
+        KnownNode(3, "broker-3.example.org", 19092, True),
+    ]
+    parts = (
+        PartitionStatus(0, 1, 0, 5, 10, (1, 2, 3), (1, 3)),
+        PartitionStatus(1, 3, 0, 5, 10, (3, 1, 2), (3, 1)),
+    )
+    voters = (voter(1, 0), voter(2, 42), voter(3, 0))
+    quorum = QuorumAnswer(("a", 1), 1, 7, True, 100, voters, (), ())
+    topics = [TopicStatus("t", parts, None, None, 2)]
+    status = Status("c", 1, nodes, topics, [], None, None, [NodeDamage(2, [], "timed out")], 0.0, 0.0, quorum)
+    text = shown(status, View("bytes"), 80, 24)
+    assert "cluster c, controller 1, epoch 7" in text
+    assert "node 2 (broker-2.example.org:19092) does not answer: timed out" in text
+    assert "cannot ask for damage" not in text, "it is said once"
+    assert "2 partitions under-replicated (t)" in text
+    rows = [line.split() for line in text.splitlines() if re.match(r"\d  ", line)]
+    assert rows == [
+        ["1", "active", "leader", "0", "1", "2", "2"],  # and no room for the address
+        ["2", "no", "answer", "voter", "42", "0", "2", "0"],
+        ["3", "fenced", "voter", "0", "1", "2", "2"],
+    ]

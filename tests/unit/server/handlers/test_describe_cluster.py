@@ -22,7 +22,7 @@ def test_a_dead_broker_is_told_as_fenced_only_where_it_is_asked_for() -> None:
     asked = next(each for each in world.running if each != gone)
     world.world.nodes[gone].kill()
     assert world.until(lambda: world.brokers[asked].image.brokers[gone].fenced)
-    left = {each: False for each in world.running}
+    left = dict.fromkeys(world.running, False)
     assert brokers(world.ask_broker(asked, "DescribeCluster", 2)) == left
     assert brokers(world.ask_broker(asked, "DescribeCluster", 2, include_fenced_brokers=True)) == {**left, gone: True}
     told = world.ask_broker(asked, "DescribeCluster", 1)
