@@ -176,6 +176,7 @@ def figures(line: Line, samples: Sequence[Sample]) -> dict[str, Any]:
         "durability": line.durability,
         "load": line.title,
         "kind": line.kind,
+        "size": line.size,
         "mb_s": round(size / sample["seconds"] / 1e6, 2),
         "records_s": round(sample["records"] / sample["seconds"]),
         "p50_ms": round(sample["p50_us"] / 1e3, 2) if "p50_us" in sample else None,
@@ -271,6 +272,7 @@ def table(facts: dict[str, Any]) -> str:
             if row["durability"] == durability:
                 said.append(_row(row))
         said.append("")
+    said += held_against(facts["lines"])
     said += [
         "## At rest",
         "",
@@ -291,6 +293,31 @@ def table(facts: dict[str, Any]) -> str:
         most = ", ".join(f"{role} {mib:.0f} MiB" for role, mib in facts["peak_mib"].items())
         said.append(f"\nMost memory under load: {most}.")
     return "\n".join(said) + "\n"
+
+
+def held_against(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What the lines say together: the cost of copies, and the aims for it."""
+    found = []
+    for durability in ("page-cache", "fsync"):
+        of = {(row["kind"], row["size"], row["copies"]): row for row in rows if row["durability"] == durability}
+        for size in (100, 1000):
+            one, three = of.get(("single", size, 1)), of.get(("single", size, 3))
+            if one and three:
+                leader = (three["leader_us_per_record"] - one["leader_us_per_record"]) / 2
+                found.append(
+                    f"- {durability}, {size:,} B: a batch costs a follower {three['follower_us_per_record']:.0f} µs "
+                    f"(aim: 15), and its leader {leader:.0f} µs for each follower (aim: 10)."
+                )
+        one, three = of.get(("batched", 1000, 1)), of.get(("batched", 1000, 3))
+        if one and three:
+            cpu = [
+                sum(row[f"{role}_s_per_gb"] for role in ("leader", "follower", "controller")) for row in (one, three)
+            ]
+            found.append(
+                f"- {durability}, 1,000 B in bulk: three copies at {three['mb_s'] / one['mb_s']:.2f} of the rate of "
+                f"one, {cpu[1]:.2f} CPU-s a GB for all nodes beside {cpu[0]:.2f}."
+            )
+    return ["## What copies cost", "", *found, ""] if found else []
 
 
 def _number(value: float) -> str:
