@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 REFUSALS: Final = 2
 """Connects that have to be refused."""
+MOST_LOOKS: Final = 3
+"""Looks behind one end: the backlog of a process that ends takes some more connections, and they stand for a while."""
 AGAIN_S: Final = 5.0
 """Seconds before an address that did not answer is tried again, when its broker is heard."""
 FRESH_S: Final = 2.0
@@ -170,7 +172,7 @@ class BrokerWatch:
 
     # ---- the end of a process --------------------------------------------------------------------------------
 
-    def _look(self, node_id: int, broker_epoch: int, address: Address) -> None:
+    def _look(self, node_id: int, broker_epoch: int, address: Address, looks: int = 1) -> None:
         """Have it fenced if nobody listens there any more."""
         if self._closed:
             return
@@ -179,8 +181,13 @@ class BrokerWatch:
             if not look.probe.over and look[:2] == (broker_epoch, address):
                 return  # several connections end at once
             look.probe.cancel()
+
+        def answered(at: Address) -> None:
+            if looks < MOST_LOOKS:
+                self._look(node_id, broker_epoch, address, looks + 1)
+
         died = partial(self._died, node_id, broker_epoch)
-        probe = AddressProbe(self._network, self._clock, *address, died, times=REFUSALS)
+        probe = AddressProbe(self._network, self._clock, *address, died, times=REFUSALS, on_answered=answered)
         self._looks[node_id] = Look(broker_epoch, address, probe)
 
     def _died(self, node_id: int, broker_epoch: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.commands import FenceBroker
 from duramen.machines.metadata.image import BrokerImage, Endpoint, MetadataImage
-from duramen.server.controller.broker_watch import AGAIN_S, FRESH_S, BrokerWatch
+from duramen.server.controller.broker_watch import AGAIN_S, FRESH_S, MOST_LOOKS, BrokerWatch
 from duramen.sim.world.loop import Process, SimClock, SimLoop
 from duramen.sim.world.network import Conditions, SimNetwork, SimPort
 
@@ -113,6 +113,24 @@ def test_a_process_that_still_listens_is_not_fenced(scene: Scene) -> None:
     scene.hear().end()
     scene.wait()
     assert scene.fenced == []
+
+
+def test_a_backlog_that_takes_connections_behind_the_death_does_not_hide_it(scene: Scene) -> None:
+    scene.hear().end()
+    scene.wait(0.08)
+    scene.die()
+    scene.wait()
+    assert scene.fenced == [FenceBroker(OTHER, EPOCH)]
+
+
+def test_a_living_one_is_looked_at_a_few_times(scene: Scene) -> None:
+    scene.hear().end()
+    scene.wait(0.05 * MOST_LOOKS + 0.1)
+    scene.die()
+    scene.wait()
+    assert scene.fenced == []
+    assert scene.here.transports == []
+    assert scene.loop.planned(scene.own) == 0
 
 
 def test_a_connection_that_this_node_ended_says_nothing(scene: Scene) -> None:
