@@ -9,6 +9,7 @@ from tests.worlds.copies_world import CopiesWorld
 from tests.worlds.quorum_world import QuorumWorld
 
 from duramen.client.loop.node_client import call
+from duramen.config import BrokerConfig
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.partition.replica.partition import Partition
@@ -201,6 +202,44 @@ def offset_fetch(world: CopiesWorld, node_id: int, group: dict[str, Any]) -> int
     wanted = OffsetFetchRequest.OffsetFetchRequestGroup(**group)
     answer = world.ask_broker_of(node_id, call("OffsetFetch", 9, groups=[wanted], require_stable=False))
     return int(answer.groups[0].error_code)
+
+
+class UnlikeWorld(QuorumWorld):
+    """Node 1 fences who is silent for a second, the others who is for three."""
+
+    def config(self, node_id: int) -> BrokerConfig:
+        self.settings["broker.session.timeout.ms"] = "1000" if node_id == 1 else "3000"
+        return super().config(node_id)
+
+
+def test_a_lease_goes_by_the_shorter_of_the_broker_s_and_the_controller_s_session() -> None:
+    led: set[bool] = set()
+    for seed in range(1, 20):
+        world = UnlikeWorld(seed)
+        for node_id in world.hosts:
+            world.join(node_id)
+        active = world.active()
+        world.run(1.0)
+        if (active == 1) in led:
+            continue
+        led.add(active == 1)
+        for node_id in world.others():
+            lease = world.brokers[node_id].publisher.lease
+            assert lease is not None
+            assert world.until(lease.holds)
+            world.world.isolate(node_id)
+            seconds = 0.9 * (1.0 if 1 in (node_id, active) else 3.0)
+            world.run(seconds - HEARTBEAT_S - 0.1)
+            assert lease.holds()
+            world.run(HEARTBEAT_S + 0.1)
+            assert not lease.holds()
+            world.world.heal_all()
+            assert world.until(lease.holds)
+        told = {node for node, event, _ in world.events if event == "session-timeouts-differ"}
+        assert told == ({2, 3} if active == 1 else {1})
+        if len(led) == 2:
+            return
+    raise AssertionError("it never led, or always")
 
 
 def test_a_node_alone_has_no_lease_and_needs_none() -> None:

@@ -38,6 +38,7 @@ from duramen.server.api.served_partitions import ServedPartitions
 from duramen.server.api.services import LiveSettings, NodeIdentity, Services
 from duramen.server.api.sliced_work import SlicedWork
 from duramen.server.controller.broker_lifecycle import BrokerLifecycle
+from duramen.server.controller.command_messages import SESSION_MS
 from duramen.server.controller.controller_client import ControllerClient
 from duramen.server.coordinators.context import CoordinatorContext
 from duramen.server.coordinators.groups import GroupCoordinators
@@ -66,6 +67,7 @@ from duramen.storage import (
 )
 
 if TYPE_CHECKING:
+    from duramen.server.controller.broker_lease import BrokerLease
     from duramen.server.controller.broker_watch import BrokerWatch
     from duramen.server.replication.in_sync_changes import InSyncChanges
 
@@ -220,15 +222,7 @@ class Broker:
         )
         self.lifecycle.on_heartbeat = self.metrics.heartbeat.observe
         if not self.controller.quorum.is_sole_voter:
-            # Loaded on demand: a node alone, as most are, does without it.
-            self.publisher.lease = self.lifecycle.lease = import_module(
-                "duramen.server.controller.broker_lease"
-            ).BrokerLease(
-                self.clock,
-                self.config.integer("broker.session.timeout.ms") / 1000,
-                self.report,
-                lambda: self.clock.call_soon(self._lease_renewed),
-            )
+            self.publisher.lease = self.lifecycle.lease = self._make_lease()
         self.publisher.on_brokers.append(self.lifecycle.changed)
         self.publisher.on_leaders.append(self._leaders_changed)
         self.controller.when_begun(self.lifecycle.start)
@@ -378,6 +372,22 @@ class Broker:
             )
             self.publisher.on_brokers.append(self.in_sync_changes.brokers_changed)
         self.in_sync_changes.follow(name)
+
+    def _make_lease(self) -> BrokerLease:
+        # Loaded on demand: a node alone, as most are, does without it.
+        module, session_ms = import_module("duramen.server.controller.broker_lease"), self.config.integer(SESSION_MS)
+        renewed = partial(self.clock.call_soon, self._lease_renewed)
+        lease: BrokerLease = module.BrokerLease(self.clock, session_ms / 1000, self.report, renewed)
+
+        def told(controller_ms: int) -> None:
+            lease.limit(controller_ms / 1000)
+
+        def leader_changed(leader_id: int, epoch: int) -> None:
+            if leader_id >= 0:
+                self.controller_client.ask_session(session_ms, told)
+
+        self.controller.on_leader.append(leader_changed)
+        return lease
 
     def _lease_renewed(self) -> None:
         for partition in tuple(self.store.partitions.values()):

@@ -25,7 +25,7 @@ class BrokerLease:
 
     def __init__(self, clock: Clock, session_s: float, report: EventReport, on_renewed: Callable[[], None]) -> None:
         self._clock = clock
-        self._seconds = session_s * SHARE
+        self._session_s = self._controller_s = session_s
         self._report = report
         self._on_renewed = on_renewed
         self._until = float("-inf")
@@ -37,6 +37,17 @@ class BrokerLease:
     def holds(self) -> bool:
         """Whether this node leads what it was elected to, whatever it has not read yet."""
         return self._clock.boottime() < self._until
+
+    def limit(self, session_s: float) -> None:
+        """The active controller fences who is silent for so long: where that is less, the lease is shorter, too."""
+        before, self._controller_s = self._seconds, session_s
+        self._until -= max(0.0, before - self._seconds)
+        if session_s != self._session_s:
+            self._report("session-timeouts-differ", own_s=self._session_s, controller_s=session_s)
+
+    @property
+    def _seconds(self) -> float:
+        return SHARE * min(self._session_s, self._controller_s)
 
     def renew(self, sent: float) -> None:
         """A heartbeat that was sent at that time was answered: this process is not fenced."""

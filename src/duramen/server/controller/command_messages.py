@@ -268,6 +268,30 @@ HEARTBEATS: Final[frozenset[type]] = frozenset({BrokerHeartbeat})
 BY_API: Final = {each.api.name: each for each in MESSAGES}
 
 
+# ---- DescribeConfigs, too
+
+BROKER_RESOURCE: Final = 4
+SESSION_MS: Final = "broker.session.timeout.ms"
+
+
+def session_to_wire(controller_id: int) -> NodeRequest:
+    """Asks this node for its session time-out."""
+    api = BY_NAME["DescribeConfigs"]
+    kinds = api.request
+    resource = kinds.DescribeConfigsResource(
+        resource_type=BROKER_RESOURCE, resource_name=str(controller_id), configuration_keys=[SESSION_MS]
+    )
+    return NodeRequest(api, 4, kinds.new(resources=[resource]))
+
+
+def session_from_wire(response: Any) -> int | KafkaError:
+    """In ms. Where the node was not the one, another one is the controller by now."""
+    (result,) = response.results
+    if result.error_code:
+        return KafkaError(ErrorCode.NOT_CONTROLLER, result.error_message or "")
+    return int(result.configs[0].value)
+
+
 # ---- CreateTopics, which is a client's request, too
 
 CREATE_VERSION: Final = 7

@@ -137,6 +137,26 @@ class ControllerClient:
         self._run(errand)
         return errand
 
+    def ask_session(self, own_ms: int, done: Callable[[int], None]) -> None:
+        """How many ms the active controller waits for a silent broker; not called where none says so in time.
+
+        own_ms: what this node would say.
+        """
+
+        def request() -> NodeRequest:
+            return command_messages.session_to_wire(self._controller.quorum.leader_id)
+
+        def answered(answer: Any) -> None:
+            if not isinstance(answer, DuramenError):
+                done(answer)
+
+        deadline = self._clock.monotonic() + PATIENCE_S
+        self._run(
+            ControllerErrand(
+                lambda answer: answer(own_ms), request, command_messages.session_from_wire, answered, deadline
+            )
+        )
+
     def create(self, topics: list[NewTopic], done: Callable[[list[TopicCreated] | DuramenError], None]) -> None:
         """Create topics with the defaults of the active controller; `done` when they are in the image here, and their
         partitions in this node."""

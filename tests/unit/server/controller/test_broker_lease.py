@@ -89,6 +89,43 @@ def test_who_waits_for_it_is_told_when_it_holds_again(scene: Scene) -> None:
     assert scene.events == [("lease-renewed", {"without_ms": 1300})]
 
 
+def test_a_controller_that_waits_less_makes_it_shorter_at_once(scene: Scene) -> None:
+    scene.lease.renew(0.0)
+    scene.lease.limit(2.0)
+    scene.clock.advance(1799)
+    assert scene.lease.holds()
+    scene.clock.advance(1)
+    assert not scene.lease.holds()
+    scene.lease.renew(1.8)
+    scene.clock.advance(1800)
+    assert not scene.lease.holds()
+    assert scene.events[0] == ("session-timeouts-differ", {"own_s": 3.0, "controller_s": 2.0})
+
+
+def test_a_controller_that_waits_longer_changes_nothing_and_is_told(scene: Scene) -> None:
+    scene.lease.limit(9.0)
+    scene.lease.renew(0.0)
+    scene.clock.advance(2700)
+    assert not scene.lease.holds()
+    assert [event for event, _ in scene.events] == ["session-timeouts-differ"]
+
+
+def test_the_next_controller_s_counts_from_then_on(scene: Scene) -> None:
+    scene.lease.limit(2.0)
+    scene.lease.renew(0.0)
+    scene.lease.limit(3.0)
+    scene.clock.advance(1800)
+    assert not scene.lease.holds(), "it was answered by the one before"
+    scene.lease.renew(1.8)
+    scene.clock.advance(2699)
+    assert scene.lease.holds()
+
+
+def test_controllers_that_wait_as_long_are_nothing_to_tell(scene: Scene) -> None:
+    scene.lease.limit(3.0)
+    assert scene.events == []
+
+
 def test_the_real_clock_counts_a_suspended_machine() -> None:
     clock = LoopClock(EventLoop())
     kind = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
