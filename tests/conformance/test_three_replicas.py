@@ -235,6 +235,7 @@ def test_one_node_dies_then_another_one(trio: ControllerTrio) -> None:
     assert sorted(read(trio, "all", 300)) == sorted(values)  # also the followers know by now what is committed
     trio.node(2).kill()
     in_sync_are(trio, "all", 1, 3)
+    trio.node(1).says("peer-fenced node=2")
     refused = write(trio, "all", [b"one too few"], retries=0).failed
     assert [error.name() for error in refused.values()] == ["NOT_ENOUGH_REPLICAS"]
     assert not write(trio, "all", [b"a leader's own"], acks=1).failed

@@ -6,7 +6,7 @@ follows a change that a power cut could take back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from duramen.config import BrokerConfig, TopicConfig
@@ -53,6 +53,8 @@ class MetadataPublisher:
         self.readopted: set[TopicId] = set()
         """Topics that are about to be known again, and whose logs are here."""
         self._topic_configs: dict[str, TopicConfig] = {}
+        self._peers: set[int] = set()
+        """Other brokers that are not fenced, as it was told last."""
         self.closed_directories = ClosedDirectories(store.directories, store.hosted, node_id)
         self._creation = PartitionCreation(self, store, node_id, world.clock, report)
         store.deletions.on_failed, store.deletions.on_done = self._not_deleted, self._creation.create_next
@@ -84,6 +86,7 @@ class MetadataPublisher:
         """
         self._delete_removed(removed)
         self._store.mark_offline_logs()
+        self._peers = {each.id for each in self.image.brokers.values() if not each.fenced} - {self._node_id}
         self.closed_directories.find(self.image)
         for topic in self.image.topics.values():
             self._open_partitions(topic)
@@ -139,11 +142,23 @@ class MetadataPublisher:
             self._report("topic-configured", topic=name, settings=_listed(self.image.topic_config(name)))
             self.configure(name)
         if changes.brokers:
+            self._tell_peers(changes.brokers)
             for callback in self.on_brokers:
                 callback()
         for name in changes.broker_configs:
             settings = self.image.broker_config(None if name == "" else int(name))
             self._report("broker-configured", node=name or "every", settings=_listed(settings))
+
+    def _tell_peers(self, changed: Iterable[int]) -> None:
+        for node_id in sorted({*changed} - {self._node_id}):
+            broker = self.image.brokers.get(node_id)
+            if broker is not None and not broker.fenced:
+                if node_id not in self._peers:
+                    self._peers.add(node_id)
+                    self._report("peer-unfenced", node=node_id)
+            elif node_id in self._peers:
+                self._peers.remove(node_id)
+                self._report("peer-fenced", node=node_id)
 
     def lead(self, topic: TopicImage) -> None:
         """Lead those open partitions of the topic that the image says this node leads, of a new one all or none.

@@ -92,6 +92,8 @@ class InSyncChanges:
         """Those that are asked again in a moment, and propose nothing before."""
         self._waiting: dict[Partition, None] = {}
         """Those whose high watermark waits for a replica; it may have died."""
+        self._told: dict[Partition, tuple[tuple[int, ...], ErrorCode | None]] = {}
+        """Who was proposed since the metadata moved, and why that was refused: told once, however often it is asked."""
         self._under_way: Proposals | None = None
         self._errand: Tries | None = None
         self._is_planned = False
@@ -117,6 +119,7 @@ class InSyncChanges:
                 continue
             self._led[partition] = None
             self._pausing.pop(partition, None)  # what was refused may be out of date
+            self._told.pop(partition, None)
             partition.on_candidate = self.ask
             if len(image.isr) < len(image.replicas):
                 self.ask(partition)
@@ -152,6 +155,7 @@ class InSyncChanges:
             self._pause = self._clock.call_later(PAUSE_S, self._look_again)
 
     def _forget(self, partition: Partition) -> None:
+        self._told.pop(partition, None)
         if partition in self._led:
             del self._led[partition]
             partition.on_candidate = None
@@ -204,14 +208,18 @@ class InSyncChanges:
         under_way: Proposals = {}
         joining: set[int] = set()
         leaving: set[int] = set()
+        news = 0
         for partition in list(self._proposing)[:MOST_AT_ONCE]:
             del self._proposing[partition]
             isr = None if partition.closed else self._change_of(partition)  # things may have changed since
             if isr is None:
                 continue
             replication = partition.replication
-            joining |= {*isr} - {*replication.isr}
-            leaving |= {*replication.isr} - {*isr}
+            if self._told.get(partition, ((), None))[0] != isr:
+                self._told[partition] = isr, None
+                news += 1
+                joining |= {*isr} - {*replication.isr}
+                leaving |= {*replication.isr} - {*isr}
             replication.proposed(isr)
             changes.append(
                 IsrChange(
@@ -226,7 +234,8 @@ class InSyncChanges:
         if not changes:
             self._go_on()
             return
-        self._report("in-sync-proposed", partitions=len(changes), joining=_listed(joining), leaving=_listed(leaving))
+        if news:
+            self._report("in-sync-proposed", partitions=news, joining=_listed(joining), leaving=_listed(leaving))
         self._under_way, self._errand = under_way, None
         command = AlterPartition(self._node_id, self._broker_epoch(), tuple(changes))
         errand = self._controllers.ask(command, partial(self._answered, under_way), PATIENCE_S)
@@ -248,9 +257,12 @@ class InSyncChanges:
         refused: dict[str, int] = {}
         for key, partition in proposals.items():
             error = errors.get(key, missing)
+            isr, told = self._told.pop(partition, ((), None))
             if error is ErrorCode.NONE:
                 continue  # the metadata is on its way
-            refused[error.name] = refused.get(error.name, 0) + 1
+            self._told[partition] = isr, error
+            if error is not told:
+                refused[error.name] = refused.get(error.name, 0) + 1
             partition.replication.proposal_failed(error, sent_once=sent_once)
             self._settle(partition)
             self._later(self._pausing, partition)

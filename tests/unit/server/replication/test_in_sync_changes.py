@@ -250,6 +250,27 @@ def test_a_request_that_is_lost_is_made_again_after_a_pause(error: ErrorCode) ->
     assert ("in-sync-refused", {"partitions": 1, "error": error.name}) in scene.told
 
 
+def test_what_is_proposed_and_refused_again_and_again_is_told_once() -> None:
+    scene = Scene(isr=(1, 2, 3))
+    scene.partitions[0].append(memoryview(plain(b"lacking")), 1, 0, lambda _: None)
+    scene.run(2 * LAG)
+    for error in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.INVALID_UPDATE_VERSION):
+        scene.answer(KafkaError(error, "no controller"))
+        scene.run(PAUSE_S)
+        assert scene.proposed() == [(0, ((1, 71),))], "it is proposed again"
+    told = [
+        ("in-sync-proposed", {"partitions": 1, "joining": "", "leaving": "2,3"}),
+        ("in-sync-refused", {"partitions": 1, "error": "REQUEST_TIMED_OUT"}),
+        ("in-sync-refused", {"partitions": 1, "error": "INVALID_UPDATE_VERSION"}),
+    ]
+    assert scene.told == told
+    scene.answer(ErrorCode.INVALID_UPDATE_VERSION)
+    assert scene.told == told
+    scene.commit((1, 2, 3))
+    scene.run(LAG)
+    assert scene.told == [*told, told[0]], "behind other metadata it is another proposal"
+
+
 @pytest.mark.parametrize("tries", [1, 2])
 def test_a_join_that_is_refused_is_dropped_where_it_was_sent_once(tries: int) -> None:
     scene = Scene()
