@@ -63,6 +63,13 @@ LARGE: Final = [
     Search(ReplicationBounds(changes=2, records=3)),
     Search(ReplicationBounds(changes=2, records=2, late=1)),
     Search(ReplicationBounds(changes=2, records=2, alters=1)),
+    Search(ReplicationBounds(changes=2, alters=1, repeats=1)),
+    Search(ReplicationBounds(brokers=2, changes=2, records=2, alters=1, repeats=1, deposed=1, min_isr=1)),
+    Search(ReplicationBounds(brokers=2, alters=2, late=1, repeats=1, deposed=1, min_isr=1)),
+    Search(ReplicationBounds(alters=1, restarts=1)),
+    Search(ReplicationBounds(alters=1, fences=1, unclean=1, min_isr=1)),
+    Search(ReplicationBounds(restarts=1, late=1, stable=False)),
+    Search(ReplicationBounds(alters=1, wipes=1)),
     Search(LeaseBounds(fences=2, elections=2, slips=1)),
     Search(LeaseBounds(fences=1, elections=1, slips=1, beats=2)),
 ]
