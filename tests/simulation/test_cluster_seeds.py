@@ -24,7 +24,9 @@ SOON_CAUGHT = (
     "one-timer",
     "reader-first",
     "refused-proves",
+    "restart-epoch",
     "snapshot-image",
+    "synced-ends",
     "synced-vote",
     "true-reasons",
 )

@@ -67,8 +67,9 @@ def _requests(broker: Broker, peers: int) -> Iterator[str]:
     for tp, partition in sorted(store.partitions.items()):
         if partition.waiting:
             yield f"{partition.waiting} appends of {tp} without an answer"
-        # The host of an internal partition watches it; whoever reads the metadata log's image does, too.
-        if len(partition._watchers) > 1 + (tp == METADATA_PARTITION):
+        # The host of an internal partition watches it; whoever reads the metadata log's image does, too; and so do
+        # followers together.
+        if len(partition._watchers) > 1 + (tp == METADATA_PARTITION or len(partition.replication.replicas) > 1):
             yield f"{len(partition._watchers)} watchers of {tp}"
     for log_directory in store.directories:
         if log_directory.journal.has_pending or log_directory.journal.in_flight:

@@ -190,6 +190,7 @@ class ReplicaWatch:
             if before[1] and len(partition.replication.isr) < enough:
                 self._fail("WatermarkWaits", f"{view.process} {partition.tp}: {high} with {partition.replication.isr}")
         if high > before[0] or leads:
+            leads |= before[1]  # it moved, and was deposed, in one event
             if not leads and high > committed.end and not may_lack:
                 detail = f"{view.process} {partition.tp}: its watermark is {high}, committed is {committed.end}"
                 self._fail("ReplicasEqual", detail)

@@ -18,8 +18,6 @@ from duramen.partition.host.host import Host
 from duramen.partition.metadata import quorum as quorum_module
 from duramen.partition.metadata.metadata_partition import MetadataPartition
 from duramen.partition.metadata.quorum import Quorum
-from duramen.server.controller.broker_lease import BrokerLease
-from duramen.server.controller.broker_watch import BrokerWatch
 from duramen.sim.mutations.mutations import Guard
 from duramen.sim.world.plan import ClusterPlan
 from duramen.storage import WriteQuorumStateJob
@@ -326,32 +324,6 @@ class TrueReasons(ClusterGuard):
         return lambda fetcher, snapshot: fetcher._state.halt("a snapshot is needed")
 
 
-class RefusedProves(ClusterGuard):
-    """A connection that was ended from there is enough: what a network resets makes a living broker a dead one."""
-
-    owner = BrokerWatch
-    method = "_look"
-    caught_by = "OnlyDeadFencedAtOnce"
-    cluster = ClusterPlan(nodes=3, brokers=True, faults=10, kinds=("isolated", "cut", "one-way cut"))
-
-    def replacement(self, original: Any) -> Any:
-        """Look at no address."""
-        return lambda watch, node_id, broker_epoch, address: watch._died(node_id, broker_epoch)
-
-
-class LeaseEnds(ClusterGuard):
-    """A broker that controllers have answered once acknowledges by itself for ever."""
-
-    owner = BrokerLease
-    method = "holds"
-    caught_by = "LeaseEndsFirst"
-    cluster = ClusterPlan(nodes=3, brokers=True, faults=10, kinds=("isolated", "pause"))
-
-    def replacement(self, original: Any) -> Any:
-        """Whenever that was."""
-        return lambda lease: lease._until > float("-inf")
-
-
 CLUSTER_GUARDS: dict[str, ClusterGuard] = {
     "saved-first": SavedFirst(),
     "synced-vote": SyncedVote(),
@@ -371,7 +343,5 @@ CLUSTER_GUARDS: dict[str, ClusterGuard] = {
     "answered-committed": AnsweredWhenCommitted(),
     "one-timer": OneTimer(),
     "true-reasons": TrueReasons(),
-    "refused-proves": RefusedProves(),
-    "lease-ends": LeaseEnds(),
 }
 """Every guard of the quorum by the name that BREAK= takes."""

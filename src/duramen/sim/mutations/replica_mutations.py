@@ -10,6 +10,8 @@ from duramen.machines.replication.leader import Replication
 from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.replica.partition import Partition
 from duramen.partition.store.store import Store
+from duramen.server.controller.broker_lease import BrokerLease
+from duramen.server.controller.broker_watch import BrokerWatch
 from duramen.server.handlers import replica_fetch
 from duramen.server.replication.replica_fetcher import ReplicaFetcher
 from duramen.server.replication.replica_target import ReplicaTarget
@@ -185,6 +187,7 @@ class WatermarkOfAFollower(ReplicaGuard):
     owner = ReplicaTarget
     method = "follow_leader"
     caught_by = "WatermarkNeverBack"
+    cluster = ClusterPlan(nodes=3, brokers=True, faults=10, changes=2, kinds=("kill", "pause", "isolated", "slow disk"))
 
     def replacement(self, original: Any) -> Any:
         """Also when it falls."""
@@ -229,6 +232,32 @@ class UncleanStops(ReplicaGuard):
         return lambda *arguments: []
 
 
+class RefusedProves(ReplicaGuard):
+    """A connection that was ended from there is enough: what a network resets makes a living broker a dead one."""
+
+    owner = BrokerWatch
+    method = "_look"
+    caught_by = "OnlyDeadFencedAtOnce"
+    cluster = ClusterPlan(nodes=3, brokers=True, faults=10, kinds=("isolated", "cut", "one-way cut"))
+
+    def replacement(self, original: Any) -> Any:
+        """Look at no address."""
+        return lambda watch, node_id, broker_epoch, address: watch._died(node_id, broker_epoch)
+
+
+class LeaseEnds(ReplicaGuard):
+    """A broker that controllers have answered once acknowledges by itself for ever."""
+
+    owner = BrokerLease
+    method = "holds"
+    caught_by = "LeaseEndsFirst"
+    cluster = ClusterPlan(nodes=3, brokers=True, faults=10, kinds=("isolated", "pause"))
+
+    def replacement(self, original: Any) -> Any:
+        """Whenever that was."""
+        return lambda lease: lease._until > float("-inf")
+
+
 REPLICA_GUARDS: dict[str, ClusterGuard] = {
     "synced-ends": SyncedEnds(),
     "maximal-isr": MaximalInSync(),
@@ -241,6 +270,8 @@ REPLICA_GUARDS: dict[str, ClusterGuard] = {
     "follower-high": WatermarkOfAFollower(),
     "acks-all": AcknowledgedByAll(),
     "unclean-stop": UncleanStops(),
+    "refused-proves": RefusedProves(),
+    "lease-ends": LeaseEnds(),
 }
 """Every guard of replication by the name that BREAK= takes."""
 

@@ -77,6 +77,10 @@ COUNTED: Final = (
     "lease-renewed",
     "broker-not-handed-over",
     "partition-offline",
+    "replica-cut",
+    "replica-begun-anew",
+    "in-sync-refused",
+    "lease-renewed",
 )
 """Events that are states worth reaching."""
 CLUSTER_STATES: Final = (
@@ -165,6 +169,8 @@ class ClusterSimulation:
             settings["replica.lag.time.max.ms"] = random.choice(("500", "2000", "30000"))
             settings["replica.fetch.max.bytes"] = random.choice(("1", "2000", "1048576"))
             settings["replica.fetch.response.max.bytes"] = random.choice(("1", "3000", "10485760"))
+            settings["offsets.topic.replication.factor"] = str(min(self.plan.copies, len(self.hosts)))
+            settings["offsets.topic.num.partitions"] = random.choice(("1", "3"))
             settings["leader.imbalance.check.interval.seconds"] = random.choice(("1", "3", "300"))
         return settings
 

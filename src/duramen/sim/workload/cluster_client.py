@@ -22,6 +22,8 @@ OnReply = Callable[[Any], None]
 
 WITHOUT_LEADER_S: Final = 0.2
 """How long a client waits that was told of no leader."""
+OF_GROUPS: Final = {"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"}
+"""What the coordinator is asked; a client of this kind has one group at most."""
 STALE: Final = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -74,12 +76,17 @@ class ClusterClient:
         self._leaders: dict[TopicPartition, Leader] = {}
         self._waiting: list[Waiting] = []
         self._asked = ""
+        self._coordinator: Address | None = None
 
     def send(self, wanted: NodeRequest, on_reply: OnReply) -> None:
-        """See Sender: what is about a partition goes to its leader, anything else to any node."""
+        """See Sender: what is about a partition goes to its leader, a group's to its coordinator, else to any node."""
         tp = partition_of(wanted)
+        if wanted.api.name in OF_GROUPS:
+            self._send(self._coordinator or self._any(), wanted, on_reply)
+            return
         if tp is None:
-            self._send(self._any(), wanted, on_reply)
+            finds = wanted.api.name == "FindCoordinator"
+            self._send(self._any(), wanted, partial(self._found, on_reply) if finds else on_reply)
             return
         leader = self._leaders.get(tp)
         if self._waiting or leader is None or leader.node_id < 0:
@@ -92,6 +99,11 @@ class ClusterClient:
         """End every connection."""
         for connection in self._connections.values():
             connection.drop()
+
+    def _found(self, on_reply: OnReply, answer: Any) -> None:
+        found = None if answer is None else answer.coordinators[0]
+        self._coordinator = None if found is None or found.error_code else (found.host, found.port)
+        on_reply(answer)
 
     def _any(self) -> Address:
         return self._random.choice(self._bootstrap + list(self._known.values()))

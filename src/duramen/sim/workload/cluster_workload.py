@@ -12,6 +12,7 @@ from duramen.model import TopicPartition
 from duramen.ports import Clock
 from duramen.sim.check.invariants import InvariantViolated, Ledger
 from duramen.sim.workload.cluster_client import ClusterClient
+from duramen.sim.workload.group_workload import SimMember
 from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.timestamp_faults import Stamps
 from duramen.sim.workload.workload import (
@@ -30,6 +31,8 @@ RECORDS: Final = 15
 """How many each producer makes at least."""
 PLAIN: Final = 0.3
 """Share of the producers that are not idempotent."""
+GROUPS: Final = 0.5
+"""Share of the worlds in which a group shares a topic's partitions."""
 PAGE_CACHE: Final = {"duramen.ack.durability": "page-cache"}
 
 Contents = dict[TopicPartition, list[tuple[int, int, bytes]]]
@@ -45,8 +48,9 @@ class TopicKind(NamedTuple):
     is_stable: bool = True
 
 
+GROUPED: Final = "copied"
 KINDS: Final = (
-    TopicKind("copied", 1.0, 3),
+    TopicKind(GROUPED, 1.0, 3),
     TopicKind("copied-cached", 0.6, 3, is_stable=False),
     TopicKind("twofold", 0.3, 2),
     TopicKind("single", 0.4, 1),
@@ -150,6 +154,7 @@ class ClusterWorkload:
         self.clients: list[ClusterClient] = []
         self.producers: list[SimProducer | PlainProducer] = []
         self.readers: list[SimReader] = []
+        self.members: list[SimMember] = []
         self._client = client
         self._going_on = going_on
         self._makers: list[Actor] = []
@@ -178,6 +183,10 @@ class ClusterWorkload:
             reader = SimReader(scene, f"r-{tp}", tp)
             self.readers.append(reader)
             self._watchers.append(self.act(reader.name, reader.script()))
+        shared = [tp for tp in scene.partitions() if tp.topic == GROUPED]
+        if shared and random.random() < GROUPS:
+            self.members = [SimMember(scene, "group", f"m{number}", shared) for number in range(2)]
+            self._watchers += [self.act(member.name, member.script()) for member in self.members]
 
     def _add(self, producer: SimProducer | PlainProducer) -> None:
         self.producers.append(producer)
@@ -199,9 +208,16 @@ class ClusterWorkload:
     def is_read(self) -> bool:
         """Whether every reader has come to the end of what was acknowledged, and has ended."""
         stored = self.scene.stored
-        if all(reader.offset >= stored.get(reader.tp, 0) for reader in self.readers if self.scene.is_stable(reader.tp)):
+        is_read = all(
+            reader.offset >= stored.get(reader.tp, 0) for reader in self.readers if self.scene.is_stable(reader.tp)
+        )
+        if is_read and all(self._is_committed(tp) for member in self.members for tp in member.tps):
             self.scene.reading_on = False
         return not self.scene.reading_on and all(actor.finished for actor in self._watchers)
+
+    def _is_committed(self, tp: TopicPartition) -> bool:
+        """Whether the group has come to the end of what was acknowledged."""
+        return any(member.committed.get(tp, -1) >= self.scene.stored.get(tp, 0) for member in self.members)
 
     def read_back(self, found: Contents) -> Actor:
         """Read everything into `found`, and ask the invariants for their verdict."""
