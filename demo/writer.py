@@ -17,7 +17,7 @@ FLUSH_SECONDS_MAX = 60
 class Writer:
     """The producing side. Rows count from 1; index 0 of the per-row tables is unused."""
 
-    def __init__(self, address: str, topic: str, rows: int = ROWS) -> None:
+    def __init__(self, address: str, topic: str, rows: int = ROWS, **settings: str | int) -> None:
         self.topic = topic
         self.sent = 0
         self.acknowledged = 0
@@ -42,6 +42,7 @@ class Writer:
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
                 "error_cb": lambda _error: None,  # a node that went away; what matters arrives per record
+                **{name.replace("_", "."): value for name, value in settings.items()},
             }
         )
 
