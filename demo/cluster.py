@@ -411,7 +411,7 @@ def on_disks(copies: dict[int, dict[int, Copy]], writer: Writer, rows: int) -> l
 
 def show(console: Console, demo: ClusterDemo, copies: dict[int, dict[int, Copy]]) -> None:
     """The three copies beside each other, and what was done to them."""
-    table = Table(title="Three copies", title_justify="left", box=None, padding=(0, 2))
+    table = Table(title="Three copies", title_justify="left", box=None, padding=(0, 1))
     for heading in ("node", "fate", "led", "batches", "bytes", "sha-256"):
         right = heading in ("node", "led", "batches", "bytes")
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
@@ -419,7 +419,7 @@ def show(console: Console, demo: ClusterDemo, copies: dict[int, dict[int, Copy]]
         digest = hashlib.sha256("".join(copy.digest for _, copy in sorted(parts.items())).encode()).hexdigest()
         batches, size = sum(len(copy.batches) for copy in parts.values()), sum(copy.size for copy in parts.values())
         fate = demo.trio.nodes[node_id].fate
-        table.add_row(str(node_id), fate, str(demo.leads_at_first[node_id]), f"{batches:,}", f"{size:,}", digest[:16])
+        table.add_row(str(node_id), fate, str(demo.leads_at_first[node_id]), f"{batches:,}", f"{size:,}", digest[:12])
     console.print()
     console.print(table, highlight=False)
     for failure in demo.failures:

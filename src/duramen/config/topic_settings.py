@@ -36,7 +36,7 @@ def _inert(name: str, kind: str, default: str, reason: str, low: int | None = No
     return Setting(name, kind, default, doc, low=low, inert=reason, update="cluster-wide")
 
 
-_ONE_COPY = "one node keeps one copy of each partition; nothing is replicated"
+_NOT_THROTTLED = "what replicas fetch is not throttled in this release"
 _NO_TIER = "there is no remote tier"
 
 TOPIC_SETTINGS: tuple[Setting, ...] = (
@@ -52,7 +52,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     _from_broker(
         "flush.ms", "log.flush.interval.ms", ("log.flush.scheduler.interval.ms", 1), default=str(LONG_MAX), low=0
     ),
-    _inert("follower.replication.throttled.replicas", "list", "", _ONE_COPY),
+    _inert("follower.replication.throttled.replicas", "list", "", _NOT_THROTTLED),
     _from_broker("index.interval.bytes", "log.index.interval.bytes"),
     Setting(
         "internal.segment.bytes",
@@ -64,7 +64,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         internal=True,
         update="cluster-wide",
     ),
-    _inert("leader.replication.throttled.replicas", "list", "", _ONE_COPY),
+    _inert("leader.replication.throttled.replicas", "list", "", _NOT_THROTTLED),
     _from_broker("local.retention.bytes", "log.local.retention.bytes"),
     _from_broker("local.retention.ms", "log.local.retention.ms"),
     _from_broker("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),

@@ -64,3 +64,14 @@ TRANSITIONS: Final[dict[Role, dict[Happening, Role]]] = {
     Role.LEADER: _ANYWHERE | {Happening.RESIGNS: Role.RESIGNED},
     Role.RESIGNED: _ANYWHERE | {Happening.TIME_OUT: Role.PROSPECTIVE},
 }
+
+
+def diagram() -> str:
+    """The table as Mermaid draws it; what leads to one role from everywhere is drawn once."""
+    everywhere = {what for what in Happening if all(what in row for row in TRANSITIONS.values())}
+    lines = ["stateDiagram-v2", f"    [*] --> {Role.UNATTACHED.value}"]
+    for role, row in TRANSITIONS.items():
+        for what, after in row.items():
+            if what not in everywhere:
+                lines.append(f"    {role.value} --> {after.value}: {what.value}")
+    return "".join(f"{line}\n" for line in lines)

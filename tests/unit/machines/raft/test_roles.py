@@ -11,6 +11,7 @@ from tests.worlds.raft_bench import SETTINGS, RaftBench
 from duramen.errors import BugError
 from duramen.machines.raft import TRANSITIONS, Happening, Role
 from duramen.machines.raft.raft_state import RaftState
+from duramen.machines.raft.roles import diagram
 
 
 def test_a_later_epoch_ends_every_role() -> None:
@@ -53,3 +54,9 @@ def test_the_page_shows_this_table() -> None:
         if what not in everywhere
     }
     assert shown == there
+
+
+def test_the_page_about_replication_shows_the_diagram_of_this_table() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "replication.md").read_text(encoding="utf-8")
+    assert f"```mermaid\n{diagram()}```\n" in page
+    assert diagram().count("-->") == 1 + sum(len(row) - 2 for row in TRANSITIONS.values())
