@@ -44,7 +44,7 @@ _TABLE = (
         """,
     ),
     (
-        "one node is its own controller, and the only broker that it watches",
+        "what is decided is appended and told at once, and nobody waits for a registration by the clock",
         """
         controller.performance.always.log.threshold.ms long 2000 0.. internal
         controller.performance.sample.period.ms long 60000 100.. internal
