@@ -35,6 +35,8 @@ DISK_BUSY = 0.6
 """The same of the disk: one that many short syncs keep busy shows no more."""
 AFTERMATH_SECONDS = 0.3
 IDLE_PARTITIONS = 1000
+START_SECONDS, LINES_SECONDS = 40.0, 430.0
+"""Of the ten minutes that are promised: what the start and the first look take, and what the lines may."""
 MANY = 12
 """Partitions of the topic whose leaders are spread over the nodes."""
 
@@ -196,8 +198,8 @@ def figures(line: Line, samples: Sequence[Sample]) -> dict[str, Any]:
     return found
 
 
-def run_line(cluster: NodesCluster, roles: Roles, line: Line, rounds: int) -> dict[str, Any]:
-    """A round that does not count, those that do, and the topic is gone again."""
+def run_line(cluster: NodesCluster, roles: Roles, line: Line, rounds: int, until: float) -> dict[str, Any]:
+    """A round that does not count, those that do (only one behind the moment `until`), and the topic is gone again."""
     topic = f"{line.kind}-{line.size}-{line.durability}-{line.copies}"
     if line.kind == "spread":
         ids = [node.id for node in cluster.nodes]
@@ -205,7 +207,10 @@ def run_line(cluster: NodesCluster, roles: Roles, line: Line, rounds: int) -> di
         cluster.create_topic(topic, [each[: line.copies] for each in turned], line.durability)
     else:
         cluster.create_topic(topic, [roles.placement(line.copies)], line.durability)
-    samples = [measure(cluster, roles, line, topic) for _ in range(rounds + 1)][1:]
+    measure(cluster, roles, line, topic)
+    samples = [measure(cluster, roles, line, topic)]
+    while len(samples) < rounds and time.monotonic() < until:
+        samples.append(measure(cluster, roles, line, topic))
     cluster.delete_topic(topic)
     return figures(line, samples)
 
@@ -243,7 +248,7 @@ def conditions(facts: dict[str, Any]) -> str:
         f"{about['processor']}, {about['cores']} cores for {facts['nodes']} nodes and the client, "
         f"{about['memory_gib']} GiB, {about['filesystem']}, one disk for all (fdatasync of 16 KiB: "
         f"p50 {disk['p50_ms']} ms, p99 {disk['p99_ms']} ms), Python {facts['versions']['python']}; "
-        f"load average {about['load_average'][0]} before, {load[0]} after; {facts['rounds']} rounds. "
+        f"load average {about['load_average'][0]} before, {load[0]} after; at most {facts['rounds']} rounds a line. "
         f"Made by `make bench-cluster` in {facts['seconds']:.0f} s."
     )
 
@@ -378,11 +383,11 @@ def benchmark(options: argparse.Namespace) -> int:
         seconds = 3.0 if small else 15.0
         facts["idle_empty"] = idleness(cluster, roles, seconds)
         facts["lines"] = []
-        for line in wanted:
-            if line.copies > len(cluster.nodes):
-                continue
+        wanted = [line for line in wanted if line.copies <= len(cluster.nodes)]
+        for number, line in enumerate(wanted, 1):
             started = time.monotonic()
-            facts["lines"].append(run_line(cluster, roles, line, rounds))
+            until = began + START_SECONDS + LINES_SECONDS * number / len(wanted)
+            facts["lines"].append(run_line(cluster, roles, line, rounds, until))
             print(f"{line.durability} {_row(facts['lines'][-1])} {time.monotonic() - started:.0f} s", flush=True)
         time.sleep(1 if small else 5)
         facts["idle_after_load"] = idleness(cluster, roles, seconds)
