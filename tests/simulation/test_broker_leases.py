@@ -8,11 +8,12 @@ import pytest
 from tests.worlds.copies_world import CopiesWorld
 from tests.worlds.quorum_world import QuorumWorld
 
-from duramen.client.loop.node_client import call
+from duramen.client.loop.node_client import BY_NAME, call
 from duramen.config import BrokerConfig
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
 from duramen.partition.replica.partition import Partition
+from duramen.server.controller.broker_lifecycle import BrokerLifecycle
 from duramen.sim.world.node import WALL_START_MS
 from duramen.wire.batch import build_batch
 from duramen.wire.messages.offset_fetch import OffsetFetchRequest
@@ -143,14 +144,19 @@ def two_copies(world: CopiesWorld, name: str, leader: int, other: int) -> Partit
     return partitions[TopicPartition(name, 0)]
 
 
-def test_the_last_one_in_sync_that_restarts_never_leads_in_the_epoch_that_it_had(world: CopiesWorld) -> None:
-    """Others may have records of that epoch that it has lost."""
+def test_the_last_one_in_sync_that_restarts_never_leads_in_the_epoch_that_it_had(
+    world: CopiesWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may have records of that epoch that it has lost. Something about the topic is committed meanwhile."""
+    start = BrokerLifecycle.start
+    monkeypatch.setattr(BrokerLifecycle, "start", lambda life: life._clock.call_later(1.0, lambda: start(life)))
     leader = next(each for each in world.hosts if each != world.active())
     other = next(each for each in world.hosts if each not in (leader, world.active()))
     partition = two_copies(world, "alone", leader, other)
     world.world.nodes[other].kill()
     assert world.until(lambda: partition.replication.isr == (leader,))
     before, killed = partition.leader_epoch, world.brokers[leader]
+    world.world.network.conditions.silent = True  # it is back before anybody has noticed
     world.world.nodes[leader].kill()
     world.world.nodes[leader].start()
     led: set[int] = set()
@@ -162,6 +168,11 @@ def test_the_last_one_in_sync_that_restarts_never_leads_in_the_epoch_that_it_had
             led.add(found.leader_epoch)
         return bool(led)
 
+    kinds = BY_NAME["CreatePartitions"].request
+    placed = kinds.CreatePartitionsAssignment(broker_ids=[leader, other])
+    more = kinds.CreatePartitionsTopic(name="alone", count=2, assignments=[placed])
+    answer = world.ask_broker_of(world.active(), call("CreatePartitions", 3, topics=[more], timeout_ms=5000))
+    assert answer.results[0].error_code == 0
     assert world.until(leads)
     world.run(2.0)
     assert leads()
