@@ -25,7 +25,7 @@ from duramen.cli.shared.connection import (
     wait,
     wait_for_each,
 )
-from duramen.cli.shared.node_look import nodes_of
+from duramen.cli.shared.node_look import nodes_of, served
 from duramen.cli.shared.output import human_bytes, note, pairs, plural, print_json, print_table
 from duramen.cli.shared.settings import alter_settings, described, fewest_in_sync, topic_resource
 from duramen.cli.shared.sizes import sizes_of
@@ -140,7 +140,7 @@ def list_(cluster: ClusterAccess, patterns: tuple[str, ...], internal: bool, ord
     names = matching(shown, found, patterns) if patterns else shown
     every = [(name, partition) for name in names for partition in sorted(found[name].partitions)]
     unknown: set[tuple[str, int]] = set()
-    online = ends_of(cluster, admin, every, unknown)
+    online = ends_of(cluster, admin, served(cluster, metadata, every), unknown)
     rows = []
     for name in names:
         partitions = found[name].partitions
@@ -185,8 +185,9 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
     numbers = partitions_of(cluster, admin, names)
     every = [(name, partition) for name in names for partition in numbers[name]]
     hidden: set[tuple[str, int]] = set()
-    online: dict[tuple[str, int], tuple[int | None, int | None]] = {**ends_of(cluster, admin, every, hidden)}
     metadata = call(cluster, "cannot describe", lambda: admin.list_topics(timeout=cluster.timeout))
+    led = served(cluster, metadata, [(name, number) for name, number in every if name in metadata.topics])
+    online: dict[tuple[str, int], tuple[int | None, int | None]] = {**ends_of(cluster, admin, led, hidden)}
     sizes = sizes_of(cluster, nodes_of(metadata))
     futures = call(cluster, "cannot describe", lambda: admin.describe_topics(TopicCollection(list(names))))
     told = []

@@ -52,7 +52,6 @@ _REMEDIES = {
     "is full; `duramen status` says which",
     "_TIMED_OUT": "no answer in time; is the node busy? --timeout waits longer",
     "_TIMED_OUT_QUEUE": "no answer in time; is the node busy? --timeout waits longer",
-    "REQUEST_TIMED_OUT": "no answer in time; is the node busy? --timeout waits longer",
     "_TRANSPORT": "the connection broke, or no answer came; is the node still running?",
     "_ALL_BROKERS_DOWN": "no node can be reached any more; is it still running?",
     "INVALID_MSG": "the bytes stored there are damaged; the node's log says where, and `duramen log verify` how far",
@@ -67,6 +66,7 @@ _REMEDIES = {
 
 _WHERE_NOTHING_IS_SAID = {
     "TOPIC_EXCEPTION": "no topic can have this name, or it is one that only the node writes to",
+    "REQUEST_TIMED_OUT": "no answer in time; is the node busy? --timeout waits longer",
     "POLICY_VIOLATION": "the settings do not allow it; a topic that is only compacted cannot be truncated",
 }
 """Remedies for errors that mostly come with a message of the node's, which says more."""
@@ -434,7 +434,9 @@ def ends_of(
             if error is not None and unknown is not None and error_name(error) == "UNKNOWN_TOPIC_OR_PART":
                 unknown.add((tp.topic, tp.partition))
             elif error is None or error_name(error) not in _OFFLINE:
-                answers[(tp.topic, tp.partition)] = wait(cluster, f"{tp.topic}-{tp.partition}", future).offset
+                offset = wait(cluster, f"{tp.topic}-{tp.partition}", future).offset
+                if offset >= 0:  # else its leader has not answered
+                    answers[(tp.topic, tp.partition)] = offset
         online = list(answers)
         found.append(answers)
     first, last = found

@@ -6,7 +6,7 @@ The client library leaves out those that are fenced, and waits long for one that
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -47,6 +47,19 @@ def nodes_of(metadata: ClusterMetadata) -> list[KnownNode]:
     """Those that the client library knows: not fenced ones."""
     found = metadata.brokers.items()
     return [KnownNode(each.id, each.host or "", each.port or 0) for _, each in sorted(found)]
+
+
+def served(
+    cluster: ClusterAccess, metadata: ClusterMetadata, partitions: Iterable[tuple[str, int]]
+) -> list[tuple[str, int]]:
+    """Those whose leader answers, or cannot be asked; for one that is dead and not fenced the library waits long."""
+    nodes = nodes_of(metadata)
+    if len(nodes) < 2 or not cluster.is_plaintext:
+        return list(partitions)
+    answers = asked([node.address for node in nodes], NODE_SECONDS, _nothing)
+    silent = {node.id for node, answer in zip(nodes, answers, strict=True) if isinstance(answer, str)}
+    topics = metadata.topics
+    return [(name, number) for name, number in partitions if topics[name].partitions[number].leader not in silent]
 
 
 def look_at_nodes(cluster: ClusterAccess, seconds: float = NODE_SECONDS) -> list[KnownNode]:
