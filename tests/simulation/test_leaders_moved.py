@@ -86,6 +86,27 @@ def test_each_node_in_turn_hands_over_and_comes_back() -> None:
     assert world.until(lambda: all(world.are_equal(index) for index in ALL))
 
 
+def test_clients_are_told_of_a_broker_that_stops_until_nobody_needs_it() -> None:
+    """Else some would forget with the broker, in one answer, who leads now what it led."""
+    world = world_of(11)
+    active = world.active()
+    node_id, asked = (each for each in world.hosts if each != active)
+    world.world.nodes[node_id].stop()
+    image = world.brokers[asked].image
+    assert world.until(lambda: image.brokers[node_id].in_controlled_shutdown)
+    assert not image.brokers[node_id].fenced
+    answers: list[Any] = []
+    topics = [API[3].request.MetadataRequestTopic(name=TOPIC)]
+    world.ask_broker(asked, call("Metadata", 12, topics=topics), answers.append)
+    assert world.until(lambda: bool(answers))
+    assert node_id not in {part.leader_id for part in answers[0].topics[0].partitions}
+    assert {broker.node_id for broker in answers[0].brokers} == {1, 2, 3}
+    assert world.until(lambda: image.brokers[node_id].fenced)
+    world.ask_broker(asked, call("Metadata", 12, topics=topics), answers.append)
+    assert world.until(lambda: len(answers) == 2)
+    assert node_id not in {broker.node_id for broker in answers[1].brokers}
+
+
 def test_the_active_controller_hands_over_its_partitions_and_then_its_quorum() -> None:
     world = world_of(2)
     active = world.active()

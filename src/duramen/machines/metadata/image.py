@@ -87,7 +87,7 @@ class BrokerImage(NamedTuple):
 
     @property
     def active(self) -> bool:
-        """Whether clients may be sent there and new replicas placed there."""
+        """Whether it may lead, and be in sync."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def endpoint(self, listener: str) -> Endpoint | None:
@@ -177,9 +177,9 @@ class MetadataImage:
         """Dynamic settings of one broker; of all brokers (the cluster-wide default) when None."""
         return self.configs.get((BROKER_RESOURCE, "" if node_id is None else str(node_id)), _NOTHING_SET)
 
-    def active_brokers(self) -> list[BrokerImage]:
-        """Brokers that take part, by ascending id."""
-        return [self.brokers[node_id] for node_id in sorted(self.brokers) if self.brokers[node_id].active]
+    def serving_brokers(self) -> list[BrokerImage]:
+        """Brokers that clients may be sent to, by ascending id. One that stops serves until nobody needs it."""
+        return [self.brokers[node_id] for node_id in sorted(self.brokers) if not self.brokers[node_id].fenced]
 
     def active_ids(self) -> frozenset[int]:
         """Brokers that can lead and be in sync."""

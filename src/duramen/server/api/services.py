@@ -266,8 +266,8 @@ class Services:
         return self.settings.config
 
     def endpoints(self, listener: str) -> Iterable[tuple[int, str, int, str | None]]:
-        """(node id, host, port, rack) of every active broker on the listener the client came through."""
-        for broker in self.image.active_brokers():
+        """(node id, host, port, rack) of every broker that serves, on the listener the client came through."""
+        for broker in self.image.serving_brokers():
             endpoint = broker.endpoint(listener)
             if endpoint is not None:
                 yield broker.id, endpoint.host, endpoint.port, broker.rack

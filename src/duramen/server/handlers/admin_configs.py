@@ -180,7 +180,7 @@ def handle_list(request: Request) -> None:
         found += [(name, TOPIC_RESOURCE) for name in services.image.names()]
     for kind in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
         if kind in chosen:
-            found += [(str(node.id), kind) for node in services.image.active_brokers()]
+            found += [(str(node.id), kind) for node in services.image.serving_brokers()]
     request.reply(
         ListConfigResourcesResponse.new(
             config_resources=[

@@ -223,7 +223,7 @@ def test_who_is_heard_is_not_fenced_though_the_wall_clock_jumps(three: Cluster) 
     pass_ms(three, 2 * SESSION_MS, 2, 3)
     three.clock.wall -= 7_200_000
     pass_ms(three, 2 * SESSION_MS, 2, 3)
-    assert len(three.image.active_brokers()) == 3
+    assert len(three.image.serving_brokers()) == 3
 
 
 def test_a_controller_does_not_fence_its_own_process(cluster: Cluster) -> None:
@@ -235,15 +235,15 @@ def test_a_new_controller_gives_everybody_a_full_session(three: Cluster) -> None
     pass_ms(three, SESSION_MS - 500, 1)
     three.begin(load_broker_config(None, {"node.id": "5"}))
     three.clock.advance(SESSION_MS - 1)
-    assert len(three.image.active_brokers()) == 3
+    assert len(three.image.serving_brokers()) == 3
     three.clock.advance(1)
-    assert three.image.active_brokers() == []
+    assert three.image.serving_brokers() == []
 
 
 def test_a_new_controller_fences_what_its_own_node_was_before(three: Cluster) -> None:
     three.begin()
     pass_ms(three, SESSION_MS, 2, 3)
-    assert [broker.id for broker in three.image.active_brokers()] == [2, 3]
+    assert [broker.id for broker in three.image.serving_brokers()] == [2, 3]
 
 
 def test_a_session_that_ends_while_the_log_takes_nothing_ends_when_it_does(three: Cluster) -> None:
