@@ -21,7 +21,7 @@ from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.check.quorum_watch import READ_BYTES, CommittedBatch, quiet
 from duramen.sim.world.loop import Process
 from duramen.sim.world.node import SimNode
-from duramen.wire.batch import batches
+from duramen.wire.batch import batches, records
 
 REPLICA_INVARIANTS: Final = {
     "OneLeaderAnEpoch": "an epoch of a partition is led by one process of one node",
@@ -64,8 +64,10 @@ class BrokerView(NamedTuple):
 class CommittedPartition:
     """What is committed of one partition, and who led it."""
 
-    def __init__(self, tp: TopicPartition) -> None:
+    def __init__(self, tp: TopicPartition, *, is_compacted: bool) -> None:
         self.tp = tp
+        self.is_compacted = is_compacted
+        """Then a replica may have left out what a younger record replaces."""
         self.batches: list[CommittedBatch] = []
         self.firsts: list[int] = []
         self.end = 0
@@ -176,7 +178,9 @@ class ReplicaWatch:
         key = partition.topic_id, partition.tp.partition
         committed = self.committed.get(key)
         if committed is None:
-            committed = self.committed[key] = CommittedPartition(partition.tp)
+            committed = self.committed[key] = CommittedPartition(
+                partition.tp, is_compacted="compact" in partition.config.cleanup_policy
+            )
         may_lack = not partition.is_stable and self._power_failed
         if leads and (not before[1] or before[2] != epoch):
             self._leads(view, partition, committed, epoch)
@@ -249,7 +253,7 @@ class ReplicaWatch:
         known = committed.at(batch.first)
         if known is None and leads and batch.first >= committed.end:
             committed.add(batch)
-        elif known is not None and known != batch:
+        elif known is not None and known != batch and not (committed.is_compacted and _has_only(batch, known)):
             self._fail("ReplicasEqual", f"{view.process} {committed.tp} has {batch} where {known} is committed")
 
     def _check_in_sync(self, image: MetadataImage, key: Key, committed: CommittedPartition) -> None:
@@ -328,6 +332,16 @@ class ReplicaWatch:
 
     def _fail(self, invariant: str, detail: str) -> None:
         raise InvariantViolated(invariant, detail)
+
+
+def _has_only(batch: CommittedBatch, known: CommittedBatch) -> bool:
+    """Whether all records of one are in the other."""
+
+    def content(each: CommittedBatch) -> set[tuple[int, int, bytes | None, bytes | None]]:
+        found = records(memoryview(each.data), max_bytes=READ_BYTES)
+        return {(record.offset, record.timestamp, record.key, record.value) for record in found}
+
+    return content(batch) <= content(known)
 
 
 def partition_image(image: MetadataImage, key: Key) -> PartitionImage | None:
