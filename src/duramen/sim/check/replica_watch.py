@@ -73,6 +73,8 @@ class CommittedPartition:
         self.end = 0
         self.leaders: dict[int, str] = {}
         self.isr: tuple[int, ...] = ()
+        self.cuts: list[tuple[int, int]] = []
+        """Where later leaders had lost its end, and their epochs: who was away has the older records until it asks."""
         self.had: dict[int, int] = {}
         """By node, where its log ended when it lost power: so far its page cache may have lacked it afterwards, also
         where its leader counts what it had said before that."""
@@ -87,8 +89,14 @@ class CommittedPartition:
         """Whether each of the nodes may have lost the end of what is committed with its page cache."""
         return all(self.had.get(node_id, 0) >= self.end for node_id in node_ids)
 
-    def cut(self, end: int) -> None:
-        """What a page cache had from `end` on is gone."""
+    def is_old(self, batch: CommittedBatch) -> bool:
+        """Whether the batch is of what was lost."""
+        epoch = int.from_bytes(batch.data[12:16], "big")
+        return any(batch.end > end and epoch < later for end, later in self.cuts)
+
+    def cut(self, end: int, epoch: int) -> None:
+        """What a page cache had from `end` on is gone, as the leader of this epoch shows."""
+        self.cuts.append((end, epoch))
         self.had = {node_id: min(had, end) for node_id, had in self.had.items()}
         while self.batches and self.batches[-1].end > end:
             self.batches.pop()
@@ -218,7 +226,7 @@ class ReplicaWatch:
                 detail = f"{view.process} leads {partition.tp} to {end}, committed is {committed.end}"
                 self._fail("ElectedHasEverything", detail)
             self._states["page-cache topic lost a tail"] += 1
-            committed.cut(end)
+            committed.cut(end, epoch)
         self._compare(view, partition, committed, partition.log.start_offset, min(end, committed.end), False)
 
     def _compare(
@@ -253,7 +261,9 @@ class ReplicaWatch:
         known = committed.at(batch.first)
         if known is None and leads and batch.first >= committed.end:
             committed.add(batch)
-        elif known is not None and known != batch and not (committed.is_compacted and _has_only(batch, known)):
+        elif known is None or known == batch or (not leads and committed.is_old(batch)):
+            return
+        elif not (committed.is_compacted and _has_only(batch, known)):
             self._fail("ReplicasEqual", f"{view.process} {committed.tp} has {batch} where {known} is committed")
 
     def _check_in_sync(self, image: MetadataImage, key: Key, committed: CommittedPartition) -> None:
@@ -326,6 +336,7 @@ class ReplicaWatch:
             for tp, partition in view.broker.store.partitions.items():
                 committed = self.committed.get((partition.topic_id, tp.partition))
                 if committed is not None:
+                    committed.cuts.clear()  # by now everybody has asked
                     self._compare(
                         view, partition, committed, partition.log.start_offset, partition.high_watermark, False
                     )

@@ -439,8 +439,8 @@ class ClusterSimulation:
         self._until("files are removed", lambda: not any(map(removing, disks)), STOP_S)
 
     def _check_leaks(self) -> None:
-        """What is still going on at that very moment, a snapshot by the clock say, has some time to end."""
-        end = self.loop.now + REST_S
+        """What is still going on at that moment, a snapshot by the clock or a compaction, has some time to end."""
+        end = self.loop.now + PROGRESS_S
         while True:
             try:
                 for node in self.world.nodes.values():
@@ -449,7 +449,7 @@ class ClusterSimulation:
             except InvariantViolated:
                 if self.loop.now >= end:
                     raise
-            pause = self.loop.now + 0.05
+            pause = self.loop.now + 0.2
             self._until("rest", lambda: self.loop.now >= pause - 0.001, 1.0)  # noqa: B023 - called within the turn
 
     def _check_idle(self, node: SimNode) -> None:
