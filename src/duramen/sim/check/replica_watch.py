@@ -219,6 +219,9 @@ class ReplicaWatch:
         before = committed.leaders.setdefault(epoch, view.process)
         if before != view.process:
             self._fail("OneLeaderAnEpoch", f"{before} and {view.process} lead {partition.tp} in epoch {epoch}")
+        if epoch < max(committed.leaders):
+            self._states["led in an epoch that is over"] += 1
+            return  # it has just read that it was elected, and not yet that another one was, behind it
         end = partition.log.end_offset
         if end < committed.end:
             # Where others in the ISR have it, it should have left that.
