@@ -283,6 +283,10 @@ class ClusterDemo:
         led = {number for number, (leader, _) in found.items() if leader == victim}
         self.writer.serve(0)  # what it acknowledged is told before
         node = self.trio.nodes[victim]
+        # So that it is struck in the middle of something.
+        self.writer.write(
+            source, min(self.writer.sent + STEP_ROWS * PARTITIONS, int(self.rows * WAKE_AT)), self._progress
+        )
         node.fate = f"{what} at row {self.writer.sent:,}"
         on_the_way = self.writer.on_the_way
         strike(node)

@@ -402,3 +402,14 @@ def test_what_is_no_address_is_told_as_what_it_is(given: str, said: str) -> None
 )
 def test_a_host_alone_means_the_port_of_kafka(given: str, meant: str) -> None:
     assert with_ports(given) == meant
+
+
+def test_an_address_that_stands_still_is_asked_behind_those_that_answer(listening: Callable[[Answer], str]) -> None:
+    def stand_still(connection: socket.socket) -> None:
+        connection.recv(1)
+        time.sleep(30)
+
+    still, node = listening(stand_still), listening(a_node)
+    began = time.monotonic()
+    assert find_node(f"{still},{node}", 20.0) == node
+    assert time.monotonic() - began < 4.0, "a fifth of what it may take to answer, where it is alone"
