@@ -39,8 +39,7 @@ Examples:
 
     A node that is to be alone needs none of this; `duramen serve` makes its
     directory itself. `duramen dev` forms a cluster here and runs it, to try.
-    In this release the nodes of a cluster form the quorum of its metadata;
-    clients are served by a node that is alone.
+    docs/operations.md has the files of three nodes.
     """,
 )
 def command() -> None:

@@ -31,8 +31,8 @@ It is 1 when all nodes have ended by themselves.
 
     The nodes are formed in a temporary folder, which is removed at the end, and
     are processes of their own. Each is a broker and a controller. Partitions
-    have three copies, or as many as there are nodes, and of three two count:
-    kill a node, and the others go on.
+    have three copies, or as many as there are nodes. Of three copies a write
+    with acks=all needs two: kill a node, and the others go on.
     """,
 )
 @click.option("--nodes", type=click.IntRange(1, 5), help="How many; 3, or those that --keep has.")
