@@ -86,6 +86,7 @@ _ERRORS = frozenset(
     {
         "quorum-halted",
         "quorum-not-a-voter",
+        "quorum-of-another-cluster",
         "metadata-not-applied",
         "metadata-unreadable",
         "damage",
@@ -234,6 +235,9 @@ class Broker:
             quorum, self.world, self.cluster_id, self.node_id, servers
         )
         peers.on_died = lambda node_id, address: self.broker_watch.peer_died(node_id, address)
+        peers.on_another_cluster = lambda address: self.report(
+            "quorum-of-another-cluster", address=address, own=self.cluster_id
+        )
         network: QuorumNetwork = peers
         return network
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from duramen.client.loop.peer_channels import PeerChannels, Purpose
+from duramen.errors import ErrorCode
 from duramen.machines.raft.events import PeerDied
 from duramen.machines.raft.messages import FetchRequest
 from duramen.machines.raft.voters import VoterEndpoint
@@ -26,6 +27,8 @@ class QuorumPeers:
     ) -> None:
         self.on_died: Callable[[int, tuple[str, int]], None] = lambda node_id, address: None
         """Called with a node whose process is gone, and where it was."""
+        self.on_another_cluster: Callable[[str], None] = lambda address: None
+        """Called once with the address of a node that is of another cluster."""
         self._quorum = quorum
         self._channels = PeerChannels(world.network, world.clock, world.entropy, f"duramen-{node_id}", self._died)
         self._cluster_id = cluster_id
@@ -33,6 +36,7 @@ class QuorumPeers:
         self._next_bootstrap = 0
         self._fetching: dict[int, FetchRequest] = {}
         """What each node is asked for, and has not answered yet."""
+        self._of_another_cluster: set[str] = set()
 
     def send(
         self,
@@ -60,7 +64,9 @@ class QuorumPeers:
             self._fetching[node_id] = request
             on_reply = partial(self._fetched, node_id, request, on_reply)
         channel = self._channels.to(Purpose.QUORUM, node_id, host, port)
-        channel.send(to_wire(request, self._cluster_id), partial(self._replied, request, on_reply), seconds)
+        channel.send(
+            to_wire(request, self._cluster_id), partial(self._replied, f"{host}:{port}", request, on_reply), seconds
+        )
 
     def _fetched(
         self, node_id: int, request: FetchRequest, on_reply: Callable[[Any | None], None], response: Any | None
@@ -69,7 +75,11 @@ class QuorumPeers:
             del self._fetching[node_id]
         on_reply(response)
 
-    def _replied(self, request: Any, on_reply: Callable[[Any | None], None], response: Any) -> None:
+    def _replied(self, address: str, request: Any, on_reply: Callable[[Any | None], None], response: Any) -> None:
+        refused = response is not None and response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+        if refused and address not in self._of_another_cluster:
+            self._of_another_cluster.add(address)
+            self.on_another_cluster(address)
         on_reply(None if response is None else response_from_wire(request, response))
 
     def _died(self, purpose: Purpose, node_id: int) -> None:
