@@ -38,6 +38,11 @@ def test_a_start_knows_all_that_the_node_knew_before() -> None:
     simulate_cluster(3, ClusterPlan(nodes=3, faults=3, changes=2, brokers=True))
 
 
+def test_a_full_disk_of_the_active_controller_has_room_again() -> None:
+    """Settings were changed so often that the reserve was gone whenever a checkpoint would have found room."""
+    simulate_cluster(3106, ClusterPlan(nodes=3, copies=3, brokers=True))
+
+
 def test_the_same_seed_is_the_same_history() -> None:
     plan = ClusterPlan(nodes=3, faults=4, brokers=True)
     assert simulate_cluster(7, plan).digest == simulate_cluster(7, plan).digest

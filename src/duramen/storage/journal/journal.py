@@ -341,10 +341,8 @@ class Journal(PartRing):
         """
         if self.failed is not None:
             raise self._fenced()
-        if self.no_room is not None:
-            if self.refuses:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.maker.directory} {what_lacks(self.no_room)}")
-            self.give_way()
+        if self.no_room is not None and self.refuses:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.maker.directory} {what_lacks(self.no_room)}")
         if self.next_lsn - self.checkpoint_lsn >= self.limits.entries:
             raise self._full()
         need = EXTENT_SIZE if size > self.limits.bypass else ENTRY_SIZE + size
