@@ -8,12 +8,15 @@ NODES ?= 1
 PROCESSES ?= 2
 SIM = PYTHONHASHSEED=0 $(BIN)/python -m duramen.sim
 
-.PHONY: sim sim-guards sim-cuts sim-long sim-cluster
+.PHONY: sim sim-guards sim-guards-removed sim-cuts sim-long sim-cluster
 sim: $(VENV)/run.stamp ## simulated worlds: SEED=n [SEEDS=n] [NODES=3] [BREAK=guard] [PROCESSES=n]
 	@$(SIM) --seed $(SEED) --nodes $(NODES) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(BREAK),--break $(BREAK)) --processes $(PROCESSES)
 
 sim-guards: $(VENV)/run.stamp ## the guards that make sim BREAK=... can remove
 	@$(SIM) --list-guards
+
+sim-guards-removed: $(VENV)/dev.stamp ## every guard of a cluster is removed, and found by the invariant that it names
+	@DURAMEN_ALL_GUARDS=1 $(BIN)/python -m pytest -q -p no:randomly tests/simulation/test_cluster_seeds.py -k guard
 
 sim-cuts: $(VENV)/run.stamp ## a power cut at every disk call of a 1,000-record run
 	@$(SIM) --seed $(SEED) --cuts 1

@@ -321,7 +321,7 @@ def _read(
     except (CorruptLogError, OSError, StorageError) as error:
         return _damaged(services, position, partition, error)
     if read.parts and type(read.parts[0]) is Pending:
-        session.read_cold(position, read.parts[0])
+        session.read_off_loop(position, read.parts[0])
         return None
     if not read.size and position.offset < partition.log.end_offset:
         if position.offset >= partition.log.written_end:

@@ -326,7 +326,7 @@ class ReplicaSession:
 
     # ---- reads off the loop ----------------------------------------------------------------------------------
 
-    def read_cold(self, position: ReplicaPosition, pending: Pending) -> None:
+    def read_off_loop(self, position: ReplicaPosition, pending: Pending) -> None:
         """Have its next records read off the loop; others of the session do not wait for them."""
         del self.ready[position]
         if self._reserved and self._reserved + pending.size > COLD_BYTES:

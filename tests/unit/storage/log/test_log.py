@@ -350,6 +350,7 @@ def test_leases_name_the_lowest_offset_until_they_end(bench: Bench) -> None:
 
 
 def test_an_idle_log_is_two_kibibytes_at_most(tmp_path: Path) -> None:
+    """Beside its path, which is as long as it is."""
     disk, journal, config, hot = RealDisk(), NoteJournal(), PlainLogConfig(), VerifiedWindow()
     queue: list[Log] = []
     for number in range(50):
@@ -366,7 +367,7 @@ def test_an_idle_log_is_two_kibibytes_at_most(tmp_path: Path) -> None:
             for number in range(50)
         ]  # fmt: skip
         gc.collect()
-        assert (tracemalloc.get_traced_memory()[0] - before) / len(logs) <= 2048
+        assert (tracemalloc.get_traced_memory()[0] - before) / len(logs) <= 2048 + len(str(tmp_path))
     finally:
         tracemalloc.stop()
 
