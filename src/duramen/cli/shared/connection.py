@@ -85,8 +85,8 @@ _SET_ELSEWHERE = {
 }
 """Settings of the library that -X does not take, for the command would not do any more what it says."""
 
-_OFFLINE = {"KAFKA_STORAGE_ERROR", "LEADER_NOT_AVAILABLE"}
-"""What ListOffsets answers of a partition that nobody can serve now."""
+_OFFLINE = {"KAFKA_STORAGE_ERROR", "LEADER_NOT_AVAILABLE", "_NOENT"}
+"""What ListOffsets answers of a partition that nobody can serve now; the last: none of those asked for has a leader."""
 
 
 class ClusterAccess(NamedTuple):
