@@ -119,10 +119,10 @@ class Formatter:
         elif (content := read_file(disk, posixpath.join(path, META_PROPERTIES))) is not None:
             found = decode_meta(content, posixpath.join(path, META_PROPERTIES))
             if not resumed:
-                raise StorageError(
-                    f"{path} is formatted already, for node {found.node_id} of cluster {found.cluster_id}: start the "
-                    "node, or name another directory"
-                )
+                whose = f"{path} is formatted already, for node {found.node_id} of cluster {found.cluster_id}"
+                if not disk.exists(posixpath.join(self.metadata, META_PROPERTIES)):  # lost: no start makes it anew
+                    raise StorageError(f"{whose}: --set log.dirs={self.metadata} formats the metadata directory alone")
+                raise StorageError(f"{whose}: start the node, or name another directory")
             self._identities[path] = found
             return True
         strangers = [each for each in disk.list_directory(path) if each not in _MAY_BE_THERE]

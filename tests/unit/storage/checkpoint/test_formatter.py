@@ -64,6 +64,14 @@ def test_what_is_formatted_is_not_formatted_again(disk: CrashDisk, ids: Callable
     assert disk.contents() == before
 
 
+def test_a_metadata_directory_that_was_lost_is_formatted_alone(disk: CrashDisk, ids: Callable[[], str]) -> None:
+    formatting(disk, ids, cluster_id=CLUSTER, paths=["/a"], metadata="/a").run()
+    with pytest.raises(StorageError, match=r"/a is formatted already, .*: --set log\.dirs=/m formats the metadata"):
+        formatting(disk, ids, cluster_id=CLUSTER).run()
+    alone = formatting(disk, ids, cluster_id=CLUSTER, paths=["/m"]).run()
+    assert [each.path for each in alone] == ["/m"]
+
+
 @pytest.mark.parametrize("name", ["topic-0/partition.metadata", "__cluster_metadata-0/x", "duramen-directory", "notes"])
 def test_what_is_not_empty_is_left_alone(disk: CrashDisk, ids: Callable[[], str], name: str) -> None:
     disk.make_directories(f"/a/{name}".rpartition("/")[0])
