@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from duramen.cli.shared.output import ProgressLine, print_json, print_table
-from duramen.cli.shared.quorum_look import Address, QuorumAnswer, QuorumLook, Replica, look_at_quorum, shown
+from duramen.cli.shared.quorum_look import NO_LEADER, Address, QuorumAnswer, QuorumLook, Replica, look_at_quorum, shown
 from duramen.config.listeners import parse_host_port
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -90,7 +90,8 @@ def without_leader(look: QuorumLook) -> str:
     """Why there is nothing to show, in one line."""
     silent = ", ".join(f"{shown(address)} ({why})" for address, why in look.silent.items())
     if not look.answers:
-        return f"no controller answers: {silent}"
+        begins = "the quorum has no leader" if NO_LEADER in look.silent.values() else "no controller answers"
+        return f"{begins}: {silent}"
     answered = ", ".join(f"{shown(each.address)} (epoch {each.leader_epoch})" for each in look.answers)
     return f"the quorum has no leader; answered: {answered}; not: {silent or 'none'}"
 

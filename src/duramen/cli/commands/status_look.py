@@ -17,7 +17,7 @@ from duramen.cli.commands.group import GroupPosition, group_positions, lag_of, s
 from duramen.cli.shared.connection import ClusterAccess, call, ends_of, failed, internal_topics, wait
 from duramen.cli.shared.node_look import KnownNode, look_at_nodes
 from duramen.cli.shared.output import human_bytes, plural
-from duramen.cli.shared.quorum_look import QuorumAnswer, look_at_quorum
+from duramen.cli.shared.quorum_look import QuorumAnswer, look_at_quorum, replicas_of
 from duramen.cli.shared.settings import fewest_in_sync, topic_resource
 from duramen.cli.shared.sizes import sizes_of
 from duramen.errors import DuramenError
@@ -148,6 +148,13 @@ def attention(status: Status) -> list[str]:
     told = [node for node in status.nodes if node.trouble is None]
     if len(status.nodes) > 1 and status.quorum is None and told:
         lines.append("nobody leads the metadata quorum, or it cannot be asked: `duramen cluster status`")
+    if status.quorum is not None:
+        present = replicas_of(status.quorum)
+        lines += [
+            f"node {each.id} does not vote in the metadata quorum: its metadata directory is not the voter's"
+            for each in status.quorum.voters
+            if not present[each.id][1]
+        ]
     lines += [
         f"{each.topic}: {each.offline} of {plural(len(each.partitions), 'partition')} offline"
         for each in status.topics

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from duramen.cli.commands import damage
 from duramen.cli.commands.status_look import Status, TopicStatus, attention, headline
 from duramen.cli.shared.output import cell, human_bytes
-from duramen.cli.shared.quorum_look import shown
+from duramen.cli.shared.quorum_look import replicas_of, shown
 
 _NAME_WIDTH_MIN = 20
 _NO_BREAK = "\xa0"
@@ -81,16 +81,16 @@ def damage_of(status: Status) -> list[damage.NodeDamage]:
 def node_rows(status: Status) -> list[tuple[object, ...]]:
     """The nodes, brokers first, by `NODE_HEADINGS`; lag: what a replica of the quorum has not fetched."""
     quorum = status.quorum
-    replicas = {} if quorum is None else {each.id: each for each in (*quorum.voters, *quorum.observers)}
-    voters = set() if quorum is None else {each.id for each in quorum.voters}
+    replicas = {} if quorum is None else replicas_of(quorum)
     partitions = [part for topic in status.topics for part in topic.partitions]
     rows: list[tuple[object, ...]] = []
     for node in status.nodes:
         state = "no answer" if node.trouble is not None else "fenced" if node.fenced else "active"
-        role = "voter" if node.id in voters else "observer" if node.id in replicas else None
+        replica, votes = replicas.get(node.id, (None, False))
+        role = None if replica is None else "voter" if votes else "observer"
         if quorum is not None and node.id == quorum.leader_id:
             role = "leader"
-        lag = replicas[node.id].lag if node.id in replicas else None
+        lag = None if replica is None else replica.lag
         leads = sum(part.leader == node.id for part in partitions)
         copies = sum(node.id in part.replicas for part in partitions)
         in_sync = sum(node.id in part.isr for part in partitions)

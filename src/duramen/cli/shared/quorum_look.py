@@ -38,6 +38,10 @@ class Replica(NamedTuple):
     last_caught_up_ms: int | None
 
 
+NO_LEADER: Final = "answers, and finds no leader"
+"""Why nothing came from a node that lives."""
+
+
 class QuorumAnswer(NamedTuple):
     """What one controller says."""
 
@@ -69,6 +73,25 @@ class QuorumLook(NamedTuple):
         for _, host, port in own:
             return latest._replace(address=(host, port))
         return latest
+
+
+def replicas_of(quorum: QuorumAnswer) -> dict[int, tuple[Replica, bool]]:
+    """For each node that of its replicas which fetched last, and whether it votes.
+
+    A node that lost its metadata directory, and was formatted anew, is told twice: as the voter that it was, and as the
+    observer that it is. So it is for a while when the voter's directory was put back.
+    """
+    found: dict[int, tuple[Replica, bool]] = {}
+    for replicas, votes in ((quorum.voters, True), (quorum.observers, False)):
+        for each in replicas:
+            known = found.get(each.id)
+            if known is None or (each.id != quorum.leader_id and _fetched(each) > _fetched(known[0])):
+                found[each.id] = each, votes
+    return found
+
+
+def _fetched(replica: Replica) -> int:
+    return -1 if replica.last_fetch_ms is None else replica.last_fetch_ms
 
 
 def shown(address: Address) -> str:
@@ -124,7 +147,8 @@ def _ask(address: Address, seconds: float) -> QuorumAnswer | str:
             answer = answer._replace(cluster_id=told.cluster_id or None)
         return answer
     except (DuramenError, OSError) as error:
-        return reason_of(address, error)
+        # It has told its versions, so it lives: it asks the leader, and waits for one.
+        return NO_LEADER if time.monotonic() >= until else reason_of(address, error)
     finally:
         connection.close()
 

@@ -11,7 +11,7 @@ from tests.worlds.served_node import free_port
 from duramen.cli.commands.quorum_status import as_document, head, rows, without_leader
 from duramen.cli.main import main
 from duramen.cli.shared.output import plain_table
-from duramen.cli.shared.quorum_look import QuorumAnswer, QuorumLook, Replica
+from duramen.cli.shared.quorum_look import NO_LEADER, QuorumAnswer, QuorumLook, Replica
 
 HOSTS = [("controller-1.eu.example.org", 9093), ("controller-2.eu.example.org", 9093), ("10.0.0.3", 9093)]
 
@@ -98,3 +98,9 @@ def test_a_port_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None
     said = capsys.readouterr().err
     assert said.startswith(f"duramen: no controller answers: {address} (")
     assert said.count("\n") == 1
+
+
+def test_a_node_that_lives_and_finds_no_leader() -> None:
+    look = QuorumLook((), {("a", 1): "Connection refused", ("b", 1): NO_LEADER})
+    told = "the quorum has no leader: a:1 (Connection refused), b:1 (answers, and finds no leader)"
+    assert without_leader(look) == told

@@ -157,3 +157,30 @@ def test_several_nodes_have_a_table_in_eighty_columns() -> None:
         ["2", "no", "answer", "voter", "42", "0", "2", "0"],
         ["3", "fenced", "voter", "0", "1", "2", "2"],
     ]
+
+
+def test_a_voter_without_its_metadata_directory_is_none() -> None:
+    def replica(node_id: int, directory: str, lag: int, fetched: int | None) -> Replica:
+        return Replica(node_id, directory, (), 100 - lag, lag, fetched, None)
+
+    nodes = [KnownNode(number, f"b{number}", 9092) for number in (1, 2, 3)]
+    voters = (replica(1, "a", 0, 9000), replica(2, "b", 60, 1000), replica(3, "c", 0, 9000))
+    quorum = QuorumAnswer(("b1", 1), 1, 7, True, 100, voters, (replica(2, "new", 0, 9000),), ())
+    status = Status("c", 1, nodes, [], [], None, None, [], 0.0, 0.0, quorum)
+
+    def roles(told: Status) -> list[list[str]]:
+        return [
+            line.split()[:4] for line in shown(told, View("bytes"), 80, 24).splitlines() if re.match(r" *\d  ", line)
+        ]
+
+    assert [row[1:] for row in roles(status)] == [
+        ["active", "leader", "0"],
+        ["active", "observer", "0"],
+        ["active", "voter", "0"],
+    ]
+    warning = "node 2 does not vote in the metadata quorum"
+    assert warning in shown(status, View("bytes"), 80, 24)
+    back = quorum._replace(voters=(voters[0], replica(2, "b", 3, 9500), voters[2]))
+    again = status._replace(quorum=back)
+    assert roles(again)[1][1:] == ["active", "voter", "3"]
+    assert warning not in shown(again, View("bytes"), 80, 24)
