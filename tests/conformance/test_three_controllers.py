@@ -175,7 +175,7 @@ def test_who_has_lost_what_it_voted_by_does_not_vote(trio: Callable[..., Control
     lame.launch()
     assert lame.ends() == 1
     lame.says("duramen: quorum-state is missing beside a log that has other voters")
-    lame.says("Restore the file, or take an empty metadata directory, with a directory id of its own")
+    lame.says("Restore the file, or move the metadata directory away and format it by `duramen cluster init`")
 
     shutil.rmtree(lame.metadata)
     shutil.rmtree(lame.data)

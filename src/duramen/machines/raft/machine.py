@@ -175,7 +175,8 @@ class Raft:
         if saved is None and state.is_controller and len(state.voters) and not state.voters.only(state.local):
             state.halt(
                 "quorum-state is missing beside a log that has other voters: whom this one voted for is unknown. "
-                "Restore the file, or take an empty metadata directory, with a directory id of its own"
+                "Restore the file, or move the metadata directory away and format it by `duramen cluster init` with "
+                "--no-initial-controllers: it follows then, and does not vote"
             )
             return
         snapshot = log.latest_snapshot

@@ -51,6 +51,7 @@ def refuse_shared(disk: Disk, path: str, what: str) -> None:
     if is_shared(disk, path):
         raise StorageError(
             f"{path} belongs to a cluster of several nodes: {what}, for a voter without committed records would vote, "
-            "and a replica with a hole would lead. The other nodes have what is lost here: move the directory away, "
-            "and have the node begin anew"
+            "and a replica with a hole would lead. The other nodes have what is lost here: move the directory away and "
+            "start the node; a metadata directory is formatted first, by `duramen cluster init` with "
+            "--no-initial-controllers"
         )
