@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 
 QUIET = {"log_level": 0}
-READ_SECONDS = 30.0
+READ_SECONDS = 60.0
 
 
 class Load:
@@ -59,7 +59,7 @@ class Load:
         else:
             self.acknowledged.append((int(message.value()), time.monotonic()))
 
-    def goes_on(self, seconds: float = 30.0) -> float:
+    def goes_on(self, seconds: float = 60.0) -> float:
         """Seconds until something more is acknowledged."""
         began = time.monotonic()
         while not self.acknowledged or self.acknowledged[-1][1] < began:
@@ -81,7 +81,7 @@ class Load:
             found: dict[bytes, list[int]] = defaultdict(list)
             until = time.monotonic() + READ_SECONDS
             while any(reader.position(part) < end for part, end in ends.items()):
-                assert time.monotonic() < until
+                assert time.monotonic() < until, f"{self.topic} was not read to its ends, {ends}"
                 for records in reader.poll(500).values():
                     for record in records:
                         found[record.key].append(int(record.value))

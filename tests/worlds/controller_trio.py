@@ -10,11 +10,15 @@ from pathlib import Path
 from tests.worlds.served_node import DURAMEN, Served, free_port
 
 from duramen.cli.shared.quorum_look import Address, QuorumAnswer, QuorumLook, look_at_quorum
+from duramen.client.blocking.connection import MAX_FRAME_BYTES, BlockingConnection
+from duramen.errors import DuramenError
 from duramen.partition.metadata.formation import new_id
 from duramen.storage import SystemEntropy
+from duramen.wire.messages.metadata import MetadataRequest
 
-WAIT_SECONDS = 40.0
+WAIT_SECONDS = 60.0
 _LOOK_SECONDS = 2.0
+_METADATA = 3
 
 
 class ServedController(Served):
@@ -65,13 +69,29 @@ class ServedController(Served):
         self.process = None
         return status
 
-    def says(self, text: str) -> None:
-        """Wait until its log has this."""
-        until = time.monotonic() + WAIT_SECONDS
+    def whole_log(self) -> str:
+        """From its first start on."""
         path = self.folder / "server.log"
-        while not (path.exists() and text in path.read_text(errors="replace")):
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def says(self, text: str, since: int = 0) -> None:
+        """Wait until its log has this. since: behind so many characters of `whole_log`."""
+        until = time.monotonic() + WAIT_SECONDS
+        while text not in self.whole_log()[since:]:
             assert time.monotonic() < until, f"no {text!r} in:\n{self.log()}"
             time.sleep(0.05)
+
+    def sees(self) -> tuple[set[int], bool]:
+        """The brokers that are not fenced, and whether every replica of every partition is in sync, as it tells."""
+        until = time.monotonic() + _LOOK_SECONDS
+        asked = BlockingConnection("127.0.0.1", self.port, "test", until, MAX_FRAME_BYTES)
+        try:
+            told = asked.call(_METADATA, MetadataRequest.new(topics=None), until)
+        finally:
+            asked.close()
+        parts = [part for topic in told.topics for part in topic.partitions]
+        in_sync = all(part.leader_id >= 0 and set(part.isr_nodes) == set(part.replica_nodes) for part in parts)
+        return {broker.node_id for broker in told.brokers}, in_sync
 
 
 class ControllerTrio:
@@ -133,3 +153,24 @@ class ControllerTrio:
     def caught_up(self, nodes: Sequence[int] = (1, 2, 3)) -> QuorumAnswer:
         """The leader, as soon as these voters lack nothing."""
         return self.leader(lambda answer: all(each.lag == 0 for each in answer.voters if each.id in nodes))
+
+    def whole(self) -> None:
+        """Start who is down; wait until all brokers are there and every replica is in sync, as each of them tells."""
+        for node in self.nodes:
+            if node.process is not None and node.process.poll() is not None:
+                node.process = None  # it ended by itself
+            if node.process is None:
+                node.launch()
+        self.caught_up()
+        ids = {node.id for node in self.nodes}
+        until = time.monotonic() + WAIT_SECONDS
+        for node in self.nodes:
+            told: object = None
+            while told != (ids, True):
+                try:
+                    told = node.sees()
+                except (DuramenError, OSError) as error:  # it does not serve clients yet
+                    told = error
+                if told != (ids, True):
+                    assert time.monotonic() < until, f"node {node.id}: {told}\n{node.log()}"
+                    time.sleep(0.05)
