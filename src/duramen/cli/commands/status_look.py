@@ -147,7 +147,7 @@ def attention(status: Status) -> list[str]:
             lines.append(f"{node} is fenced: it answers, and no controller hears its heartbeats")
     told = [node for node in status.nodes if node.trouble is None]
     if len(status.nodes) > 1 and status.quorum is None and told:
-        lines.append("nobody leads the metadata quorum, or it cannot be asked: `duramen cluster status`")
+        lines.append("nobody leads the quorum, or it cannot be asked: `duramen cluster status`")
     if status.quorum is not None:
         present = replicas_of(status.quorum)
         lines += [

@@ -164,7 +164,7 @@ def test_nodes_that_do_not_answer_and_replicas_that_are_behind_are_told() -> Non
     assert attention(found) == [
         "node 2 (b:2) does not answer: Connection refused",
         "node 3 (c:3) is fenced: it answers, and no controller hears its heartbeats",
-        "nobody leads the metadata quorum, or it cannot be asked: `duramen cluster status`",
+        "nobody leads the quorum, or it cannot be asked: `duramen cluster status`",
         "u: 1 of 1 partition offline",
         "1 partition with fewer in sync than min.insync.replicas: acks=all is refused (t)",
         "2 partitions under-replicated (t)",
