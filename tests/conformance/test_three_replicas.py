@@ -1,6 +1,6 @@
 """Partitions of three copies on three real nodes: what clients and Kafka's tools see while nodes stop, die and return.
 
-The tests go in this order on one cluster: the first group begins while a node is dead.
+One cluster for all. The first group of it begins while a node is dead, where that test comes first.
 """
 
 from __future__ import annotations

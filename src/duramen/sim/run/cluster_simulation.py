@@ -80,7 +80,6 @@ COUNTED: Final = (
     "replica-cut",
     "replica-begun-anew",
     "in-sync-refused",
-    "lease-renewed",
 )
 """Events that are states worth reaching."""
 CLUSTER_STATES: Final = (
