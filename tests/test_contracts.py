@@ -20,6 +20,7 @@ WRONG = {
     "synchronous": ("storage/segment/segment.py", "import asyncio"),
     "light": ("server/broker.py", "import rich"),
     "strangers": ("machines/group/__init__.py", "import duramen.machines.metadata"),
+    "group": ("machines/group/classic/state.py", "import duramen.machines.group.machine"),
     "protocol": ("gateway/topics.py", "import duramen.partition.replica.partition"),
     "door": ("partition/replica/partition.py", "import duramen.storage.log.log"),
     "storage": ("storage/files/atomic.py", "import duramen.storage.repair.salvage"),

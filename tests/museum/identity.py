@@ -11,8 +11,8 @@ from tests.worlds.partition_world import NOW, Bench, plain
 
 from duramen.machines.group import offsets
 from duramen.machines.group.ages import Ages
+from duramen.machines.group.classic.state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from duramen.machines.group.commands import CommittedOffset
-from duramen.machines.group.state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from duramen.partition.replica.offset_lookup import delete_records
 from duramen.partition.replica.partition import Appended
 from duramen.storage.log.producer_retention import ProducerSnapshotJob

@@ -1,5 +1,6 @@
 """The group machine: consumer groups of the classic protocol and their offsets, behind `__consumer_offsets`."""
 
+from duramen.machines.group.classic.state import GroupState
 from duramen.machines.group.commands import (
     CommitOffsets,
     CommittedOffset,
@@ -24,7 +25,6 @@ from duramen.machines.group.commands import (
 )
 from duramen.machines.group.machine import GroupMachine
 from duramen.machines.group.settings import GroupSettings
-from duramen.machines.group.state import GroupState
 
 __all__ = [
     "CommitOffsets",

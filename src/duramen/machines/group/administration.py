@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from duramen.errors import ErrorCode
 from duramen.machines.contract import LogRecord
 from duramen.machines.group import records
+from duramen.machines.group.classic.state import Group, GroupState
 from duramen.machines.group.commands import GroupDescription, ListedGroup, ListGroups, MemberDescription
 from duramen.machines.group.offsets import OffsetTable
-from duramen.machines.group.state import Group, GroupState
 
 CLASSIC = "classic"
 

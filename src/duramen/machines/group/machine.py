@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from duramen.errors import ErrorCode
 from duramen.machines.contract import LogRecord, Outcome, TimerFired, TransactionMarks
-from duramen.machines.group import administration, membership, offsets, rebalance, records
+from duramen.machines.group import administration, offsets, records
 from duramen.machines.group.ages import Ages
+from duramen.machines.group.classic import membership, rebalance
+from duramen.machines.group.classic.state import Group, GroupState, Member
 from duramen.machines.group.commands import (
     NO_MEMBER,
     AssignmentRefused,
@@ -30,7 +32,6 @@ from duramen.machines.group.commands import (
     TopicsDeleted,
 )
 from duramen.machines.group.settings import GroupSettings
-from duramen.machines.group.state import Group, GroupState, Member
 from duramen.machines.group.sweep import Sweep
 from duramen.model import TopicId
 

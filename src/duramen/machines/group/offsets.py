@@ -10,6 +10,8 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord
 from duramen.machines.group import records
 from duramen.machines.group.ages import Ages
+from duramen.machines.group.classic.state import Group, GroupState
+from duramen.machines.group.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from duramen.machines.group.commands import (
     NO_EXPIRY,
     NO_MEMBER,
@@ -19,8 +21,6 @@ from duramen.machines.group.commands import (
     FetchOffsets,
 )
 from duramen.machines.group.settings import GroupSettings
-from duramen.machines.group.state import Group, GroupState
-from duramen.machines.group.subscription import CONSUMER_PROTOCOL_TYPE
 
 _utf_16: Final = codecs.getencoder("utf-16-le")  # here, for the import of a codec takes a descriptor
 MAX_INT64: Final = 2**63 - 1

@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord
+from duramen.machines.group.classic.state import Group
 from duramen.machines.group.commands import CommittedOffset, NewOffset
-from duramen.machines.group.state import Group
 from duramen.model import NO_TOPIC_ID
 from duramen.wire.records import offsets as schema
 from duramen.wire.records.versioned import Unknown

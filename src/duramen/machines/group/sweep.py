@@ -7,11 +7,12 @@ from collections import deque
 from typing import Final, Protocol
 
 from duramen.machines.contract import LogRecord, Outcome
-from duramen.machines.group import offsets, rebalance, records
+from duramen.machines.group import offsets, records
 from duramen.machines.group.ages import Ages
+from duramen.machines.group.classic import rebalance
+from duramen.machines.group.classic.state import Group, GroupState
 from duramen.machines.group.commands import CommittedOffset
 from duramen.machines.group.settings import GroupSettings
-from duramen.machines.group.state import Group, GroupState
 from duramen.model import NO_TOPIC_ID, TopicId
 
 SLICE_RECORDS: Final = 500

@@ -1,5 +1,5 @@
 """The protocol that classic consumers speak with each other inside JoinGroup and SyncGroup: what they subscribe to and
-what they are assigned. To the broker both are opaque, but for the topics: `machines.group.subscription`."""
+what they are assigned. To the broker both are opaque, but for the topics: `machines.group.classic.subscription`."""
 
 from __future__ import annotations
 

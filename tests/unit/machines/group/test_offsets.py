@@ -25,7 +25,7 @@ from duramen.machines.group import (
     records,
 )
 from duramen.machines.group.ages import MOST_SETS, Ages
-from duramen.machines.group.subscription import MOST_TOPICS, subscribed_topics, topics_of_all
+from duramen.machines.group.classic.subscription import MOST_TOPICS, subscribed_topics, topics_of_all
 from duramen.wire.records import consumer
 from duramen.wire.records import offsets as schema
 from duramen.wire.records.versioned import encode

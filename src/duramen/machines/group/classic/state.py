@@ -11,8 +11,8 @@ from typing import Final
 
 from duramen.errors import ErrorCode, KafkaError, check
 from duramen.machines.contract import NO_TICKET
+from duramen.machines.group.classic.subscription import CONSUMER_PROTOCOL_TYPE, topics_of_all
 from duramen.machines.group.commands import Joined, JoinedMember, Protocols
-from duramen.machines.group.subscription import CONSUMER_PROTOCOL_TYPE, topics_of_all
 
 
 class GroupState(Enum):

@@ -6,7 +6,9 @@ from typing import Final
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import NO_TICKET, Outcome
-from duramen.machines.group import rebalance, records
+from duramen.machines.group import records
+from duramen.machines.group.classic import rebalance
+from duramen.machines.group.classic.state import Group, GroupState, Member
 from duramen.machines.group.commands import (
     NO_MEMBER,
     AssignmentRefused,
@@ -22,7 +24,6 @@ from duramen.machines.group.commands import (
 )
 from duramen.machines.group.records import StoredGroup
 from duramen.machines.group.settings import GroupSettings
-from duramen.machines.group.state import Group, GroupState, Member
 
 MAX_PENDING_MEMBERS: Final = 10_000
 """Member ids of one group that may be given out without having been used."""

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 from duramen.errors import ErrorCode, check
 from duramen.machines.contract import NO_TICKET, Outcome
 from duramen.machines.group import records
+from duramen.machines.group.classic.state import Group, GroupState, Member
 from duramen.machines.group.commands import Joined, SyncedMember
 from duramen.machines.group.settings import GroupSettings
-from duramen.machines.group.state import Group, GroupState, Member
 
 
 class HeartbeatTimer(NamedTuple):
