@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.contract import ProducerEpoch
 from duramen.model import TopicPartition
 from duramen.ports import FileSpan, Timer
-from duramen.wire.batch import parse_header, stamp
+from duramen.wire.batch import ABORT, COMMIT, build_marker, parse_header, stamp
 
 
 class _Timer:
@@ -122,6 +123,32 @@ class FakePartition:
         if self.commit_at_once:
             self.commit()
         return end
+
+    def append_marker(
+        self,
+        producer: ProducerEpoch,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        now_ms: int,
+        done: Callable[[KafkaError | None], None],
+    ) -> None:
+        batch = build_marker(producer.id, producer.epoch, COMMIT if commit else ABORT, coordinator_epoch, now_ms)
+        try:
+            end = self.append_local(batch, now_ms)
+        except KafkaError as error:
+            done(error)
+            return
+        if self.high_watermark >= end:
+            done(None)
+            return
+
+        def moved() -> None:
+            if self.high_watermark >= end:
+                self.unwatch(moved)
+                done(None)
+
+        self.watch(moved)
 
     def read(self, offset: int, max_bytes: int, isolation: int, *, at_least_one: bool = True) -> Any:
         if not self.log_start_offset <= offset <= self.log_end_offset:

@@ -519,6 +519,11 @@ _MARKER_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
 
 
+def marker_record(type: int, coordinator_epoch: int) -> tuple[bytes, bytes]:
+    """Key and value of an end-transaction marker."""
+    return _MARKER_KEY.pack(0, type), _MARKER_VALUE.pack(0, coordinator_epoch)
+
+
 def build_marker(
     producer_id: int,
     producer_epoch: int,
@@ -530,7 +535,7 @@ def build_marker(
     leader_epoch: int = -1,
 ) -> bytearray:
     """The control batch that ends a producer's transaction; `type` is ABORT or COMMIT (KIP-98)."""
-    record: NewRecord = (_MARKER_KEY.pack(0, type), _MARKER_VALUE.pack(0, coordinator_epoch), (), timestamp_ms)
+    record: NewRecord = (*marker_record(type, coordinator_epoch), (), timestamp_ms)
     return build_batch(
         [record],
         base_offset=base_offset,
@@ -548,13 +553,17 @@ def read_marker(view: _Buffer, header: BatchHeader) -> Marker | None:
     Raises KafkaError INVALID_RECORD when the record cannot be read.
     """
     for record in records(view, header, max_bytes=len(view)):
-        key, value = record.key or b"", record.value or b""
-        if len(key) < _MARKER_KEY.size:
-            raise _invalid("a control record without a type")
-        _, kind = _MARKER_KEY.unpack_from(key)
-        if kind not in (ABORT, COMMIT):
-            return None
-        if len(value) < _MARKER_VALUE.size:
-            raise _invalid("a transaction marker without its coordinator's epoch")
-        return Marker(kind, _MARKER_VALUE.unpack_from(value)[1])
+        return marker_of(record.key, record.value)
     return None
+
+
+def marker_of(key: bytes | None, value: bytes | None) -> Marker | None:
+    """The marker that a control record is, None when it is of another kind; INVALID_RECORD as `read_marker`."""
+    if key is None or len(key) < _MARKER_KEY.size:
+        raise _invalid("a control record without a type")
+    _, kind = _MARKER_KEY.unpack_from(key)
+    if kind not in (ABORT, COMMIT):
+        return None
+    if value is None or len(value) < _MARKER_VALUE.size:
+        raise _invalid("a transaction marker without its coordinator's epoch")
+    return Marker(kind, _MARKER_VALUE.unpack_from(value)[1])

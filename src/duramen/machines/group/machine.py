@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from duramen.errors import ErrorCode
-from duramen.machines.contract import LogRecord, Outcome, TimerFired, TransactionMarks
+from duramen.machines.contract import LogRecord, Outcome, ProducerEpoch, TimerFired, TransactionMarks
 from duramen.machines.group import administration, offsets, records
 from duramen.machines.group.ages import Ages
 from duramen.machines.group.classic import membership, rebalance
@@ -58,7 +58,7 @@ class GroupMachine:
 
     # ------------------------------------------------------------------ the log
 
-    def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
+    def apply(self, record: LogRecord, offset: int, timestamp: int, producer: ProducerEpoch | None = None) -> None:
         """Make one record of the partition part of the durable state."""
         decoded = records.decode(record)
         if isinstance(decoded, records.GroupRecord):
@@ -93,7 +93,7 @@ class GroupMachine:
         if not out.records:
             self._forget_if_gone(group_id)
 
-    def apply_control(self, record: LogRecord, offset: int) -> None:
+    def apply_control(self, record: LogRecord, offset: int, producer: ProducerEpoch | None = None) -> None:
         """Transaction markers: none are written here yet."""
 
     def on_loaded(self, now: int) -> Outcome:

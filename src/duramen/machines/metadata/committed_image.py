@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from duramen.machines.contract import LogRecord
+from duramen.machines.contract import LogRecord, ProducerEpoch
 from duramen.machines.metadata.application import Application
 from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from duramen.model import TopicId
@@ -92,11 +92,11 @@ class CommittedImage:
         self._configs.update(dict.fromkeys((BROKER_RESOURCE, name) for name in changes.broker_configs))
         self._brokers.update(dict.fromkeys(changes.brokers))
 
-    def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
+    def apply(self, record: LogRecord, offset: int, timestamp: int, producer: ProducerEpoch | None = None) -> None:
         """One record of the log."""
         self._application.take(record, offset)
 
-    def apply_control(self, record: LogRecord, offset: int) -> None:
+    def apply_control(self, record: LogRecord, offset: int, producer: ProducerEpoch | None = None) -> None:
         """One control record of the log."""
         self._application.take_control(record, offset)
 

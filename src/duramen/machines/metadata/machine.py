@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from duramen.config import BrokerConfig
 from duramen.errors import check
-from duramen.machines.contract import LogRecord, Outcome, TimerFired, TransactionMarks
+from duramen.machines.contract import LogRecord, Outcome, ProducerEpoch, TimerFired, TransactionMarks
 from duramen.machines.metadata import codec, configs, features, producer_ids, topics
 from duramen.machines.metadata.application import Application
 from duramen.machines.metadata.brokers import Brokers, Refused
@@ -96,11 +96,11 @@ class MetadataMachine:
         self._application.image = image
         self._application.held = held
 
-    def apply_control(self, record: LogRecord, offset: int) -> None:
+    def apply_control(self, record: LogRecord, offset: int, producer: ProducerEpoch | None = None) -> None:
         """Keep what a control record of the log says of the quorum; the machine decides nothing by it."""
         self._application.take_control(record, offset)
 
-    def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
+    def apply(self, record: LogRecord, offset: int, timestamp: int, producer: ProducerEpoch | None = None) -> None:
         """Make one record of the metadata log part of the image."""
         self._application.take(record, offset)
 

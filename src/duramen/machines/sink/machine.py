@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Final
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.machines.contract import NO_TICKET, LogRecord, Outcome, TimerFired, TransactionMarks
+from duramen.machines.contract import NO_TICKET, LogRecord, Outcome, ProducerEpoch, TimerFired, TransactionMarks
 from duramen.machines.sink import records
 from duramen.machines.sink.commands import (
     COMMITTED,
@@ -81,7 +81,7 @@ class SinkMachine:
 
     # ------------------------------------------------------------------ the log
 
-    def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
+    def apply(self, record: LogRecord, offset: int, timestamp: int, producer: ProducerEpoch | None = None) -> None:
         """Make one record of the partition part of the durable state."""
         if record.key is None:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a record of a sink has no key")
@@ -98,7 +98,7 @@ class SinkMachine:
             sink = self.sinks[sink_id] = Sink(sink_id)
         _APPLY[decoded.kind](self, sink, decoded)
 
-    def apply_control(self, record: LogRecord, offset: int) -> None:
+    def apply_control(self, record: LogRecord, offset: int, producer: ProducerEpoch | None = None) -> None:
         """Transaction markers: none are written here."""
 
     def _remove(self, decoded: schema.SinkRecord) -> None:

@@ -15,11 +15,12 @@ from functools import partial
 from typing import Any, Final
 
 from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError, check
-from duramen.machines.contract import NO_TICKET, LogRecord, Machine, Outcome, TimerFired
+from duramen.machines.contract import NO_TICKET, LogRecord, Machine, Outcome, ProducerEpoch, TimerFired
 from duramen.partition.host.load_turns import LoadTurns
 from duramen.partition.host.record_writer import HostedLog, RecordWriter
 from duramen.partition.host.replay import Replay
 from duramen.ports import Clock, Timer
+from duramen.wire.batch import ABORT, COMMIT, marker_record
 
 DEFAULT_BATCH_BYTES: Final = 1 << 20
 SET_MS: Final = 1000
@@ -36,6 +37,7 @@ class _Uncommitted:
     due: float
     records: list[LogRecord]
     replies: list[tuple[int, Any]]
+    effects: list[Any]
 
 
 class TimerTable:
@@ -84,6 +86,10 @@ class TimerTable:
         self._due.clear()
 
 
+def _no_effect(effect: Any) -> None:
+    raise TypeError(f"nobody carries out {effect!r}")
+
+
 class _ClockWatch:
     """Finds out that the wall clock was set, by the one that nobody sets. told: gets (now, by how many ms)."""
 
@@ -125,6 +131,8 @@ class Host:
         self.machine = machine
         self.observers: list[Callable[[list[LogRecord], int], None]] = []
         """Called in log order with records that are now committed and the offset behind them, before their answers."""
+        self.on_effect: Callable[[Any], None] = _no_effect
+        """Carries out one effect of a decision."""
         self.loaded = False
         self.failed: DuramenError | None = None
         """Why this host takes no more commands; None while it does."""
@@ -219,7 +227,7 @@ class Host:
         outcome = self.machine.on_loaded(now)
         # A machine that cannot write what its load calls for must not run: a refusal is raised here.
         if outcome.records:
-            self._writer.append(outcome.records, now)
+            self._writer.append(outcome.records, now, outcome.producer)
         self._follow(outcome, now)
 
     # ------------------------------------------------------------------ commands
@@ -236,6 +244,47 @@ class Host:
         ticket = self._last_ticket
         self._waiting[ticket] = on_reply
         self._decide(command, ticket)
+
+    def resume(self, ticket: int, command: Any) -> None:
+        """Decide again for a caller who still waits, with what an effect of its first command has brought."""
+        if self.failed is None:
+            self._decide(command, ticket)
+
+    def end_transaction(
+        self,
+        producer: ProducerEpoch,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        done: Callable[[KafkaError | None], None],
+    ) -> None:
+        """Write the marker that ends the producer's transaction in this log; `done(None)` once it is committed.
+
+        The machine sees it at once, as it sees all records, and tells nobody what follows from it before the commit.
+        """
+        if self.failed is not None or not self.loaded:
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.failed is None else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            done(KafkaError(code, f"{self.partition.tp} is not loaded here"))
+            return
+        now = self._now_ms()
+        self._writer.close_open(now)
+        answers: list[KafkaError | None] = []
+        is_applied = False
+
+        def answer(error: KafkaError | None) -> None:
+            if is_applied:
+                done(error)
+            else:
+                answers.append(error)
+
+        end = self.partition.log_end_offset
+        self.partition.append_marker(producer, commit, coordinator_epoch, transaction_version, now, answer)
+        if self.partition.log_end_offset > end:
+            record = LogRecord(*marker_record(COMMIT if commit else ABORT, coordinator_epoch))
+            self.machine.apply_control(record, end, producer)
+        is_applied = True
+        for error in answers:
+            done(error)
 
     def _timer_fired(self, key: Hashable) -> None:
         if self.failed is None:
@@ -259,7 +308,7 @@ class Host:
     def _carry_out(self, outcome: Outcome, ticket: int, now: int) -> None:
         if outcome.records:
             try:
-                self._writer.append(outcome.records, now)
+                self._writer.append(outcome.records, now, outcome.producer)
             except DuramenError as error:
                 self._refused(outcome, ticket, error)
                 return
@@ -270,22 +319,26 @@ class Host:
         replies = outcome.replies
         for key, due in outcome.timers:
             self._timer_table.set(key, None if due is None else (due - now) / 1000)
-        if not replies and not outcome.records:
+        if not replies and not outcome.records and not outcome.effects:
             return
         if outcome.immediate and not outcome.records:
             self._answer_unwritten(replies)
+            self._start_effects(outcome.effects)
         else:
             end = self.partition.log_end_offset
             if self._doubt is not None and not outcome.records and self.partition.high_watermark < self._doubted_end:
                 # Nobody knows how long it will be, and whoever was given up waits no longer either.
                 self._answer([(ticket, self._doubt) for ticket, _ in replies])
+                if outcome.effects:
+                    self._uncommitted.append(_Uncommitted(end, math.inf, [], [], outcome.effects))
             elif outcome.records or self._uncommitted or self.partition.high_watermark < end:
                 overdue = self._clock.monotonic() + self._commit_timeout
-                self._uncommitted.append(_Uncommitted(end, overdue, outcome.records, replies))
+                self._uncommitted.append(_Uncommitted(end, overdue, outcome.records, replies, outcome.effects))
                 self._watermark_moved()
                 self._arm_commit_timer()
             else:
                 self._answer_unwritten(replies)
+                self._start_effects(outcome.effects)
         self._deliver()
 
     def _refused(self, outcome: Outcome, ticket: int, error: DuramenError) -> None:
@@ -310,6 +363,7 @@ class Host:
                 self._answer(entry.replies)
             else:
                 self._answer_unwritten(entry.replies)
+            self._start_effects(entry.effects)
         if not uncommitted and self._commit_timer is not None:
             self._commit_timer.cancel()
             self._commit_timer = None
@@ -349,6 +403,9 @@ class Host:
             error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.partition.tp} may be led elsewhere by now")
             replies = [(ticket, error) for ticket, _ in replies]
         self._answer(replies)
+
+    def _start_effects(self, effects: list[Any]) -> None:
+        self._ready.extend((self.on_effect, effect) for effect in effects)
 
     def _observed(self, entry: _Uncommitted) -> None:
         for observer in self.observers:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
-from duramen.machines.contract import LogRecord, Machine, TransactionMarks
+from duramen.machines.contract import LogRecord, Machine, ProducerEpoch, TransactionMarks
 from duramen.partition.host.replay import ReadableLog
 from duramen.wire import batch as batches
 
@@ -24,6 +24,17 @@ class HostedLog(ReadableLog, Protocol):
 
     def append_local(self, batch: bytearray, now_ms: int) -> int:
         """Append one batch of our own; returns the new log end. DuramenError or OSError when it is refused."""
+
+    def append_marker(
+        self,
+        producer: ProducerEpoch,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        now_ms: int,
+        done: Callable[[KafkaError | None], None],
+    ) -> None:
+        """End the producer's transaction here; `done(None)` once the marker is committed, perhaps before it returns."""
 
     @property
     def may_answer(self) -> bool:
@@ -55,16 +66,16 @@ class RecordWriter:
                 self._append_batch([self._abort], now)
                 self._abort = None
 
-    def append(self, records: list[LogRecord], now: int) -> None:
-        """All of the records or none; DuramenError: none."""
+    def append(self, records: list[LogRecord], now: int, producer: ProducerEpoch | None = None) -> None:
+        """All of the records or none; DuramenError: none. producer: whose open transaction they are part of."""
         if self._abort is not None:
             what = f"{self._partition.tp}: a change that could be written in part only is still to be aborted"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what)
         size = batches.HEADER_SIZE + sum(map(_record_bytes, records))
         if size <= self._max_batch_bytes:
-            self._append_batch(records, now)
+            self._append_batch(records, now, producer)
             return
-        marks = self._machine.transaction_marks
+        marks = None if producer is not None else self._machine.transaction_marks
         if marks is None or max(map(_record_bytes, records)) + batches.HEADER_SIZE > self._max_batch_bytes:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes of records; {self._max_batch_bytes} fit")
         self._append_transaction(records, marks, now)
@@ -88,9 +99,18 @@ class RecordWriter:
         finally:
             self.close_open(now)
 
-    def _append_batch(self, records: list[LogRecord], now: int) -> None:
+    def _append_batch(self, records: list[LogRecord], now: int, producer: ProducerEpoch | None = None) -> None:
         rows = [(record.key, record.value, (), now) for record in records]
-        batch = batches.build_batch(rows, compression=self._compression)
+        if producer is None:
+            batch = batches.build_batch(rows, compression=self._compression)
+        else:
+            batch = batches.build_batch(
+                rows,
+                compression=self._compression,
+                producer_id=producer.id,
+                producer_epoch=producer.epoch,
+                transactional=True,
+            )
         try:
             end = self._partition.append_local(batch, now)
         except OSError as error:
@@ -98,7 +118,7 @@ class RecordWriter:
         first = end - len(records)
         apply = self._machine.apply
         for index, record in enumerate(records):
-            apply(record, first + index, now)
+            apply(record, first + index, now, producer)
 
 
 def _record_bytes(record: LogRecord) -> int:

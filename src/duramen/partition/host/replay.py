@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
-from duramen.machines.contract import LogRecord
+from duramen.machines.contract import LogRecord, ProducerEpoch
 from duramen.model import TopicPartition
 from duramen.ports import FileSpan
 from duramen.wire import batch as batches
@@ -90,9 +90,9 @@ class Replay:
 class Applier(Protocol):
     """Takes the records of a log in order."""
 
-    def apply(self, record: LogRecord, offset: int, timestamp: int) -> None: ...
+    def apply(self, record: LogRecord, offset: int, timestamp: int, producer: ProducerEpoch | None = None) -> None: ...
 
-    def apply_control(self, record: LogRecord, offset: int) -> None: ...
+    def apply_control(self, record: LogRecord, offset: int, producer: ProducerEpoch | None = None) -> None: ...
 
 
 def read_committed(log: ReadableLog, offset: int) -> memoryview | None:
@@ -130,13 +130,14 @@ def checked_batches(
 
 def apply_batch(machine: Applier, view: memoryview, header: batches.BatchHeader, first: int) -> Iterator[None]:
     """Hand over the batch's records from offset `first` on; goes on with each."""
+    producer = ProducerEpoch(header.producer_id, header.producer_epoch) if header.is_transactional else None
     for record in batches.records(view, header, max_bytes=MAX_INFLATED_BYTES):
         if record.offset < first:
             continue
         if header.is_control:
-            machine.apply_control(LogRecord(record.key, record.value), record.offset)
+            machine.apply_control(LogRecord(record.key, record.value), record.offset, producer)
         else:
-            machine.apply(LogRecord(record.key, record.value), record.offset, record.timestamp)
+            machine.apply(LogRecord(record.key, record.value), record.offset, record.timestamp, producer)
         yield
 
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError, check
+from duramen.machines.contract import ProducerEpoch
 from duramen.machines.replication.leader import LeaderLease, Replication
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.partition.replica.batch_rules import (
@@ -322,6 +323,18 @@ class Partition:
         self.records_in += header.count
         self._on_touched(self)
         return self.log.end_offset
+
+    def append_marker(
+        self,
+        producer: ProducerEpoch,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        now_ms: int,
+        done: Callable[[KafkaError | None], None],
+    ) -> None:
+        """End the producer's transaction here."""
+        done(KafkaError(ErrorCode.INVALID_TXN_STATE, f"{self.tp}: transactions are not served yet"))
 
     # ---- batches that must be decoded (recompression, compacted topics): off the loop, others queue behind ----
 

@@ -10,11 +10,11 @@ import pytest
 from tests.worlds.machine_fakes import FakeClock, FakePartition
 
 from duramen.errors import BugError, ClosedError, DuramenError, ErrorCode, KafkaError, StorageError
-from duramen.machines.contract import LogRecord, Outcome, TimerFired, TransactionMarks
+from duramen.machines.contract import LogRecord, Outcome, ProducerEpoch, TimerFired, TransactionMarks
 from duramen.partition.host.host import Host
 from duramen.partition.host.load_turns import LoadTurns
 from duramen.partition.host.replay import STEP_RECORDS
-from duramen.wire.batch import build_batch
+from duramen.wire.batch import COMMIT, build_batch, marker_of
 
 
 class Counter:
@@ -28,6 +28,7 @@ class Counter:
         self.fired: list[Any] = []
         self.taken_back: list[Any] = []
         self.controls: list[LogRecord] = []
+        self.pending: dict[ProducerEpoch, list[int]] = {}
 
     def decide(self, command: Any, ticket: int, now: int) -> Outcome:
         match command:
@@ -38,6 +39,17 @@ class Counter:
                 return Outcome(replies=[(ticket, self.total)])
             case ("open",):
                 return Outcome(replies=[(ticket, self.open)])
+            case ("ask", *effects):
+                return Outcome([LogRecord(b"add", b"1")], [(ticket, "asked")], effects=effects)
+            case ("look", *effects):
+                return Outcome(replies=[(ticket, self.total)], effects=effects)
+            case ("wait", effect):
+                return Outcome(effects=[(effect, ticket)])
+            case ("found", what):
+                return Outcome(replies=[(ticket, what)])
+            case ("add in", producer, *numbers):
+                records = [LogRecord(b"add", str(number).encode()) for number in numbers]
+                return Outcome(records, [(ticket, "pending")], producer=producer)
             case ("beat",):
                 return Outcome(replies=[(ticket, "alive")], immediate=True)
             case ("park",):
@@ -56,8 +68,12 @@ class Counter:
                 return Outcome()
         raise TypeError(command)
 
-    def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
+    def apply(self, record: LogRecord, offset: int, timestamp: int, producer: ProducerEpoch | None = None) -> None:
         assert record.value is not None
+        if producer is not None:
+            self.pending.setdefault(producer, []).append(int(record.value))
+            self.applied.append(offset)
+            return
         if record.key == b"begin":
             self.open = []
         elif record.key == b"end":
@@ -72,13 +88,19 @@ class Counter:
             self.total += int(record.value)
         self.applied.append(offset)
 
-    def apply_control(self, record: LogRecord, offset: int) -> None:
-        self.controls.append(record)
+    def apply_control(self, record: LogRecord, offset: int, producer: ProducerEpoch | None = None) -> None:
+        marker = marker_of(record.key, record.value)
+        if marker is None or producer is None:
+            self.controls.append(record)
+            return
+        added = self.pending.pop(producer, [])
+        if marker.type == COMMIT:
+            self.total += sum(added)
 
     def on_loaded(self, now: int) -> Outcome:
         if self.open is not None:
             return Outcome(records=[LogRecord(b"abort", b"")])
-        return Outcome(timers=[("loaded", now + 1000)])
+        return Outcome(timers=[("loaded", now + 1000)], effects=[("again", each) for each in self.pending])
 
 
 MARKS = TransactionMarks(LogRecord(b"begin", b""), LogRecord(b"end", b""), LogRecord(b"abort", b""))

@@ -311,7 +311,7 @@ def test_a_machine_is_loaded_across_such_a_gap(tmp_path: Path, monkeypatch: pyte
     class Machine:
         """Notes offsets."""
 
-        def apply(self, record: LogRecord, offset: int, timestamp: int) -> None:
+        def apply(self, record: LogRecord, offset: int, timestamp: int, producer: object = None) -> None:
             applied.append(offset)
 
     replay = Replay(Source(), Machine(), 18)  # type: ignore[arg-type]
