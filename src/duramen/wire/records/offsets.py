@@ -1,7 +1,8 @@
-"""Records of `__consumer_offsets`: committed offsets and the state of classic groups.
+"""Records of `__consumer_offsets`: committed offsets, classic groups and consumer groups.
 
-The key's version tells what the record is about: 0 and 1 a committed offset, 2 a classic group. Others belong to newer
-kinds of groups and come back as Unknown. A null value deletes what the key names.
+The key's version tells what the record is about: 0 and 1 a committed offset, 2 a classic group, 3 to 8 and 16 a
+consumer group (`consumer_groups.py`). Others belong to newer kinds of groups and come back as Unknown. A null value
+deletes what the key names.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from duramen.ports import Buffer
 from duramen.wire.errors import EncodeError
+from duramen.wire.records import consumer_groups
 from duramen.wire.records.versioned import Unknown, decode, encode, read_version
 from duramen.wire.schema import Message
 from duramen.wire.types import BYTES, INT32, INT64, STRING, UUID, Array, Field, Struct
@@ -66,19 +68,32 @@ GroupMetadataValue = Message(
     Field("members", Array(MemberMetadata)),
 )
 
-KEY_VERSIONS: Final = {"OffsetCommitKey": 1, "GroupMetadataKey": 2}
+KEY_VERSIONS: Final = {
+    "OffsetCommitKey": 1,
+    "GroupMetadataKey": 2,
+    **{key.name: kind for kind, (key, _) in consumer_groups.MESSAGES.items()},
+}
 """The version in which each key is written: part of its identity for compaction, so it never changes."""
 
-VALUE_VERSIONS: Final = {"OffsetCommitValue": 3, "GroupMetadataValue": 3}
+VALUE_VERSIONS: Final = {
+    "OffsetCommitValue": 3,
+    "GroupMetadataValue": 3,
+    **{value.name: 0 for _, value in consumer_groups.MESSAGES.values()},
+}
 """The version in which values are written unless told otherwise, which is what Kafka 4.3 writes."""
 
-_KEYS: Final = {0: OffsetCommitKey, 1: OffsetCommitKey, 2: GroupMetadataKey}
-_VALUES: Final = {0: OffsetCommitValue, 1: OffsetCommitValue, 2: GroupMetadataValue}
-_BY_NAME: Final = {m.name: m for m in (OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue)}
+_MESSAGES: Final = {
+    0: (OffsetCommitKey, OffsetCommitValue),
+    1: (OffsetCommitKey, OffsetCommitValue),
+    2: (GroupMetadataKey, GroupMetadataValue),
+    **consumer_groups.MESSAGES,
+}
+_NAMES: Final = {0: "offset", 1: "offset", 2: "group"}
+_BY_NAME: Final = {message.name: message for pair in _MESSAGES.values() for message in pair}
 
 
 class OffsetsRecord(NamedTuple):
-    """One decoded record. kind: "offset", "group" or "unknown"; value: None for a tombstone."""
+    """One decoded record. kind: "offset", "group", "consumer-group" or "unknown"; value: None for a tombstone."""
 
     kind: str
     key: Any
@@ -86,12 +101,12 @@ class OffsetsRecord(NamedTuple):
 
 
 def encode_key(key: Any) -> bytes:
-    """The bytes of an OffsetCommitKey or GroupMetadataKey."""
+    """The bytes of a key of any of these kinds."""
     return _encode(key, KEY_VERSIONS, None)
 
 
 def encode_value(value: Any, version: int | None = None) -> bytes:
-    """The bytes of an OffsetCommitValue or GroupMetadataValue."""
+    """The bytes of a value of any of these kinds."""
     return _encode(value, VALUE_VERSIONS, version)
 
 
@@ -105,8 +120,9 @@ def _encode(value: Any, versions: dict[str, int], version: int | None) -> bytes:
 def decode_record(key: Buffer, value: Buffer | None) -> OffsetsRecord:
     """The record as objects; a key or value of a newer kind becomes an Unknown in its place."""
     kind = read_version(key)
-    if kind not in _KEYS:
+    if kind not in _MESSAGES:
         data = bytes(key)
         return OffsetsRecord("unknown", Unknown(kind, kind, data), None if value is None else bytes(value))
-    decoded = None if value is None else decode(_VALUES[kind], value, kind)
-    return OffsetsRecord("group" if kind == 2 else "offset", decode(_KEYS[kind], key), decoded)
+    of_key, of_value = _MESSAGES[kind]
+    decoded = None if value is None else decode(of_value, value, kind)
+    return OffsetsRecord(_NAMES.get(kind, "consumer-group"), decode(of_key, key), decoded)

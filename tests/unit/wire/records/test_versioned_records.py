@@ -96,7 +96,7 @@ def test_a_key_of_version_0_is_read_too() -> None:
 
 
 def test_offsets_records_of_newer_kinds_are_unknown() -> None:
-    assert offsets.decode_record(b"\x00\x05abc", b"xyz") == ("unknown", Unknown(5, 5, b"\x00\x05abc"), b"xyz")
+    assert offsets.decode_record(b"\x00\x0aabc", b"xyz") == ("unknown", Unknown(10, 10, b"\x00\x0aabc"), b"xyz")
     key = offsets.encode_key(offsets.GroupMetadataKey.new(group="g"))
     assert offsets.decode_record(key, b"\x00\x09rest").value == Unknown(2, 9, b"\x00\x09rest")
     for bad in (b"", b"\x00", b"\x00\x01\x00\x09g"):
