@@ -23,6 +23,8 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 SINK_STATE_TOPIC = "__duramen_sink_state"
 STAGING_TOPIC = "__duramen_staging"
 INTERNAL_TOPICS = frozenset({METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SINK_STATE_TOPIC, STAGING_TOPIC})
+STATE_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SINK_STATE_TOPIC, STAGING_TOPIC})
+"""Coordinators keep their state in them, and find it by the number of partitions, which stays what it was at birth."""
 SINK_TOPICS = frozenset({SINK_STATE_TOPIC, STAGING_TOPIC})
 """What is committed may be in nothing but these: they keep the shape they were born with, and are not deleted."""
 UNREADABLE_TOPICS = frozenset({METADATA_TOPIC, STAGING_TOPIC})

@@ -100,21 +100,15 @@ _TABLE = (
         """,  # noqa: E501
     ),
     (
-        "transactions are not served in this release",
+        "a log is replayed in slices of its batches",
         """
-        add.partitions.to.txn.retry.backoff.max.ms int 100 0..
-        add.partitions.to.txn.retry.backoff.ms int 20 1..
-        transaction.abort.timed.out.transaction.cleanup.interval.ms int 10000 1..
-        transaction.max.timeout.ms int 900000 1..
-        transaction.partition.verification.enable boolean true
-        transaction.remove.expired.transaction.cleanup.interval.ms int 3600000 1..
         transaction.state.log.load.buffer.size int 5242880 1..
-        transaction.state.log.min.isr int 2 1..
-        transaction.state.log.num.partitions int 50 1..
-        transaction.state.log.replication.factor short 3 1..
-        transaction.state.log.segment.bytes int 104857600 1..
+        """,
+    ),
+    (
+        "two-phase commit with other systems is not served",
+        """
         transaction.two.phase.commit.enable boolean false
-        transactional.id.expiration.ms int 604800000 1..
         """,
     ),
     (

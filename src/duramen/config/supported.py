@@ -11,6 +11,7 @@ from duramen.config.quorum_settings import QUORUM_SETTINGS
 from duramen.config.replication_settings import REPLICATION_SETTINGS
 from duramen.config.setting import LONG_MAX, PARTITIONS_MAX, Setting
 from duramen.config.sink_settings import SINK_SETTINGS
+from duramen.config.transaction_settings import TRANSACTION_SETTINGS
 
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _DYNAMIC = "cluster-wide"
@@ -586,6 +587,7 @@ SERVED_BROKER_SETTINGS: tuple[Setting, ...] = (
     + REPLICATION_SETTINGS
     + _FETCH
     + _GROUPS
+    + TRANSACTION_SETTINGS
     + _LOG
     + CLEANER_SETTINGS
     + _FLUSHING

@@ -47,7 +47,8 @@ def test_stock_kafka_file_starts() -> None:
     assert config.get("log.dirs") == ["/tmp/kraft-combined-logs"]
     inert = dict(config.inert)
     assert "num.io.threads" in inert
-    assert "transaction.state.log.min.isr" in inert
+    assert "share.coordinator.state.topic.min.isr" in inert
+    assert "transaction.state.log.min.isr" not in inert
     assert "listeners" not in inert
     assert all(inert.values())
 

@@ -163,9 +163,11 @@ class DevCluster:
             others = ",".join(f"{HOST}:{each.controller[1]}" for each in self.nodes)
             own["controller.quorum.bootstrap.servers"] = others
             copies = min(MOST_COPIES, len(self.nodes))
-            own["default.replication.factor"] = own["offsets.topic.replication.factor"] = str(copies)
+            for name in ("default", "offsets.topic", "transaction.state.log"):
+                own[f"{name}.replication.factor"] = str(copies)
             if copies == MOST_COPIES:
-                own["min.insync.replicas"] = "2"  # what is acknowledged outlives any one of them
+                # What is acknowledged outlives any one of them.
+                own["min.insync.replicas"] = own["transaction.state.log.min.isr"] = "2"
         return {**own, **self._settings}
 
 

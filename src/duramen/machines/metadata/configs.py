@@ -28,7 +28,7 @@ from duramen.machines.metadata.commands import (
 from duramen.machines.metadata.features import MIN_IN_SYNC
 from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from duramen.machines.metadata.topics import name_problem
-from duramen.model import OFFSETS_TOPIC, SINK_TOPICS
+from duramen.model import OFFSETS_TOPIC, SINK_TOPICS, TRANSACTIONS_TOPIC
 
 POLICY: Final = "cleanup.policy"
 MAX_VALUE_BYTES: Final = 32_767
@@ -107,10 +107,11 @@ def _check_fewest(node: str, present: dict[str, str], wanted: dict[str, str]) ->
 
 
 def _check_policy(topic: str, present: dict[str, str], wanted: dict[str, str]) -> None:
-    """ConfigError where groups' positions would begin to expire: by the age of a segment, whoever still reads."""
+    """ConfigError where the state of groups or transactions would begin to expire: by the age of a segment."""
     policy = wanted.get(POLICY)
-    if topic == OFFSETS_TOPIC and policy not in ("compact", present.get(POLICY)):
-        raise ConfigError(f"{topic}: {POLICY} stays compact, or retention would drop what groups have committed")
+    if topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) and policy not in ("compact", present.get(POLICY)):
+        what = "what groups have committed" if topic == OFFSETS_TOPIC else "transactions that are still needed"
+        raise ConfigError(f"{topic}: {POLICY} stays compact, or retention would drop {what}")
 
 
 def _check_resource(image: MetadataImage, change: ConfigChange) -> None:

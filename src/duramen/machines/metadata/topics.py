@@ -35,7 +35,16 @@ from duramen.machines.metadata.image import (
     PartitionImage,
 )
 from duramen.machines.metadata.placement import place
-from duramen.model import METADATA_TOPIC, METADATA_TOPIC_ID, NO_TOPIC_ID, OFFSETS_TOPIC, SINK_TOPICS, TopicId
+from duramen.model import (
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    NO_TOPIC_ID,
+    OFFSETS_TOPIC,
+    SINK_TOPICS,
+    STATE_TOPICS,
+    TRANSACTIONS_TOPIC,
+    TopicId,
+)
 
 MAX_NAME_LENGTH: Final = 249
 MAX_CONFIG_VALUE: Final = 32_767
@@ -257,12 +266,15 @@ def create_partitions(
     return ([] if command.validate_only else records), answers
 
 
+_KEPT_IN: Final = {OFFSETS_TOPIC: "group", TRANSACTIONS_TOPIC: "transactional id"}
+
+
 def _growth(image: MetadataImage, asked: MorePartitions) -> list[LogRecord]:
     topic = image.topics.get(asked.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{asked.name}' does not exist.")
-    if topic.name == OFFSETS_TOPIC or topic.name in SINK_TOPICS:
-        kind = "group" if topic.name == OFFSETS_TOPIC else "sink"
+    if topic.name in STATE_TOPICS:
+        kind = _KEPT_IN.get(topic.name, "sink")
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name}: a {kind}'s place depends on their number.")
     present = len(topic.partitions)
     if asked.total == present:

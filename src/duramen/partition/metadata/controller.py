@@ -34,6 +34,7 @@ from duramen.model import (
     OFFSETS_TOPIC,
     SINK_STATE_TOPIC,
     SINK_TOPICS,
+    TRANSACTIONS_TOPIC,
     TopicId,
     TopicPartition,
     topic_id_from_text,
@@ -456,6 +457,16 @@ class Controller:
                 ("cleanup.policy", "compact"),
                 ("compression.type", "producer"),
                 ("segment.bytes", str(max(config.integer("offsets.topic.segment.bytes"), SMALLEST_SEGMENT_BYTES))),
+            ]
+        elif name == TRANSACTIONS_TOPIC:
+            partitions = config.integer("transaction.state.log.num.partitions")
+            copies = config.integer("transaction.state.log.replication.factor")
+            segment_bytes = max(config.integer("transaction.state.log.segment.bytes"), SMALLEST_SEGMENT_BYTES)
+            settings = [
+                ("cleanup.policy", "compact"),
+                ("compression.type", "uncompressed"),
+                ("min.insync.replicas", str(config.integer("transaction.state.log.min.isr"))),
+                ("segment.bytes", str(segment_bytes)),
             ]
         elif name in SINK_TOPICS:
             partitions = config.integer("duramen.sink.topic.num.partitions")

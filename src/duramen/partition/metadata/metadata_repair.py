@@ -22,7 +22,7 @@ from duramen.machines.metadata.snapshot import Restoration
 from duramen.model import (
     METADATA_TOPIC,
     OFFSETS_TOPIC,
-    SINK_TOPICS,
+    STATE_TOPICS,
     TopicId,
     TopicPartition,
     topic_id_text,
@@ -61,7 +61,6 @@ _SEEN_BELOW: Final = 1 << (_IDS_PER_MS + _WALL_MS)
 """No id that a node gave out is above; clients may write with any."""
 _BEHIND_SEEN: Final = 1 << 32
 
-_OUR_TOPICS: Final = (OFFSETS_TOPIC, *SINK_TOPICS)
 _WITH_METADATA = (str(TopicPartition(METADATA_TOPIC, 0)), JOURNAL)
 
 
@@ -217,7 +216,9 @@ class MetadataRepair:
         """Topics, or partitions of them, that logs on disk name."""
         if not lost:
             return
-        wanted = [each._replace(configs=born(each.name).configs if each.name in _OUR_TOPICS else KEPT) for each in lost]
+        wanted = [
+            each._replace(configs=born(each.name).configs if each.name in STATE_TOPICS else KEPT) for each in lost
+        ]
         self.readopted.update(each.topic_id for each in lost)
         remedies = {each.topic_id: self._remedy(image, each, node_id) for each in lost}
 
@@ -265,7 +266,7 @@ class MetadataRepair:
         for topic_id, partitions in logs.items():
             topic = committed.image.topic_by_id(topic_id)
             name, count = max((tp.topic, tp.partition + 1) for tp in partitions)
-            if self._is_anew and topic is None and name in _OUR_TOPICS:  # once: the setting may be another one later
+            if self._is_anew and topic is None and name in STATE_TOPICS:  # once: the setting may be another one later
                 count = max(count, born(name).partitions)
             if name == METADATA_TOPIC or topic_id in self._removed:
                 continue

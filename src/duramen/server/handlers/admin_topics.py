@@ -20,7 +20,7 @@ from duramen.machines.metadata.commands import (
     TopicDeleted,
     TopicRef,
 )
-from duramen.model import NO_TOPIC_ID, OFFSETS_TOPIC, SINK_TOPICS
+from duramen.model import NO_TOPIC_ID, STATE_TOPICS
 from duramen.wire.messages.create_partitions import CreatePartitionsResponse
 from duramen.wire.messages.create_topics import CreateTopicsResponse
 from duramen.wire.messages.delete_topics import DeleteTopicsResponse
@@ -72,8 +72,8 @@ def handle_create(request: Request) -> None:
 
 
 def _new_topic(controller: ControllerService, topic: Any) -> NewTopic:
-    if topic.name == OFFSETS_TOPIC or topic.name in SINK_TOPICS:
-        # Whoever makes it: compacted, or retention would drop what groups and sinks have committed.
+    if topic.name in STATE_TOPICS:
+        # Whoever makes it: compacted, or retention would drop what groups, transactions and sinks have committed.
         return controller.new_topic(topic.name)
     return NewTopic(
         topic.name,

@@ -7,21 +7,18 @@ ActiveControllerCount, FencedBrokerCount, LeaderCount, IsrShrinksPerSec, and tho
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from duramen.machines.metadata.image import NO_LEADER, PartitionImage
-from duramen.model import METADATA_TOPIC, OFFSETS_TOPIC, TopicId, TopicPartition
-from duramen.server.metrics.scrape import pieces_of
+from duramen.model import METADATA_TOPIC, TopicId, TopicPartition
+from duramen.server.metrics.scrape import FOLDED_PARTITION, FOLDED_TOPICS, pieces_of
 
 if TYPE_CHECKING:
     from duramen.partition.metadata.publisher import MetadataPublisher
     from duramen.partition.replica.partition import Partition
     from duramen.server.api.services import Services
-
-_ALL: Final = "all"
-"""The partitions of `__consumer_offsets` share one row: there are 50 of them."""
 
 
 class ClusterChanges:
@@ -161,38 +158,39 @@ def _followers(services: Services) -> Iterator[Metric]:
     led = sorted(
         tp for tp, each in present.items() if each.replication.is_leader and len(each.replication.replicas) > 1
     )
-    folded: list[int] = []
+    folded: dict[str, int] = {}
     for piece in pieces_of(led):
         family = GaugeMetricFamily(
             "duramen_in_sync_replicas", "Of a partition that is led here.", labels=["topic", "partition"]
         )
         for tp, partition in _still_led(present, piece):
             in_sync = len(partition.replication.isr)
-            if tp.topic == OFFSETS_TOPIC:
-                folded.append(in_sync)
+            if tp.topic in FOLDED_TOPICS:
+                folded[tp.topic] = min(in_sync, folded.get(tp.topic, in_sync))
             else:
                 family.add_metric([tp.topic, str(tp.partition)], in_sync)
         yield family
     labels = ["topic", "partition", "follower"]
     if folded:
         family = GaugeMetricFamily("duramen_in_sync_replicas", "", labels=labels[:2])
-        family.add_metric([OFFSETS_TOPIC, _ALL], min(folded))
+        for topic, fewest in folded.items():
+            family.add_metric([topic, FOLDED_PARTITION], fewest)
         yield family
     text = "What a follower has not fetched of a partition that is led here."
-    together: dict[int, int] = {}
+    together: dict[tuple[str, int], int] = {}
     for piece in pieces_of(led):
         family = GaugeMetricFamily("duramen_follower_lag_records", text, labels=labels)
         for tp, partition in _still_led(present, piece):
             for node_id, lag in partition.replication.lags(partition.log_start_offset, partition.log_end_offset):
-                if tp.topic == OFFSETS_TOPIC:
-                    together[node_id] = together.get(node_id, 0) + lag
+                if tp.topic in FOLDED_TOPICS:
+                    together[tp.topic, node_id] = together.get((tp.topic, node_id), 0) + lag
                 else:
                     family.add_metric([tp.topic, str(tp.partition), str(node_id)], lag)
         yield family
     if together:
         family = GaugeMetricFamily("duramen_follower_lag_records", text, labels=labels)
-        for node_id, lag in sorted(together.items()):
-            family.add_metric([OFFSETS_TOPIC, _ALL, str(node_id)], lag)
+        for (topic, node_id), lag in sorted(together.items()):
+            family.add_metric([topic, FOLDED_PARTITION, str(node_id)], lag)
         yield family
 
 

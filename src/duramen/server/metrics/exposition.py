@@ -23,10 +23,10 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from duramen.errors import ErrorCode
-from duramen.model import OFFSETS_TOPIC, TopicPartition
+from duramen.model import TopicPartition
 from duramen.server.metrics.cluster_metrics import ClusterChanges, cluster_families
 from duramen.server.metrics.metrics import SECONDS_BUCKETS, Histogram, Metrics
-from duramen.server.metrics.scrape import Scrape, pieces_of, text_of
+from duramen.server.metrics.scrape import FOLDED_PARTITION, FOLDED_TOPICS, Scrape, pieces_of, text_of
 from duramen.server.net.bound_sockets import bind_tcp, refusal, shown_address
 from duramen.server.net.loop import EventLoop
 from duramen.storage import is_disk_full
@@ -69,10 +69,6 @@ _OF_PARTITIONS: Final[tuple[tuple[type[GaugeMetricFamily | CounterMetricFamily],
     (CounterMetricFamily, "duramen_topic_in_bytes", "Record bytes appended.", lambda p: p.bytes_in),
     (CounterMetricFamily, "duramen_topic_out_bytes", "Record bytes read by clients.", lambda p: p.bytes_out),
 )
-
-FOLDED_TOPIC: Final = OFFSETS_TOPIC
-"""Its partitions share one row of each metric: there are 50 of them, where nobody may have another topic."""
-FOLDED_PARTITION: Final = "all"
 
 DRAINED_BYTES: Final = 64 * 1024
 """Of a body that nobody asked for: read, so that its sender takes the answer before the connection ends."""
@@ -309,21 +305,22 @@ class BrokerCollector(Collector):
         present = self._broker.services.store.partitions
         known = sorted(present.items())
         for kind, name, text, value in _OF_PARTITIONS:
-            folded: list[float] = []
+            folded: dict[str, list[float]] = {}
             for piece in pieces_of(known):
                 family = kind(name, text, labels=["topic", "partition"])
                 for tp, partition in piece:
                     if present.get(tp) is not partition:
                         continue  # gone since the scrape began
-                    if tp.topic == FOLDED_TOPIC:
-                        folded.append(value(partition))
+                    if tp.topic in FOLDED_TOPICS:
+                        folded.setdefault(tp.topic, []).append(value(partition))
                     else:
                         family.add_metric([tp.topic, str(tp.partition)], value(partition))
                 yield family
             if folded:
                 family = kind(name, text, labels=["topic", "partition"])
-                together = min(folded) if name == _STABLE else sum(folded)
-                family.add_metric([FOLDED_TOPIC, FOLDED_PARTITION], together)
+                for topic, values in folded.items():
+                    together = min(values) if name == _STABLE else sum(values)
+                    family.add_metric([topic, FOLDED_PARTITION], together)
                 yield family
 
     def _groups(self) -> Iterator[Metric]:

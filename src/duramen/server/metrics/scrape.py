@@ -14,10 +14,15 @@ from typing import Any, Final, TypeVar
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 
+from duramen.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
 TURN_SECONDS: Final = 0.001
 """What a scrape takes of one turn, and what its last piece takes on top."""
 PIECE_SAMPLES: Final = 100
 """Of one family, written down at once."""
+FOLDED_TOPICS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+"""The partitions of each share one row of every metric: there are 50 of them, where nobody may have another topic."""
+FOLDED_PARTITION: Final = "all"
 
 _T = TypeVar("_T")
 
