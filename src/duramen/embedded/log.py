@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 from duramen.config import load_broker_config
 from duramen.embedded.append_queue import BATCH_TARGET_BYTES, Done, PendingAppend, batch_bytes
+from duramen.embedded.arguments import Isolation, check_name, level_of, texts
+from duramen.embedded.log_chunk import LogChunk, content
 from duramen.embedded.records import Record, StoredRecord, check_records, partition_for
 from duramen.embedded.threads import ThreadResult, begin_thread, unbroken_long, waiting_time
 from duramen.embedded.world import Turn, local_world
@@ -46,10 +48,9 @@ from duramen.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
 from duramen.partition.metadata.controller import Controller, silent
 from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.replica.offset_lookup import delete_records, lookup
-from duramen.partition.replica.partition import READ_COMMITTED, Partition
+from duramen.partition.replica.partition import Partition, Read
 from duramen.partition.store.settings import cleaner_settings, directory_settings
 from duramen.partition.store.store import Store
-from duramen.ports import Buffer, FileSpan, Part
 from duramen.storage import (
     META_PROPERTIES,
     LogDirectory,
@@ -61,10 +62,8 @@ from duramen.storage import (
     read_file,
     search_by_timestamp,
 )
-from duramen.wire.batch import batches, records
 
 READ_CHUNK_BYTES = 1024 * 1024
-MAX_INFLATED_BYTES = 256 * 1024 * 1024
 START_SECONDS = 60.0
 
 T = TypeVar("T")
@@ -85,7 +84,7 @@ def open_log(path: str | os.PathLike[str], settings: Mapping[str, str] | None = 
         raise ConfigError("a log needs the path of a directory, not an empty one")
     where = os.path.abspath(where)  # the process may change its working directory
     try:
-        return unbroken_long(partial(EmbeddedLog, where, _texts(settings)), unwanted=EmbeddedLog.close)
+        return unbroken_long(partial(EmbeddedLog, where, texts(settings)), unwanted=EmbeddedLog.close)
     except DirectoryLockedError as error:
         if (os.getpid(), os.path.realpath(where)) in _OPEN:
             text = "this process has it open; close that log first, for one that is only dropped stays open"
@@ -196,8 +195,8 @@ class EmbeddedLog:
         Kafka would refuse.
         """
         self._check()
-        _check_name(name)
-        given = _texts(configs)
+        check_name(name)
+        given = texts(configs)
         if partitions is not None and partitions < 1:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {name} cannot have {partitions} partitions")
         known = self._topics.get(name)
@@ -247,7 +246,7 @@ class EmbeddedLog:
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records; KafkaError UNKNOWN_TOPIC_OR_PARTITION when there is none."""
         self._check()
-        _check_name(name)
+        check_name(name)
         self._topics.pop(name, None)
         result = self._call(DeleteTopics((TopicRef(name),)))[0].result
         if result.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # the protocol's words for it speak of a server
@@ -412,67 +411,69 @@ class Topic:
     # ---- reading ---------------------------------------------------------------------------------------------
 
     def read(
-        self, partition: int, start: int | None = None, follow: bool = False, end: int | None = None
+        self,
+        partition: int,
+        start: int | None = None,
+        follow: bool = False,
+        end: int | None = None,
+        isolation: Isolation = "read_committed",
     ) -> Iterator[StoredRecord]:
         """Records of a partition from offset `start` (None: the first there is), in order.
 
         follow: at the end wait for more instead of stopping, until the log is closed (ClosedError). end: stop before
-        this offset. Raises KafkaError OFFSET_OUT_OF_RANGE when `start` is below the log start or above the log end, or
-        when truncation or retention overtook the reader, CorruptLogError for damage, StorageError when the disk fails.
+        this offset. isolation: "read_committed" leaves out what transactions rolled back, and ends before the first
+        that is open; "read_uncommitted" gives all. Raises KafkaError OFFSET_OUT_OF_RANGE when `start` is below the log
+        start or above the log end, or when truncation or retention overtook the reader, CorruptLogError for damage,
+        StorageError when the disk fails.
         """
+        level = level_of(isolation)
         self._check_partition(partition)
         offset = self.start_offset(partition) if start is None else operator.index(start)
         end = None if end is None else operator.index(end)
         while end is None or offset < end:
-            data, bound = self._chunk(partition, offset)
-            if not data:
+            chunk = self._chunk(partition, offset, level)
+            if not chunk.data:
                 if not follow or (end is not None and offset >= end):
                     return
-                self._wait(partition, bound)
+                self._wait(partition, chunk.bound, level)
                 continue
-            for position, header in batches(data):
-                if header.next_offset <= offset:
-                    continue
-                if not header.is_control:
-                    view = memoryview(data)[position : position + header.size]
-                    for row in records(view, header, max_bytes=MAX_INFLATED_BYTES):
-                        if row.offset >= offset and (end is None or row.offset < end):
-                            yield _stored(row, partition)
-                offset = header.next_offset
+            for next_offset, rows in chunk.batches(partition, offset, end):
+                yield from rows
+                offset = next_offset
 
-    def _chunk(self, partition: int, offset: int) -> tuple[bytes, int]:
-        """(whole batches from the one with `offset`, the bound they were read up to)."""
-        data, bound = self._read_once(partition, offset)
-        if not data and offset < bound:
+    def _chunk(self, partition: int, offset: int, level: int) -> LogChunk:
+        """Whole batches from the one with `offset`."""
+        chunk = self._read_once(partition, offset, level)
+        if not chunk.data and offset < chunk.bound:
             # Compaction left nothing in a segment from here on, which a cold read has found out by now.
-            return self._read_once(partition, offset)
-        return data, bound
+            return self._read_once(partition, offset, level)
+        return chunk
 
-    def _read_once(self, partition: int, offset: int) -> tuple[bytes, int]:
-        def begin() -> tuple[list[Any], int]:
+    def _read_once(self, partition: int, offset: int, level: int) -> LogChunk:
+        def begin() -> tuple[Read, int]:
             source = self._partition(partition)
-            return list(source.read(offset, READ_CHUNK_BYTES, READ_COMMITTED).parts), source.bound(READ_COMMITTED)
+            return source.read(offset, READ_CHUNK_BYTES, level), source.bound(level)
 
         def end() -> None:
             for part in pending:
                 part.complete()
 
         with self._disk_errors(partition):
-            parts, bound = self._take(begin)
-            data = b"".join(map(_content, parts))
-            pending = [part for part in parts if isinstance(part, Pending)]
+            found, bound = self._take(begin)
+            data = b"".join(map(content, found.parts))
+            pending = [part for part in found.parts if isinstance(part, Pending)]
             if pending:
                 self._take(end)
             self._log._check()  # its files may have been closed meanwhile, and their descriptors be other files'
-            return data, bound
+            return LogChunk(data, found.aborted or (), bound)
 
-    def _wait(self, partition: int, bound: int) -> None:
+    def _wait(self, partition: int, bound: int, level: int) -> None:
         moved: ThreadResult[None] = ThreadResult()
         ring = partial(moved.give, None)
 
         def begin() -> Partition:
             source = self._partition(partition)
-            if source.bound(READ_COMMITTED) > bound:
+            if source.bound(level) > bound:
                 ring()
             source.watch(ring)
             return source
@@ -488,21 +489,25 @@ class Topic:
         """First offset that can be read."""
         return self._partition(partition).log_start_offset  # one field, which changes in one step: no turn is needed
 
-    def end_offset(self, partition: int) -> int:
-        """Offset behind the last durable record."""
-        return self._partition(partition).high_watermark  # likewise
+    def end_offset(self, partition: int, isolation: Isolation = "read_committed") -> int:
+        """Offset behind the last record that can be read; "read_uncommitted": behind the last durable one."""
+        return self._partition(partition).bound(level_of(isolation))  # likewise: here nothing begins a transaction
 
-    def offset_at(self, partition: int, timestamp_ms: int) -> int | None:
-        """Offset of the first record whose timestamp is at least `timestamp_ms`; None when there is none."""
+    def offset_at(self, partition: int, timestamp_ms: int, isolation: Isolation = "read_committed") -> int | None:
+        """Offset of the first record whose timestamp is at least `timestamp_ms`; None when there is none.
+
+        A record that was rolled back is found, too, as in Kafka: reading from there goes on behind it.
+        """
+        level = level_of(isolation)
         # Below -1, which is the least that a record has, `lookup` knows one value that is no time.
         moment = max(operator.index(timestamp_ms), NO_TIMESTAMP)
         with self._disk_errors(partition):
-            found = search_by_timestamp(partial(self._lookup, partition, moment))
+            found = search_by_timestamp(partial(self._lookup, partition, moment, level))
             self._log._check()
         return None if found is None else found.offset
 
-    def _lookup(self, partition: int, moment: int, start: int) -> TimeLookup:
-        return self._take(lambda: lookup(self._partition(partition), moment, READ_COMMITTED, start))
+    def _lookup(self, partition: int, moment: int, level: int, start: int) -> TimeLookup:
+        return self._take(lambda: lookup(self._partition(partition), moment, level, start))
 
     def truncate(self, partition: int, before_offset: int) -> int:
         """Delete every record below `before_offset`, durably; returns the new first offset.
@@ -575,39 +580,11 @@ class Topic:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name} was deleted")
 
 
-def _texts(settings: Mapping[str, str] | None) -> dict[str, str]:
-    """A copy of the settings; TypeError for one that is no text, as in a file of properties all are."""
-    for name, value in (settings or {}).items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise TypeError(f"settings are texts, as in a .properties file: {name!r} is given as {value!r}")
-    return dict(settings or {})
-
-
-def _check_name(name: object) -> None:
-    if not isinstance(name, str):
-        raise TypeError(f"the name of a topic is text, not {name!r:.80}")
-
-
 def _settle(future: Future[list[int]], result: list[int] | Exception) -> None:
     if isinstance(result, Exception):
         future.set_exception(result)
     else:
         future.set_result(result)
-
-
-def _content(part: Part | Pending) -> Buffer:
-    if isinstance(part, FileSpan):
-        return part.file.pread(part.length, part.position)
-    return part.run().data if isinstance(part, Pending) else part
-
-
-def _stored(row: Any, partition: int) -> StoredRecord:
-    headers = tuple((str(bytes(name), "utf-8", "replace"), _plain(value)) for name, value in row.headers)
-    return StoredRecord(row.offset, row.timestamp, _plain(row.key), _plain(row.value), headers, partition)
-
-
-def _plain(value: Any) -> bytes | None:
-    return None if value is None else bytes(value)
 
 
 def _stored_node_id(path: str) -> int | None:

@@ -13,8 +13,8 @@ import numpy as np
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.spark.codec.decode.varints import Ints
+from duramen.wire.aborted import AbortedTransaction, AbortedTransactions
 from duramen.wire.batch import (
-    ABORT,
     APPEND_TIME,
     COMPRESSION_MASK,
     CONTROL,
@@ -23,8 +23,6 @@ from duramen.wire.batch import (
     LOG_OVERHEAD,
     TRANSACTIONAL,
     batches,
-    parse_header,
-    read_marker,
 )
 from duramen.wire.checksum import crc32c
 
@@ -46,9 +44,6 @@ _HEADER: Final = np.dtype(
     ]
 )
 _RECORD_BYTES_MIN: Final = 7
-
-AbortedTransaction = tuple[int, int]
-"""Producer id and first offset, as Fetch lists them."""
 
 
 class Headers(NamedTuple):
@@ -156,22 +151,11 @@ def _of_aborted(
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which batches belong to an aborted transaction: a producer's from the listed offset to its abort marker."""
     hidden = np.zeros(len(headers.position), np.bool_)
-    waiting = sorted(aborted, key=lambda entry: entry[1])
-    upcoming = 0
-    open_producers: set[int] = set()
+    transactions = AbortedTransactions(aborted)
     for index in np.flatnonzero(headers.attributes & TRANSACTIONAL).tolist():
-        while upcoming < len(waiting) and waiting[upcoming][1] <= int(headers.last_offset[index]):
-            open_producers.add(waiting[upcoming][0])
-            upcoming += 1
-        producer = int(headers.producer_id[index])
-        if producer not in open_producers:
-            continue
-        if not int(headers.attributes[index]) & CONTROL:
-            hidden[index] = True
-            continue
-        at, size = int(headers.position[index]), int(headers.size[index])
-        batch = data[at : at + size]
-        marker = read_marker(batch, parse_header(batch))
-        if marker is not None and marker.type == ABORT:
-            open_producers.discard(producer)
+        control = None
+        if int(headers.attributes[index]) & CONTROL:
+            at = int(headers.position[index])
+            control = data[at : at + int(headers.size[index])]
+        hidden[index] = transactions.take(int(headers.producer_id[index]), int(headers.last_offset[index]), control)
     return hidden

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from duramen.spark.codec.decode.arena import Arena, ArenaChunk
-from duramen.spark.codec.decode.batches import AbortedTransaction, Headers, read_headers, visible
+from duramen.spark.codec.decode.batches import Headers, read_headers, visible
 from duramen.spark.codec.decode.binary import equal_rows
 from duramen.spark.codec.decode.columns import RecordSource, record_batches
 from duramen.spark.codec.decode.records import Fields, read_fields
+from duramen.wire.aborted import AbortedTransaction
 
 MAX_BATCH_BYTES: Final = 256 << 20
 """What one batch may inflate to: far above any sensible `max.message.bytes`, far below an executor's memory."""
