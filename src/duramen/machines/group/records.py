@@ -154,7 +154,7 @@ def decode(record: LogRecord) -> OffsetRecord | GroupRecord | None:
     if record.key is None:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a coordinator record has no key")
     kind, key, value = schema.decode_record(record.key, record.value)
-    if kind == "unknown" or isinstance(value, Unknown):
+    if kind in ("unknown", "consumer-group") or isinstance(value, Unknown):
         return None
     if kind == "group":
         return GroupRecord(key.group, None if value is None else _stored(value))

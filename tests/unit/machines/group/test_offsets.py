@@ -474,3 +474,16 @@ def test_subscriptions_of_more_topics_than_can_be_read_say_nothing() -> None:
     half = subscription(MOST_TOPICS // 2)
     assert topics_of_all([half, half]) == {""}
     assert topics_of_all([half, half, subscription(1)]) is None
+
+
+def test_records_of_groups_that_are_not_decided_here_change_nothing() -> None:
+    from duramen.machines.contract import LogRecord
+    from duramen.machines.group import GroupMachine
+    from duramen.wire.records import consumer_groups, offsets
+
+    machine = GroupMachine()
+    key = offsets.encode_key(consumer_groups.ConsumerGroupMetadataKey.new(group="g"))
+    value = offsets.encode_value(consumer_groups.ConsumerGroupMetadataValue.new(epoch=1))
+    machine.apply(LogRecord(key, value), 0, 0)
+    machine.apply(LogRecord(key, None), 1, 0)
+    assert not machine.groups
