@@ -442,7 +442,7 @@ def test_records_are_kafkas(coordinator: Coordinator) -> None:
 
 def test_records_of_newer_protocols_are_skipped_and_damage_is_named() -> None:
     machine = GroupMachine()
-    machine.apply(LogRecord(b"\0\x05anything", b"x"), 0, 0)
+    machine.apply(LogRecord(b"\0\x0aanything", b"x"), 0, 0)
     assert machine.stored == {}
     with pytest.raises(KafkaError):
         machine.apply(LogRecord(None, b"x"), 1, 0)
