@@ -28,6 +28,7 @@ HEAVY = (
     "confluent_kafka",
     "aiokafka",
     "kafka",
+    "re2",
     "duramen.gateway",
     "duramen.spark",
 )
