@@ -9,8 +9,8 @@ from tests.museum.exhibit import Replaced, exhibit, promise
 from tests.museum.power import cut, reopened
 from tests.worlds.partition_world import NOW, Bench, plain
 
+from duramen.machines.ages import Ages
 from duramen.machines.group import offsets
-from duramen.machines.group.ages import Ages
 from duramen.machines.group.classic.state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from duramen.machines.group.commands import CommittedOffset
 from duramen.partition.replica.offset_lookup import delete_records

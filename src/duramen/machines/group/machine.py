@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from duramen.errors import ErrorCode
+from duramen.machines.ages import Ages
 from duramen.machines.contract import LogRecord, Outcome, ProducerEpoch, TimerFired, TransactionMarks
 from duramen.machines.group import administration, offsets, records
-from duramen.machines.group.ages import Ages
 from duramen.machines.group.classic import membership, rebalance
 from duramen.machines.group.classic.state import Group, GroupState, Member
 from duramen.machines.group.commands import (

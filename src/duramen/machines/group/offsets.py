@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.ages import Ages
 from duramen.machines.contract import LogRecord
 from duramen.machines.group import records
-from duramen.machines.group.ages import Ages
 from duramen.machines.group.classic.state import Group, GroupState
 from duramen.machines.group.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from duramen.machines.group.commands import (

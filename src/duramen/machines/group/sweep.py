@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Protocol
 
+from duramen.machines.ages import Ages
 from duramen.machines.contract import LogRecord, Outcome
 from duramen.machines.group import offsets, records
-from duramen.machines.group.ages import Ages
 from duramen.machines.group.classic import rebalance
 from duramen.machines.group.classic.state import Group, GroupState
 from duramen.machines.group.commands import CommittedOffset

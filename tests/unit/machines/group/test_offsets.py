@@ -8,6 +8,7 @@ import pytest
 from tests.worlds.group_harness import Coordinator, subscription
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.ages import MOST_SETS, Ages
 from duramen.machines.contract import LogRecord
 from duramen.machines.group import (
     CommittedOffset,
@@ -24,7 +25,6 @@ from duramen.machines.group import (
     TopicsDeleted,
     records,
 )
-from duramen.machines.group.ages import MOST_SETS, Ages
 from duramen.machines.group.classic.subscription import MOST_TOPICS, subscribed_topics, topics_of_all
 from duramen.wire.records import consumer
 from duramen.wire.records import offsets as schema

@@ -1,11 +1,11 @@
-"""How old commits are by a wall clock that is set now and then: what it was set ahead by makes nothing older."""
+"""How old things are by a wall clock that is set now and then: what it was set ahead by makes nothing older."""
 
 from __future__ import annotations
 
 from typing import Final
 
 MOST_SETS: Final = 32
-"""That are told apart; older ones are taken together, which makes what was committed between them younger."""
+"""That are told apart; older ones are taken together, which makes what happened between them younger."""
 
 
 class Ages:

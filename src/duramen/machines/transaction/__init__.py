@@ -1,0 +1,1 @@
+"""The transaction machine: transactional ids, their producers and transactions, behind `__transaction_state`."""
