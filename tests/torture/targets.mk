@@ -18,3 +18,10 @@ torture: $(VENV)/dev.stamp ## 200 kill -9 under load, 80 power cuts on real file
 .PHONY: torture-nodes
 torture-nodes: $(VENV)/dev.stamp ## only the nodes of a cluster: killed, paused, stopped, two and all at once; FAULTS=40 NODES=3
 	@$(BIN)/python -m tests.torture.nodes --nodes $(NODES) --faults $(FAULTS) --seed $(TORTURE_SEED)
+
+# Only what is given: make torture-exactly-once FAULTS=20 NODES=3
+given = $(if $(filter command line environment,$(origin $(1))),$(2) $($(1)))
+
+.PHONY: torture-exactly-once
+torture-exactly-once: $(VENV)/dev.stamp ## transactional copiers, and nodes below them, killed and paused: 50 faults on one node, 30 on three
+	@$(BIN)/python -m tests.torture.exactly_once $(call given,NODES,--nodes) $(call given,FAULTS,--faults) --seed $(TORTURE_SEED)
