@@ -29,6 +29,7 @@ from duramen.server.reads.parked_fetches import ParkedFetches
 from duramen.server.reads.segment_leases import SegmentAccess
 
 if TYPE_CHECKING:
+    from duramen.machines.contract import ProducerEpoch
     from duramen.machines.sink import SinkMachine
     from duramen.machines.sink.pieces import StagedRange
     from duramen.machines.sink.state import SinkCommit
@@ -146,8 +147,54 @@ class Groups(Protocol):
     def submit_everywhere(self, command: Any, on_replies: Callable[[list[Any]], None]) -> None:
         """Ask every machine here; `on_replies` gets all their answers, in the order of their partitions."""
 
+    def end_transaction(
+        self,
+        index: int,
+        producer: ProducerEpoch,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        done: Callable[[KafkaError | None], None],
+    ) -> None:
+        """End a producer's transaction in a partition of `__consumer_offsets`; `done(None)` once that is committed."""
+
     def committed_offsets(self) -> Iterator[tuple[str, TopicPartition, int]]:
         """(group, partition, committed offset) of every loaded group."""
+
+
+class Transactions(Protocol):
+    """The transaction coordinators of this node, and the way to those of others."""
+
+    def ensure_topics(self, done: Callable[[ErrorCode], None]) -> None:
+        """`done(NONE)` once `__transaction_state` exists; it is created if need be."""
+
+    def place(self, name: str) -> int:
+        """The node that has the transactional id's coordinator; -1 when there is none."""
+
+    def in_turns(self, request: Asker, ids: list[str], ask: Callable[[list[str]], None]) -> None:
+        """`ask` about the request's transactional ids, so many at a time, with the loop free in between."""
+
+    def sharing(self, ids: Iterable[str]) -> list[list[str]]:
+        """The transactional ids, those of one machine together."""
+
+    def submit(self, name: str, command: Any, on_reply: Reply) -> None:
+        """Have the transactional id's machine here decide; errors reach `on_reply` as DuramenError."""
+
+    def submit_everywhere(self, command: Any, on_replies: Callable[[list[Any]], None]) -> None:
+        """Ask every machine here; `on_replies` gets all their answers, in the order of their partitions."""
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer: ProducerEpoch,
+        partitions: tuple[TopicPartition, ...],
+        verify_only: bool,
+        done: Callable[[dict[TopicPartition, ErrorCode]], None],
+    ) -> None:
+        """Ask the coordinator, wherever it is, whether the transaction has the partitions, or add them to it.
+
+        `done` gets what was refused: with {} all are part of it, durably.
+        """
 
 
 class SinkHost(Protocol):

@@ -8,10 +8,10 @@ until that is done its ids are told COORDINATOR_LOAD_IN_PROGRESS, and NOT_COORDI
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from duramen.config import BrokerConfig
 from duramen.errors import ClosedError, CorruptLogError, DuramenError, ErrorCode, KafkaError
@@ -20,7 +20,11 @@ from duramen.model import TopicId, TopicPartition
 from duramen.partition.host.host import Host
 from duramen.partition.replica.partition import Partition
 from duramen.server.coordinators.context import CoordinatorContext
+from duramen.server.coordinators.id_slices import MOST_CHARACTERS, are_too_many, slices
 from duramen.server.coordinators.partitioner import partition_for
+
+if TYPE_CHECKING:
+    from duramen.server.api.services import Asker
 
 MAX_BATCH_BYTES: Final = 8 << 20
 """Largest batch of coordinator records: the generation of a large group must fit in one."""
@@ -29,6 +33,22 @@ RELOAD_SECONDS: Final = 10.0
 """From a replay that failed to the next one: each reads the partition up to where it is damaged."""
 
 DeletedTopics = tuple[tuple[str, TopicId], ...]
+
+_HOST_ERRORS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CORRUPT_MESSAGE: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What a failed append or replay means to a client of a coordinator, as Kafka's coordinators have it."""
+
+
+def coordinator_error(error: DuramenError) -> ErrorCode:
+    """The code that a client is told when its coordinator's host refused or failed."""
+    return _HOST_ERRORS.get(error.code, error.code)
 
 
 class Coordinator(Protocol):
@@ -232,6 +252,32 @@ class CoordinatorShell(Generic[C]):
 
         for number, host in enumerate(hosts):
             host.submit(command, partial(answered, number))
+
+    def in_turns(self, request: Asker, ids: list[str], ask: Callable[[list[str]], None]) -> None:
+        """`ask` about the request's ids, so many at a time, with the loop free in between."""
+        if are_too_many(ids):
+            request.drop_connection(f"ids of more than {MOST_CHARACTERS} characters in one request")
+            return
+        waiting = slices(ids)
+
+        def go_on() -> None:
+            some = next(waiting, None)
+            if some is not None:
+                ask(some)
+                if not request.connection.closed:
+                    self._context.clock.call_soon(go_on)
+
+        go_on()
+
+    def sharing(self, ids: Iterable[str]) -> list[list[str]]:
+        """The ids, those of one machine together: who asks about many asks each machine once."""
+        count = self.partition_count
+        if not count:  # nobody knows yet
+            return [[each] for each in ids]
+        found: dict[int, list[str]] = {}
+        for each in ids:
+            found.setdefault(partition_for(each, count), []).append(each)
+        return list(found.values())
 
     # ---- following -------------------------------------------------------------------------------------------
 
