@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
+from duramen.embedded import Topic
+from duramen.model import TopicPartition
 from duramen.partition.replica.partition import Partition
 from duramen.wire.batch import ABORT, COMMIT, NewRecord, build_batch, build_marker
 
@@ -37,14 +40,16 @@ UNCOMMITTED = {
 }  # fmt: skip
 
 
-def lay(partition: Partition, story: Sequence[Step] = STORY, now_ms: int = 1_760_000_000_000) -> None:
+def lay(
+    partition: Partition, story: Sequence[Step] = STORY, now_ms: int = 1_760_000_000_000, key: bytes = b"k"
+) -> None:
     """Append the steps; what else makes them durable and committed is the caller's."""
     sequences: dict[int, int] = {}
     for what, producer, values in story:
         if what in ("commit", "abort"):
             partition.append_local(build_marker(producer, 0, COMMIT if what == "commit" else ABORT, 0, now_ms), now_ms)
             continue
-        rows: list[NewRecord] = [(b"k", value, [], now_ms) for value in values]
+        rows: list[NewRecord] = [(key, value, [], now_ms) for value in values]
         if what == "plain":
             partition.append_local(build_batch(rows), now_ms)
             continue
@@ -52,3 +57,19 @@ def lay(partition: Partition, story: Sequence[Step] = STORY, now_ms: int = 1_760
         sequences[producer] = sequence + len(rows)
         batch = build_batch(rows, producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True)
         partition.append_local(batch, now_ms)
+
+
+def write(topic: Topic, story: Sequence[Step] = STORY, key: bytes = b"k") -> None:
+    """Append the steps to the first partition of an embedded log's topic, durably."""
+    synced = threading.Event()
+
+    def append() -> None:
+        store = topic._log._store
+        found = store.partition_by_id(topic.topic_id, 0)
+        assert found is not None
+        lay(found, story, key=key)
+        store.when_synced(TopicPartition(topic.name, 0), lambda _: synced.set())
+        store.commit_soon()
+
+    topic._turn.take(append)
+    assert synced.wait(10)

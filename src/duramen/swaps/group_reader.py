@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from duramen.client import EARLIEST, LATEST, READ_COMMITTED, Cluster
+from duramen.client import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Cluster
 from duramen.errors import DuramenError
 from duramen.model import TopicPartition as Place
 from duramen.swaps.cut_overs import (
@@ -108,6 +108,8 @@ class GroupReader:
         self.group = group
         self.topic = topic
         self._start = EARLIEST if start == "earliest" else LATEST
+        everything = (settings or {}).get("isolation.level") == "read_uncommitted"
+        self._isolation = READ_UNCOMMITTED if everything else READ_COMMITTED
         self._cuts: tuple[CutOver, ...] = ()
         self._given: set[Where] | None = None
         """What the group's coordinator gave this member; None until it has."""
@@ -404,7 +406,7 @@ class GroupReader:
         mine = self._mine(committed, last)
         names = topics_of(self.topic, self._cuts)
         unknown = [Place(names[spot.generation], p) for p, spot in mine.items() if spot.offset is None]
-        starts = self._cluster.list_offsets(dict.fromkeys(unknown, self._start), READ_COMMITTED)
+        starts = self._cluster.list_offsets(dict.fromkeys(unknown, self._start), self._isolation)
         mine |= {p: Position(mine[p].generation, at.offset) for (_, p), at in starts.items()}
         self._handed = {p: end for p, end in self._handed.items() if p in mine and mine[p] == self._at.get(p)}
         self._at, self._ended = mine, set()

@@ -11,11 +11,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from duramen.client import CONTROLLER, EARLIEST, Cluster, TopicMetadata
+from duramen.client import CONTROLLER, EARLIEST, READ_COMMITTED, Cluster, TopicMetadata
 from duramen.client.protocol.metadata import error_code, only
 from duramen.errors import DuramenError, ErrorCode, KafkaError, StorageError
 from duramen.model import TopicPartition
 from duramen.swaps.cut_overs import CutOver
+from duramen.wire.aborted import AbortedTransactions
 from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
 
@@ -149,7 +150,7 @@ class SwapLog:
             self._next = 0
         while True:
             try:
-                fetched = self._cluster.fetch(_PLACE, self._next, max_wait_ms=0)
+                fetched = self._cluster.fetch(_PLACE, self._next, isolation=READ_COMMITTED, max_wait_ms=0)
             except KafkaError as error:
                 if error.code in _GONE:
                     self._next, self._cuts, self._last = None, {}, {}
@@ -158,12 +159,14 @@ class SwapLog:
                     raise
                 self._next = self._cluster.list_offsets({_PLACE: EARLIEST})[_PLACE].offset
                 continue
+            aborted = AbortedTransactions(fetched.aborted)
             for position, header in batches(fetched.data):
-                if not header.is_control:
-                    for record in records(fetched.data[position:], header, max_bytes=_BATCH_BYTES_MAX):
+                batch = fetched.data[position:]
+                if not aborted.hides(header, batch) and not header.is_control:
+                    for record in records(batch, header, max_bytes=_BATCH_BYTES_MAX):
                         self._take(*_chain(record.key, record.value))
             self._next = fetched.next_offset
-            if not fetched.data or self._next >= fetched.high_watermark:
+            if not fetched.data or self._next >= fetched.last_stable_offset:
                 return
 
     def _take(self, topic: str, chain: tuple[CutOver, ...]) -> None:

@@ -7,27 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.worlds.transactional_log import COMMITTED, END, STABLE, STORY, UNCOMMITTED, Step, lay
+from tests.worlds.transactional_log import COMMITTED, END, STABLE, UNCOMMITTED, write
 
 import duramen
 from duramen.embedded import Topic
-from duramen.model import TopicPartition
-
-
-def write(topic: Topic, story: tuple[Step, ...] = STORY) -> None:
-    """The steps, durable."""
-    synced = threading.Event()
-
-    def append() -> None:
-        store = topic._log._store
-        found = store.partition_by_id(topic.topic_id, 0)
-        assert found is not None
-        lay(found, story)
-        store.when_synced(TopicPartition(topic.name, 0), lambda _: synced.set())
-        store.commit_soon()
-
-    topic._turn.take(append)
-    assert synced.wait(10)
 
 
 def found(records: Any) -> dict[int, bytes]:

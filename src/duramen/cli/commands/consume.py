@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Self
 
 import click
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from duramen.cli.shared.connection import (
     EARLIEST,
@@ -21,7 +20,6 @@ from duramen.cli.shared.connection import (
     NAME,
     SILENT,
     ClusterAccess,
-    at_time,
     call,
     cluster_options,
     ends_of,
@@ -33,8 +31,9 @@ from duramen.cli.shared.connection import (
 )
 from duramen.cli.shared.outlet import Line, Outlet, Place
 from duramen.cli.shared.output import PROGRESS_AFTER_SECONDS, note
-from duramen.cli.shared.position import StartPosition, found_or_end, nearest, position_option
+from duramen.cli.shared.position import StartPosition, nearest, position_option
 from duramen.cli.shared.read_range import Newest, Until
+from duramen.cli.shared.read_span import ReadSpan, offsets_of, starts_of
 from duramen.cli.shared.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
 from duramen.cli.shared.retry import Patience
 from duramen.cli.shared.signals import ended_in_order
@@ -230,16 +229,6 @@ Printing = Callable[[MessageSource, Ends], None]
 """Prints what the source has, as the command line asked for it."""
 
 
-class ReadSpan(NamedTuple):
-    """What is read without a group: from where, until where (None: to the end) or the newest so many, and whether
-    more is waited for."""
-
-    start: StartPosition
-    until: StartPosition | None
-    newest: int | None
-    follow: bool
-
-
 @click.command(
     epilog=EPILOG,
     help="""Read records of topics and print them; stops at the end unless told to --follow.
@@ -320,7 +309,9 @@ def command(
     names = named_topics(cluster, topics)
     show = _formatter("json" if as_json else kind, key_separator, null.encode(), several=len(names) > 1)
     start = position or StartPosition("earliest")
-    span = ReadSpan(start if last is None else StartPosition("from-end", last), until, last, follow)
+    committed = isolation == "read_committed"
+    begin = start if last is None else StartPosition("from-end", last)
+    span = ReadSpan(begin, until, last, follow, committed)
     settings: dict[str, object] = {
         "isolation.level": isolation,
         # How long the node may hold back its answer when there is nothing new: no time when we stop at the end.
@@ -374,7 +365,7 @@ def _alone(
     ends = Ends()
     seen = Meant(cluster, consumer, topics, partitions, ends, patience) if cluster.is_plaintext else nullcontext()
     with seen as meant:
-        chosen = _start(cluster, topics, partitions, span.start)
+        chosen = starts_of(cluster, topics, partitions, span)
         # Knowing the leaders beforehand saves librdkafka's timer of a second until it asks for them. To close would
         # wait for this call, also behind Ctrl-C, and nothing is assigned yet.
         for topic in topics:
@@ -390,7 +381,7 @@ def _alone(
         if span.until is not None:
             chosen, source = _up_to(cluster, consumer, chosen, source, ends, span, span.until)
         elif span.newest is not None:
-            source = _newest(cluster, consumer, chosen, source, span.newest)
+            source = _newest(cluster, consumer, chosen, source, span.newest, committed=span.committed)
         ends.assign(chosen)
         consumer.assign(chosen)
         try:
@@ -412,12 +403,12 @@ def _up_to(
     admin = cluster.admin()
     starts = {(place.topic, place.partition): place.offset for place in chosen}
     first = offsets_at(cluster, admin, starts, EARLIEST)
-    last = offsets_at(cluster, admin, starts, LATEST)
-    stops = _offsets(cluster, admin, list(starts), until, first, last)
+    stops = offsets_of(cluster, admin, list(starts), until, first, committed=span.committed)
     if until.kind == "time":  # where there is no record of that time yet, one may come
         stops = {place: stop for place, stop in stops.items() if stop >= 0}
     elif not span.follow:
-        stops = nearest(stops, first, last)
+        stops = nearest(stops, first, offsets_at(cluster, admin, starts, LATEST))
+    last = offsets_at(cluster, admin, starts, LATEST, committed=span.committed)
     named = {OFFSET_BEGINNING: first, OFFSET_END: last}
     wanted = [
         place
@@ -438,7 +429,13 @@ def _up_to(
 
 
 def _newest(
-    cluster: ClusterAccess, consumer: Consumer, chosen: list[TopicPartition], source: MessageSource, count: int
+    cluster: ClusterAccess,
+    consumer: Consumer,
+    chosen: list[TopicPartition],
+    source: MessageSource,
+    count: int,
+    *,
+    committed: bool,
 ) -> MessageSource:
     """What reads the newest records of the partitions, which begin so many offsets before their ends."""
     starts = {(place.topic, place.partition): place.offset for place in chosen}
@@ -447,7 +444,8 @@ def _newest(
         consumer.incremental_unassign([TopicPartition(*place)])
         consumer.incremental_assign([TopicPartition(*place, offset)])
 
-    reader = Newest(source.read, count, ends_of(cluster, cluster.admin(), starts), starts, rewind)
+    log_ends = ends_of(cluster, cluster.admin(), starts, committed=committed)
+    reader = Newest(source.read, count, log_ends, starts, rewind)
     return source._replace(read=reader.read)
 
 
@@ -568,61 +566,6 @@ def _go_on(cluster: ClusterAccess, consumer: Consumer, message: Message) -> None
         note(f"{what}: offsets {at} to {first - 1} were gone before they were read; going on at {first}")
     consumer.incremental_unassign([place])
     consumer.incremental_assign([TopicPartition(place.topic, place.partition, max(at, first))])
-
-
-def _start(
-    cluster: ClusterAccess, topics: Sequence[str], partitions: tuple[int, ...], start: StartPosition
-) -> list[TopicPartition]:
-    """Each partition with the offset to begin at."""
-    admin = cluster.admin()
-    chosen = []
-    for topic, known in partitions_of(cluster, admin, topics).items():
-        for partition in partitions:
-            if partition not in known:
-                raise click.ClickException(f"{topic} has no partition {partition}; it has {known[0]} to {known[-1]}.")
-        chosen += [(topic, partition) for partition in (sorted(set(partitions)) or known)]
-    if start.kind in ("earliest", "latest"):
-        offsets = dict.fromkeys(chosen, OFFSET_BEGINNING if start.kind == "earliest" else OFFSET_END)
-    else:
-        first = offsets_at(cluster, admin, chosen, EARLIEST)
-        last = offsets_at(cluster, admin, chosen, LATEST)
-        offsets = _offsets(cluster, admin, chosen, start, first, last)
-        if start.kind == "time":
-            offsets = found_or_end(offsets, last)
-        elif start.kind == "offset":
-            _refuse_out_of_range(offsets, first, last)
-    return [TopicPartition(name, partition, offsets[(name, partition)]) for name, partition in chosen]
-
-
-def _offsets(
-    cluster: ClusterAccess,
-    admin: AdminClient,
-    places: list[tuple[str, int]],
-    position: StartPosition,
-    first: Mapping[tuple[str, int], int],
-    last: Mapping[tuple[str, int], int],
-) -> dict[tuple[str, int], int]:
-    """The offset of a position in each partition; -1 where no record is of that time, or later."""
-    if position.kind == "time":
-        return offsets_at(cluster, admin, places, at_time(position.value))
-    if position.kind == "from-end":
-        return {place: max(first[place], last[place] - position.value) for place in places}
-    if position.kind == "offset":
-        return dict.fromkeys(places, position.value)
-    return dict(first if position.kind == "earliest" else last)
-
-
-def _refuse_out_of_range(
-    offsets: dict[tuple[str, int], int], first: dict[tuple[str, int], int], last: dict[tuple[str, int], int]
-) -> None:
-    """An offset that no partition has is a mistake; one that some have lets the others start at their nearest end."""
-    if not any(first[tp] <= offset <= last[tp] for tp, offset in offsets.items()):
-        ranges = ", ".join(
-            f"{topic}-{partition}: {first[(topic, partition)]} to {last[(topic, partition)]}"
-            for topic, partition in sorted(offsets)[:4]
-        )
-        raise click.ClickException(f"offset {next(iter(offsets.values()))} lies outside of the log ({ranges}).")
-    offsets.update(nearest(offsets, first, last))
 
 
 def _formatter(kind: str, separator: str, null: bytes, *, several: bool) -> Callable[[Incoming], bytes]:

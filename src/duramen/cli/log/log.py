@@ -29,7 +29,7 @@ from duramen.storage import (
     verify_path,
     walk_batches,
 )
-from duramen.wire.batch import BatchHeader, read_marker, records
+from duramen.wire.batch import ABORT, COMMIT, BatchHeader, read_marker, records
 
 EPILOG = """\b
 Examples:
@@ -39,6 +39,7 @@ Examples:
   duramen log dump duramen-data/flights-0 --records --from 1000 --count 5
   duramen log repair /var/lib/duramen --dry-run
 """
+_MARKERS = {ABORT: "abort", COMMIT: "commit"}
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -281,6 +282,10 @@ def _batch_line(file: File, position: int, header: BatchHeader, as_json: bool) -
         "transactional": header.is_transactional,
         "control": header.is_control,
     }
+    marker = read_marker(file.pread(header.size, position), header) if header.is_control else None
+    if marker is not None:
+        fields["marker"] = _MARKERS[marker.type]
+        fields["coordinator_epoch"] = marker.coordinator_epoch
     if as_json:
         return json.dumps(fields, separators=(",", ":"))
     parts = [
@@ -296,8 +301,8 @@ def _batch_line(file: File, position: int, header: BatchHeader, as_json: bool) -
     if header.is_transactional:
         parts.append("transactional")
     if header.is_control:
-        marker = read_marker(file.pread(header.size, position), header)
-        parts.append("control" if marker is None else f"control {marker}")
+        marks = "" if marker is None else f" {_MARKERS[marker.type]} by coordinator epoch {marker.coordinator_epoch}"
+        parts.append(f"control{marks}")
     return "  ".join(parts)
 
 

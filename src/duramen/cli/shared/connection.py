@@ -13,7 +13,15 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 import click
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 from duramen.cli.shared.handshake import LOOK_SECONDS
@@ -392,18 +400,32 @@ def at_time(timestamp_ms: int) -> OffsetSpec:
 
 
 def offsets_at(
-    cluster: ClusterAccess, admin: AdminClient, partitions: Iterable[tuple[str, int]], spec: OffsetSpec
+    cluster: ClusterAccess,
+    admin: AdminClient,
+    partitions: Iterable[tuple[str, int]],
+    spec: OffsetSpec,
+    *,
+    committed: bool = False,
 ) -> dict[tuple[str, int], int]:
-    """The offset of each partition at `spec` (earliest, latest, a time); -1 where there is none."""
+    """The offset of each partition at `spec` (earliest, latest, a time); -1 where there is none.
+
+    committed: as a reader of committed records finds it, to whom a log ends where a transaction is open.
+    """
     asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
     if not asked:
         return {}
-    timeout = cluster.timeout
-    found = call(cluster, "cannot list offsets", lambda: admin.list_offsets(asked, request_timeout=timeout))
+    listing = functools.partial(
+        admin.list_offsets, asked, isolation_level=_isolation(committed), request_timeout=cluster.timeout
+    )
+    found = call(cluster, "cannot list offsets", listing)
     return {
         (tp.topic, tp.partition): wait(cluster, f"{tp.topic}-{tp.partition}", future).offset
         for tp, future in found.items()
     }
+
+
+def _isolation(committed: bool) -> IsolationLevel:
+    return IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
 
 def ends_of(
@@ -411,11 +433,13 @@ def ends_of(
     admin: AdminClient,
     partitions: Iterable[tuple[str, int]],
     unknown: set[tuple[str, int]] | None = None,
+    *,
+    committed: bool = False,
 ) -> dict[tuple[str, int], tuple[int, int]]:
     """First and last offset of each partition; those that are offline are left out.
 
     unknown: is given those of which the node says that there are none: deleted since, or not for clients. Without it
-    one of them ends the command.
+    one of them ends the command. committed: as in `offsets_at`.
     """
     online = list(partitions)
     found: list[dict[tuple[str, int], int]] = []
@@ -426,7 +450,9 @@ def ends_of(
         told = call(
             cluster,
             "cannot list offsets",
-            functools.partial(admin.list_offsets, asked, request_timeout=cluster.timeout),
+            functools.partial(
+                admin.list_offsets, asked, isolation_level=_isolation(committed), request_timeout=cluster.timeout
+            ),
         )
         answers: dict[tuple[str, int], int] = {}
         for tp, future in told.items():

@@ -118,7 +118,12 @@ class PipelineNode:
         start = self.starts(cause.topic).end(cause.topic, cause.partition)
         if not start <= cause.offset < self.ends(cause.topic).end(cause.topic, cause.partition):
             return None
-        reading = {"group.id": "duramen-trace", "enable.auto.commit": False, "enable.partition.eof": True}
+        reading = {
+            "group.id": "duramen-trace",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_uncommitted",  # whatever the row was made of
+        }
         consumer = Consumer({**self._settings, **reading})
         try:
             consumer.assign([TopicPartition(cause.topic, cause.partition, cause.offset)])

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from crc32c import crc32c
+from tests.worlds.transactional_log import UNCOMMITTED, write
 
 import duramen
 from duramen.cli.main import main
@@ -585,3 +586,21 @@ def test_what_cannot_be_written_to_can_be_checked(
     monkeypatch.setattr(RealDisk, "lock", refuse)
     assert main(["log", "verify", str(data)]) == 0
     assert "everything is sound" in capsys.readouterr().out
+
+
+def test_dump_shows_transactions_as_they_lie_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with duramen.open(tmp_path) as log:
+        write(log.topic("events"))
+    place = str(tmp_path / "events-0")
+    assert main(["log", "dump", place]) == 0
+    markers = [line for line in capsys.readouterr().out.splitlines() if "control" in line]
+    assert [line.split("  ")[-1] for line in markers] == [
+        f"control {kind} by coordinator epoch 0" for kind in ("abort", "commit", "commit", "abort")
+    ]
+    assert main(["log", "dump", "--json", place]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row.get("marker") for row in rows if row["control"]] == ["abort", "commit", "commit", "abort"]
+    assert not any("marker" in row for row in rows if not row["control"])
+    assert main(["log", "dump", "--json", "--records", place]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["offset"]: row["value"].encode() for row in rows if "value" in row} == UNCOMMITTED

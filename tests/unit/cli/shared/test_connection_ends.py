@@ -13,7 +13,7 @@ from duramen.cli.shared.connection import ClusterAccess, ends_of
 class _Admin:
     """librdkafka's answer where none of the partitions has a leader."""
 
-    def list_offsets(self, asked: dict[Any, Any], request_timeout: float) -> dict[Any, Future[Any]]:
+    def list_offsets(self, asked: dict[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
         answer: Future[Any] = Future()
         answer.set_exception(KafkaException(KafkaError(KafkaError._NOENT, "No leaders found")))
         return dict.fromkeys(asked, answer)
