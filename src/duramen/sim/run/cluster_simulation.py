@@ -24,7 +24,7 @@ from duramen.sim.faults.cluster_faults import KINDS, ClusterFaults
 from duramen.sim.faults.faults import DATA
 from duramen.sim.run.simulation import SimulationResult, configuration
 from duramen.sim.workload.cluster_client import ClusterClient
-from duramen.sim.workload.cluster_workload import ClusterWorkload, Contents, draw_topics
+from duramen.sim.workload.cluster_workload import TRANSACTIONS, ClusterWorkload, Contents, draw_topics
 from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.settings_workload import (
     KEYS,
@@ -33,6 +33,7 @@ from duramen.sim.workload.settings_workload import (
     check_changes,
     observe,
 )
+from duramen.sim.workload.transaction_stage import HANGS_S
 from duramen.sim.world.cluster import CLUSTER, ClusterWorld, cluster_hosts, draw_rate
 from duramen.sim.world.entropy import SimEntropy
 from duramen.sim.world.node import WALL_START_MS, Server, SimNode
@@ -145,6 +146,7 @@ class ClusterSimulation:
         self.workload: ClusterWorkload | None = None
         if self.has_brokers:
             scene = draw_topics(drawn, self.clock, self.history.note, count, plan.copies)
+            scene.coverage.counts = self.states
             self.workload = ClusterWorkload(scene, self._broker_client, lambda: not self.faults.finished)
         for node_id, disk in self.world.disks.items():
             disk.on_power_cut = partial(self._power_failed, node_id)
@@ -170,6 +172,7 @@ class ClusterSimulation:
             settings["replica.fetch.response.max.bytes"] = random.choice(("1", "3000", "10485760"))
             settings["offsets.topic.replication.factor"] = str(min(self.plan.copies, len(self.hosts)))
             settings["offsets.topic.num.partitions"] = random.choice(("1", "3"))
+            settings["transaction.state.log.replication.factor"] = settings["offsets.topic.replication.factor"]
             settings["leader.imbalance.check.interval.seconds"] = random.choice(("1", "3", "300"))
         return settings
 
@@ -212,8 +215,7 @@ class ClusterSimulation:
         """Whether others have what is on its disk. A topic that is made meanwhile might be placed there."""
         if self.workload is None:
             return True
-        scene = self.workload.scene
-        return scene.created == scene.topics.keys() and self.replicas.has_others(node.node_id)
+        return self.workload.is_made and self.replicas.has_others(node.node_id)
 
     def _add_node(self, node_id: int, rate: float) -> None:
         def boot(world: World) -> Server:
@@ -234,7 +236,7 @@ class ClusterSimulation:
     def _power_failed(self, node_id: int) -> None:
         self.replicas.power_failed(node_id)
         if self.workload is not None:
-            self.workload.scene.ledger.power_failed()
+            self.workload.power_failed()
 
     def _reported(self, node: SimNode, level: str, event: str, fields: dict[str, Any]) -> None:
         bug = fields.get("traceback")
@@ -325,9 +327,14 @@ class ClusterSimulation:
         actors.append(Actor(observer, self.clock, looking))
         workload = self.workload
         if workload is not None:
-            workload.begin(
-                lambda: all(node.starts and (node.ready or node.deaths) for node in self.world.nodes.values())
+            all_known = lambda: all(  # noqa: E731
+                node.starts and (node.ready or node.deaths) for node in self.world.nodes.values()
             )
+            workload.begin(all_known)
+            drawn = Random(f"transactions in {self.seed}")
+            chance = drawn.random() < TRANSACTIONS
+            if chance if plan.transactions is None else plan.transactions:
+                workload.begin_transactions(all_known, min(plan.copies, len(self.hosts)))
         self._until("faults are over, and changes answered", lambda: all(each.finished for each in actors), WORK_S)
         if workload is not None:
             self._until("everything is produced", lambda: workload.is_produced, PROGRESS_S)
@@ -397,6 +404,9 @@ class ClusterSimulation:
         if self.workload is not None:
             actor = self.workload.read_back(found)
             self._until("reading back", lambda: actor.finished, PROGRESS_S)
+            verdict = self.workload.judge()
+            if verdict is not None:
+                self._until("transactions are whole", lambda: verdict.finished, HANGS_S + PROGRESS_S)
         return found
 
     def _settled(self) -> None:

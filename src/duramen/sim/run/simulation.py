@@ -29,6 +29,8 @@ from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.sink_workload import LATE, Driver, Latecomer, Sunk, check_event, read_sunk, watch_sink
 from duramen.sim.workload.time_lookups import check_times
 from duramen.sim.workload.topics import EXPIRING, STABLE, draw_scene
+from duramen.sim.workload.transaction_stage import TransactionStage
+from duramen.sim.workload.transaction_workload import TransactionWorld
 from duramen.sim.workload.workload import (
     EARLIEST,
     LATEST,
@@ -63,6 +65,8 @@ SETTINGS = {
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "1",
     "duramen.sink.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "offsets.topic.segment.bytes": "1048576",
     "log.roll.ms": "300",
     "log.retention.check.interval.ms": "200",
@@ -150,8 +154,11 @@ class Simulation:
         self.ledger = self.scene.ledger
         self.ledger.broker_wall_ms = lambda: max(self.node.latest_wall_ms, self.node.wall_ms())
         self.ledger.passed_ms = self.node.passed_ms
+        # Drawn apart, too.
+        has_transactions = plan.has("transactions", Random(f"transactions of {seed}"))
+        self.transactions = TransactionWorld(TransactionStage(self.scene, self._run)) if has_transactions else None
         for node in self.nodes.values():
-            node.disk.on_power_cut = self.ledger.power_failed
+            node.disk.on_power_cut = self._power_failed
             node.on_state = self.coverage.hit
         self.faults = Faults(
             Random(random.getrandbits(64)),
@@ -245,6 +252,14 @@ class Simulation:
         self.clients.append(client)
         return client
 
+    def _run(self, name: str, script: Script) -> None:
+        self.act(name, script)
+
+    def _power_failed(self) -> None:
+        self.ledger.power_failed()
+        if self.transactions is not None:
+            self.transactions.stage.book.power_failed()
+
     def act(self, name: str, script: Script) -> Actor:
         """Run a script on a client of its own."""
         return Actor(self.client(name), self.clock, script)
@@ -301,10 +316,17 @@ class Simulation:
             actors.append(self.act("late driver", Latecomer(scene, self.late, self.sunk, SINK_BATCHES - 1).script()))
             watchers += [self.act(sunk.topic, watch_sink(scene, sunk)) for sunk in (self.sunk, self.late)]
         actors += self._churn(readers, members)
+        transactions = self.transactions
+        if transactions is not None:
+            transactions.begin()
         self._until("everything is produced", lambda: all(actor.finished for actor in actors))
+        if transactions is not None:
+            self._until("every transaction is over", lambda: transactions.is_over)
         self._until("everything is read", lambda: all_read(self.scene, readers, members))
         scene.reading_on = False
         self._until("readers end", lambda: all(actor.finished for actor in watchers))
+        if transactions is not None:
+            self._until("readers of committed data end", lambda: transactions.is_read)
 
     def _churn(self, readers: list[SimReader], members: list[SimMember]) -> list[Actor]:
         """Those who change things under way: the seed leaves some of them out."""
@@ -366,6 +388,8 @@ class Simulation:
         found: list[dict[TopicPartition, list[tuple[int, int, bytes]]]] = [{}, {}]
         tps = self.scene.partitions()
         self._finish("reading back", read_back(self.scene, tps, found[0]))
+        if self.transactions is not None:
+            self._finish("transactions are whole", self.transactions.judge())
         self._finish("a clean restart", self._stop_and_start())
         self._finish("reading again", read_back(self.scene, tps, found[1]))
         for tp, before in found[0].items():
@@ -375,6 +399,8 @@ class Simulation:
                 kept = [record for record in before if record[0] >= first]
             if found[1][tp] != kept:
                 raise InvariantViolated("CleanRestartChangesNothing", f"{tp}: {len(before)} records before")
+        if self.transactions is not None:
+            self._finish("transactions are whole behind a restart", self.transactions.judge())
         if self.sunk is not None:
             for sunk in (self.sunk, self.late):
                 self._finish("what is committed is there", read_sunk(self.scene, sunk, final=True))

@@ -22,8 +22,22 @@ OnReply = Callable[[Any], None]
 
 WITHOUT_LEADER_S: Final = 0.2
 """How long a client waits that was told of no leader."""
-OF_GROUPS: Final = {"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"}
+OF_GROUPS: Final = {
+    "JoinGroup",
+    "SyncGroup",
+    "Heartbeat",
+    "LeaveGroup",
+    "OffsetCommit",
+    "OffsetFetch",
+    "TxnOffsetCommit",
+    "ConsumerGroupHeartbeat",
+    "ConsumerGroupDescribe",
+}
 """What the coordinator is asked; a client of this kind has one group at most."""
+OF_TRANSACTIONS: Final = {"InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"}
+"""What the coordinator of its transactional id is asked; InitProducerId only where it names one."""
+GROUP, TRANSACTION = 0, 1
+"""Of what a coordinator is looked for."""
 STALE: Final = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -76,17 +90,21 @@ class ClusterClient:
         self._leaders: dict[TopicPartition, Leader] = {}
         self._waiting: list[Waiting] = []
         self._asked = ""
-        self._coordinator: Address | None = None
+        self._coordinators: dict[int, Address] = {}
+        """Of its group, and of its transactional id."""
 
     def send(self, wanted: NodeRequest, on_reply: OnReply) -> None:
         """See Sender: what is about a partition goes to its leader, a group's to its coordinator, else to any node."""
         tp = partition_of(wanted)
-        if wanted.api.name in OF_GROUPS:
-            self._send(self._coordinator or self._any(), wanted, on_reply)
+        kind = coordinated_by(wanted)
+        if kind is not None:
+            self._send(self._coordinators.get(kind) or self._any(), wanted, on_reply)
+            return
+        if wanted.api.name == "FindCoordinator":
+            self._send(self._any(), wanted, partial(self._found, wanted.request.key_type, on_reply))
             return
         if tp is None:
-            finds = wanted.api.name == "FindCoordinator"
-            self._send(self._any(), wanted, partial(self._found, on_reply) if finds else on_reply)
+            self._send(self._any(), wanted, on_reply)
             return
         leader = self._leaders.get(tp)
         if self._waiting or leader is None or leader.node_id < 0:
@@ -100,9 +118,11 @@ class ClusterClient:
         for connection in self._connections.values():
             connection.drop()
 
-    def _found(self, on_reply: OnReply, answer: Any) -> None:
+    def _found(self, kind: int, on_reply: OnReply, answer: Any) -> None:
         found = None if answer is None else answer.coordinators[0]
-        self._coordinator = None if found is None or found.error_code else (found.host, found.port)
+        self._coordinators.pop(kind, None)
+        if found is not None and not found.error_code:
+            self._coordinators[kind] = found.host, found.port
         on_reply(answer)
 
     def _any(self) -> Address:
@@ -185,6 +205,16 @@ class ClusterClient:
                     continue  # from a node that has not heard of it yet
                 is_known = told.leader_id in self._known
                 self._leaders[tp] = Leader(told.leader_id if is_known else -1, told.leader_epoch)
+
+
+def coordinated_by(wanted: NodeRequest) -> int | None:
+    """Which kind of coordinator is asked; None: none."""
+    name = wanted.api.name
+    if name in OF_GROUPS:
+        return GROUP
+    if name in OF_TRANSACTIONS and (name != "InitProducerId" or wanted.request.transactional_id is not None):
+        return TRANSACTION
+    return None
 
 
 def partition_of(wanted: NodeRequest) -> TopicPartition | None:

@@ -15,6 +15,8 @@ from duramen.sim.workload.cluster_client import ClusterClient
 from duramen.sim.workload.group_workload import SimMember
 from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.timestamp_faults import Stamps
+from duramen.sim.workload.transaction_stage import TransactionStage
+from duramen.sim.workload.transaction_workload import TransactionWorld
 from duramen.sim.workload.workload import (
     MORE_WHILE_FAULTS,
     RETRY_S,
@@ -31,6 +33,8 @@ RECORDS: Final = 15
 """How many each producer makes at least."""
 PLAIN: Final = 0.3
 """Share of the producers that are not idempotent."""
+TRANSACTIONS: Final = 0.35
+"""Share of the worlds that have transactions."""
 GROUPS: Final = 0.5
 """Share of the worlds in which a group shares a topic's partitions."""
 PAGE_CACHE: Final = {"duramen.ack.durability": "page-cache"}
@@ -155,6 +159,7 @@ class ClusterWorkload:
         self.producers: list[SimProducer | PlainProducer] = []
         self.readers: list[SimReader] = []
         self.members: list[SimMember] = []
+        self.transactions: TransactionWorld | None = None
         self._client = client
         self._going_on = going_on
         self._makers: list[Actor] = []
@@ -188,6 +193,29 @@ class ClusterWorkload:
             self.members = [SimMember(scene, "group", f"m{number}", shared) for number in range(2)]
             self._watchers += [self.act(member.name, member.script()) for member in self.members]
 
+    def begin_transactions(self, clock_of_all: Callable[[], bool], copies: int) -> None:
+        """Let there be transactions, in topics of so many copies at most, once every node is known."""
+        stage = TransactionStage(self.scene, self._run, copies)
+        stage.may_begin = clock_of_all
+        self.transactions = TransactionWorld(stage)
+        self.transactions.begin()
+
+    def _run(self, name: str, script: Script) -> None:
+        self.act(name, script)
+
+    def power_failed(self) -> None:
+        """Of some node: what page-cache topics hold may be gone."""
+        self.scene.ledger.power_failed()
+        if self.transactions is not None:
+            self.transactions.stage.book.power_failed()
+
+    @property
+    def is_made(self) -> bool:
+        """Whether all topics are there."""
+        if self.transactions is not None and not self.transactions.stage.is_made:
+            return False
+        return self.scene.created == self.scene.topics.keys()
+
     def _add(self, producer: SimProducer | PlainProducer) -> None:
         self.producers.append(producer)
         self._makers.append(self.act(producer.name, producer.script()))
@@ -202,7 +230,8 @@ class ClusterWorkload:
     def is_produced(self) -> bool:
         """Whether all that was to be produced is acknowledged."""
         self.scene.faults_on = self._going_on()
-        return all(actor.finished for actor in self._makers)
+        is_over = self.transactions is None or self.transactions.is_over
+        return is_over and all(actor.finished for actor in self._makers)
 
     @property
     def is_read(self) -> bool:
@@ -213,7 +242,8 @@ class ClusterWorkload:
         )
         if is_read and all(self._is_committed(tp) for member in self.members for tp in member.tps):
             self.scene.reading_on = False
-        return not self.scene.reading_on and all(actor.finished for actor in self._watchers)
+        ends = self.transactions is None or self.transactions.is_read
+        return not self.scene.reading_on and ends and all(actor.finished for actor in self._watchers)
 
     def _is_committed(self, tp: TopicPartition) -> bool:
         """Whether the group has come to the end of what was acknowledged."""
@@ -222,6 +252,10 @@ class ClusterWorkload:
     def read_back(self, found: Contents) -> Actor:
         """Read everything into `found`, and ask the invariants for their verdict."""
         return self.act("reading back", read_back(self.scene, self.scene.partitions(), found))
+
+    def judge(self) -> Actor | None:
+        """Hold the logs against what transactional clients know; None: there are none."""
+        return None if self.transactions is None else self.act("the verdict", self.transactions.judge())
 
     def close(self) -> None:
         """Everybody hangs up."""
