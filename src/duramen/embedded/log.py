@@ -42,7 +42,7 @@ from duramen.machines.metadata.commands import (
     TopicCreated,
     TopicRef,
 )
-from duramen.machines.metadata.features import METADATA_FEATURE
+from duramen.machines.metadata.features import OFFERED
 from duramen.machines.metadata.image import TopicImage
 from duramen.model import INTERNAL_TOPICS, NO_TIMESTAMP, TopicPartition
 from duramen.partition.metadata.controller import Controller, silent
@@ -137,7 +137,7 @@ class EmbeddedLog:
                     raise StorageError(f"{path} is one of several log directories of its node; serve them together")
                 own = self._publisher.closed_directories.registered_ids()
             incarnation = self._publisher.incarnation = self._controller.new_uuid()
-            process = RegisterBroker(node, incarnation, (), None, own, (METADATA_FEATURE,))
+            process = RegisterBroker(node, incarnation, (), None, own, OFFERED)
             answer = self._wait_for(partial(self._controller.register, process), START_SECONDS)
             if not isinstance(answer, Registered):
                 raise StorageError(f"{path}: could not register this process: {answer}")

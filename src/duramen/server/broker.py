@@ -16,7 +16,7 @@ from duramen.config import BrokerConfig, ListenerAddress
 from duramen.config.listeners import parse_host_port
 from duramen.errors import DuramenError, StorageError
 from duramen.machines.metadata.commands import RegisterBroker
-from duramen.machines.metadata.features import METADATA_FEATURE
+from duramen.machines.metadata.features import OFFERED, behind
 from duramen.machines.metadata.image import Endpoint, MetadataImage
 from duramen.machines.raft.voters import VoterEndpoint
 from duramen.model import topic_id_from_text
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from duramen.server.replication.in_sync_changes import InSyncChanges
 
 MOST_LOSSES_TOLD = 20
+RAISE_FEATURES = "when every node has this release: duramen features upgrade"
 """What repairs took out is told at each start, so many ranges at most."""
 
 Report = Callable[[str, str, "dict[str, Any]"], None]
@@ -287,7 +288,7 @@ class Broker:
             topic_id_from_text(self.store.home(METADATA_PARTITION).directory_id),
             self.advertised_addresses,
             controllers,
-            (METADATA_FEATURE,),
+            OFFERED,
             {listener: advertised(listener) for listener in ListenerType},
         )
         return Services(
@@ -326,7 +327,7 @@ class Broker:
             self.config.string("broker.rack") or None,
             # Among others a disk that is not here counts as lost: one of them may have what was on it.
             closed.registered_ids() if self.controller.is_alone else closed.open_ids(),
-            (METADATA_FEATURE,),
+            OFFERED,
             # One that registers anew without having ended has all that it had.
             previous_epoch(self.store.directories) if self.broker_epoch < 0 else self.broker_epoch,
         )
@@ -402,6 +403,8 @@ class Broker:
         self.groups.load_all()
         self.sinks.load_all()
         self.acceptor.open(ListenerType.BROKER, self.decoders[ListenerType.BROKER].on_frame)
+        for name, level, highest in behind(self.image.features):
+            self.report("feature-behind", feature=name, level=level, highest=highest, remedy=RAISE_FEATURES)
         self._is_ready(on_ready)
 
     def _is_ready(self, on_ready: Callable[[], None]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.worlds.broker_world import CONTROLLER, CONTROLLER_PORT, PORT, InProcess
 
 from duramen.errors import ErrorCode
+from duramen.machines.metadata.features import OFFERED
 from duramen.server.dispatch import ROWS, TABLES
 from duramen.server.net.listener_type import ListenerType
 from duramen.wire.messages import API, OWN_KEYS
@@ -225,10 +226,11 @@ def test_the_quorum_s_feature_is_told_to_who_understands_it(node: InProcess, por
     names = {
         v: {f.name: (f.min_version, f.max_version) for f in apis(node, port, v).supported_features} for v in (3, 4)
     }
-    assert names[4] == {"metadata.version": (7, 30), "kraft.version": (0, 1)}
+    offered = {name: (low, high) for name, low, high in OFFERED}
+    assert names[4] == {**offered, "kraft.version": (0, 1)}
     assert names[3] == {"metadata.version": (7, 30)}
     assert {f.name: f.max_version_level for f in apis(node, port).finalized_features} == {
-        "metadata.version": 30,
+        **{name: high for name, (_, high) in offered.items()},
         "kraft.version": 1,
     }
 

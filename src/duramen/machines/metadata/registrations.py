@@ -14,6 +14,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import LogRecord
 from duramen.machines.metadata import leaders
 from duramen.machines.metadata.commands import RegisterBroker
+from duramen.machines.metadata.features import OFFERED
 from duramen.machines.metadata.image import MetadataImage
 
 DURABILITY: Final = "duramen.ack.durability"
@@ -56,10 +57,16 @@ def _is_elsewhere(before: tuple[bytes, ...], now: tuple[bytes, ...]) -> bool:
 
 
 def _check_features(image: MetadataImage, command: RegisterBroker) -> None:
-    """The broker reads records of these levels. Levels of what it does not name (Kafka's of groups) mean nothing."""
-    for name, low, high in command.features:
-        level = image.features.get(name)
-        if level is not None and not low <= level <= high:
+    """The broker can do what the levels say; what it does not name it cannot do.
+
+    Levels of what nobody here offers mean nothing: a directory that was Kafka's has some of share groups, say.
+    """
+    ranges = {name: (low, high) for name, low, high in command.features}
+    asked = {*ranges, *(name for name, low, _ in OFFERED if low == 0)}
+    for name in sorted(asked & image.features.keys()):
+        level = image.features[name]
+        low, high = ranges.get(name, (0, 0))
+        if not low <= level <= high:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"Unable to register because the broker does not support finalized version {level} of {name}. The "

@@ -15,7 +15,7 @@ from duramen.config import BrokerConfig
 from duramen.config.listeners import ListenerAddress, parse_host_port
 from duramen.errors import ConfigError
 from duramen.machines.metadata import codec
-from duramen.machines.metadata.features import METADATA_VERSION
+from duramen.machines.metadata.features import OFFERED
 from duramen.model import topic_id_from_text, topic_id_text
 from duramen.ports import Disk, Entropy
 from duramen.storage import FormattedDirectory, Formatter
@@ -198,9 +198,9 @@ def first_snapshot(voters: Sequence[Voter], now_ms: int) -> Iterator[bytearray]:
 def bootstrap(now_ms: int) -> Iterator[bytearray]:
     """`bootstrap.checkpoint`: what the first active controller writes first, the levels of features."""
     yield build_batch([_header(0, now_ms)], leader_epoch=0, control=True)
-    record = codec.feature(*METADATA_VERSION)
-    yield build_batch([(record.key, record.value, (), now_ms)], base_offset=1, leader_epoch=0)
-    yield build_batch([_footer(now_ms)], base_offset=2, leader_epoch=0, control=True)
+    records = [codec.feature(name, highest) for name, _, highest in OFFERED]
+    yield build_batch([(each.key, each.value, (), now_ms) for each in records], base_offset=1, leader_epoch=0)
+    yield build_batch([_footer(now_ms)], base_offset=1 + len(records), leader_epoch=0, control=True)
 
 
 def _header(last_ms: int, now_ms: int) -> Row:

@@ -1,7 +1,7 @@
-"""UpdateFeatures: raise the finalized level of a feature (KIP-584). Versions 0-2.
+"""UpdateFeatures: raise or lower the finalized level of a feature (KIP-584). Versions 0-2.
 
-The only feature of the metadata is `metadata.version`. A new cluster has its highest level; a directory that was
-Kafka's keeps the level it came with until somebody raises it. The quorum's own, `kraft.version`, stays as it is.
+A new cluster has the highest level of each (`machines/metadata/features.py`); a directory that exists keeps those it
+came with until somebody raises them. The quorum's own, `kraft.version`, stays as it is.
 v1 says what kind of change is meant · v2 answers for all updates together.
 """
 
