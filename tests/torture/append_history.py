@@ -237,7 +237,8 @@ class _Search:
             return
         next_at, next_writer = behind[0]
         first = min(at for at, value in written if self.writer.get(value) is next_writer)
-        if not self.alone and first == next_at:
+        held_back = next_writer.name not in self.committed or not self.alone
+        if held_back and first == next_at:
             return
         for name in sorted({writer.name for _, writer in behind} & before & self.committed):
             yield Anomaly("G1b", f"{who}, saw some appends of {name} and not the later ones")

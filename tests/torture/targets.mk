@@ -25,3 +25,10 @@ given = $(if $(filter command line environment,$(origin $(1))),$(2) $($(1)))
 .PHONY: torture-exactly-once
 torture-exactly-once: $(VENV)/dev.stamp ## transactional copiers, and nodes below them, killed and paused: 50 faults on one node, 30 on three
 	@$(BIN)/python -m tests.torture.exactly_once $(call given,NODES,--nodes) $(call given,FAULTS,--faults) --seed $(TORTURE_SEED)
+
+# Further arguments: make torture-histories HISTORIES="--runs 3 --seconds 30 --nodes 3"
+HISTORIES ?=
+
+.PHONY: torture-histories
+torture-histories: $(VENV)/dev.stamp ## transactional list-append by clients of both generations, killed: 15 runs of a minute, searched for anomalies
+	@$(BIN)/python -m tests.torture.histories --seed $(TORTURE_SEED) $(HISTORIES)

@@ -18,6 +18,7 @@ from tests.torture.append_history import (
     circles,
     find,
 )
+from tests.torture.histories import transactions_of
 
 C, A, U = Outcome.COMMITTED, Outcome.ABORTED, Outcome.UNKNOWN
 
@@ -257,3 +258,29 @@ def test_most_are_found_where_writers_were_side_by_side_as_well(what: str) -> No
 def test_circles_are_found_one_by_one() -> None:
     edges = {"a": ["b"], "b": ["a", "c"], "c": ["d"], "d": ["e"], "e": ["c"], "f": ["f"], "g": []}
     assert circles(edges) == [["c", "d", "e"], ["a", "b"]]
+
+
+def test_the_notes_of_a_client_become_its_transactions() -> None:
+    """One that was answered, one that was killed in its commit, one that was killed before."""
+    notes: list[dict[str, Any]] = [
+        {"e": "life", "at": 1},
+        {"e": "found", "at": 2, "key": 0, "offset": -1},
+        {"e": "begin", "at": 3, "txn": "a"},
+        {"e": "append", "at": 4, "txn": "a", "key": 0, "value": 7},
+        {"e": "read", "at": 5, "txn": "a", "key": 1, "start": 0, "end": 3, "records": [[1, 9]]},
+        {"e": "acked", "at": 6, "value": 7, "offset": 5},
+        {"e": "ask", "at": 7, "txn": "a", "commit": True},
+        {"e": "end", "at": 8, "txn": "a", "outcome": "committed"},
+        {"e": "begin", "at": 9, "txn": "b"},
+        {"e": "moved", "at": 10, "txn": "b", "key": 0, "offset": 11},
+        {"e": "ask", "at": 11, "txn": "b", "commit": True},
+        {"e": "begin", "at": 12, "txn": "c"},
+        {"e": "append", "at": 13, "txn": "c", "key": 0, "value": 8},
+    ]
+    began, found = transactions_of("p-1", 2, notes)
+    assert began == 1
+    assert found == [
+        Transaction("a", "p-1", 2, 3, 7, 8, C, (Found("g-p-1/0", -1), put("0", 7, 5, 4), Read("1", 0, 3, ((1, 9),)))),
+        Transaction("b", "p-1", 2, 9, 11, 0, U, (Moved("g-p-1/0", 11),)),
+        Transaction("c", "p-1", 2, 12, 0, 0, A, (put("0", 8, -1, 13),)),
+    ]
