@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "group": ("duramen.cli.commands.group", "List, describe, reset and delete consumer groups."),
     "truncate": ("duramen.cli.commands.truncate", "Delete the records before an offset."),
     "config": ("duramen.cli.commands.config", "Describe and alter the settings of topics and nodes."),
+    "features": ("duramen.cli.commands.features", "Describe, raise and lower the levels of features."),
     "spark": ("duramen.cli.spark.spark", "Run pipelines on Spark: streams and tables that follow topics."),
     "log": ("duramen.cli.log.log", "Look into a data directory, check and repair it, offline."),
     "completion": ("duramen.cli.commands.completion", "Print the shell's completion script."),

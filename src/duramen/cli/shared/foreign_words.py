@@ -139,6 +139,14 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
         "--add-config": "--set KEY=VALUE says it",
         "--delete-config": "--unset KEY says it",
     },
+    "features upgrade": {
+        "--metadata": "--feature metadata.version=LEVEL says it",
+        "--release-version": "without --feature all are raised to the highest",
+    },
+    "features downgrade": {
+        "--metadata": "--feature metadata.version=LEVEL says it",
+        "--release-version": "--feature NAME=LEVEL says it, once for each",
+    },
     "truncate": {
         "--topic": _A_TOPIC,
         "--offset-json-file": "--before says it",
@@ -224,6 +232,11 @@ _COMMANDS: Final[dict[str, dict[str, str]]] = {
         "show": "`duramen group describe NAME` does it",
         "seek": "`duramen group reset-offsets NAME` does it",
         "reset": "`duramen group reset-offsets NAME` does it",
+    },
+    "features": {
+        "list": "`duramen features describe` shows them",
+        "disable": "`duramen features downgrade --feature NAME=0` does it",
+        "finalize": "`duramen features upgrade` does it",
     },
     "config": {
         "get": "`duramen config describe --key KEY` shows a setting; with --topic NAME, a topic's",

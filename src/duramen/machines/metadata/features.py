@@ -45,6 +45,8 @@ FEATURES: Final = (
 OFFERED: Final = tuple((each.name, each.lowest, each.highest) for each in FEATURES if each.highest > 0)
 """Name, lowest and highest level: what brokers register with and ApiVersions tells."""
 
+_OTHERS: Final = frozenset({"share.version", "streams.version", "eligible.leader.replicas.version"})
+"""Kafka's, which are not offered here: they are off, and may be turned off."""
 _NEW_RECORDS: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
 """Levels of `metadata.version` from which on records are written otherwise than below."""
 _RELEASES: Final = {_READABLE: "3.3-IV3"}
@@ -103,7 +105,7 @@ def _problem(
         if wanted.upgrade_type == UNSAFE_DOWNGRADE:
             told = "Unsafe metadata downgrade is not supported in this version."
         return f"Unsupported {METADATA_VERSION} downgrade from {level} to {wanted.level}. {told}"
-    if why is None and wanted.level > 0:
+    if why is None:
         why = _missing(proposed, wanted)
     return None if why is None else f"Invalid update version {wanted.level} for feature {wanted.feature}. {why}"
 
@@ -136,9 +138,11 @@ def _unsupported(who: str, ranges: tuple[tuple[str, int, int], ...], wanted: Fea
 
 
 def _missing(proposed: dict[str, int], wanted: FeatureUpdate) -> str | None:
-    for feature in FEATURES:
-        for name, level in feature.needs if feature.name == wanted.feature else ():
-            if proposed.get(name, 0) < level:
-                told = f"{name}={level} ({_RELEASES[level]})" if name == METADATA_VERSION else f"{name} level {level}"
-                return f"{wanted.feature} could not be set to {wanted.level} because it depends on {told}"
+    feature = next((each for each in FEATURES if each.name == wanted.feature), None)
+    if feature is None:
+        return None if wanted.feature in _OTHERS else f"Feature {wanted.feature} not found."
+    for name, level in feature.needs if wanted.level > 0 else ():
+        if proposed.get(name, 0) < level:
+            told = f"{name}={level} ({_RELEASES[level]})" if name == METADATA_VERSION else f"{name} level {level}"
+            return f"{wanted.feature} could not be set to {wanted.level} because it depends on {told}"
     return None

@@ -120,6 +120,7 @@ def test_features_that_decide_what_clients_do_go_up_and_down() -> None:
     assert updated(image, ("transaction.version", 0, UNSAFE)) == ({"transaction.version": 0}, None)
     assert updated(image, ("group.version", 0, SAFE), validate_only=True) == ({}, None)
     assert updated(image, ("group.version", 1, SAFE)) == ({}, None)
+    assert updated(image, ("share.version", 0, SAFE)) == ({}, None)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +132,7 @@ def test_features_that_decide_what_clients_do_go_up_and_down() -> None:
         (("group.version", 1, UNSAFE), "Can't downgrade to a newer version."),
         (("share.version", 1, UPGRADE), "Local controller 1 does not support this feature."),
         (("group.version", -1, SAFE), "A feature version cannot be less than 0."),
+        (("no.such.version", 0, SAFE), "Feature no.such.version not found."),
         ((VERSION, 31, SAFE), "Local controller 1 only supports versions 7-30"),
     ],
 )
