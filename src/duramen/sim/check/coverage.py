@@ -35,7 +35,39 @@ from duramen.storage.segment.seal import SealJob
 
 Hit = Callable[[str], None]
 
+TRANSACTION_STATES = (
+    "transaction committed",
+    "transaction aborted",
+    "transaction aborted although its commit was asked for",
+    "transaction aborted by its coordinator",
+    "transaction left open",
+    "empty transaction",
+    "EndTxn repeated",
+    "batch in no transaction refused",
+    "client died in a transaction",
+    "transactional id begun again",
+    "zombie woke",
+    "zombie fenced",
+    "late batch refused",
+    "late EndTxn refused",
+    "position waited for a transaction",
+    "topic deleted under transactions",
+)
+"""What transactional clients report."""
+SHARED_GROUP_STATES = (
+    "member of a shared group died",
+    "member of a shared group left",
+    "member of a shared group stood still",
+    "member of a shared group was fenced",
+    "static member of a shared group came back",
+    "commit of a fenced member refused",
+    "group settled, and settled again",
+)
+"""What the members of a group of both protocols report."""
+
 SEEN_FROM_OUTSIDE = (
+    *TRANSACTION_STATES,
+    *SHARED_GROUP_STATES,
     "five batches in flight",
     "batch whose header denies its timestamps",
     "topic without timestamps expires",

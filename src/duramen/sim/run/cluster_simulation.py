@@ -16,6 +16,7 @@ from duramen.partition.metadata import image_reader
 from duramen.partition.metadata.formation import Founding, InitialController, format_node, new_id
 from duramen.ports import World
 from duramen.server.broker import Broker
+from duramen.sim.check.coverage import SHARED_GROUP_STATES, TRANSACTION_STATES
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.check.leaks import check_idle, check_stopped, removing
 from duramen.sim.check.quorum_watch import ClusterWatch, quiet
@@ -24,7 +25,7 @@ from duramen.sim.faults.cluster_faults import KINDS, ClusterFaults
 from duramen.sim.faults.faults import DATA
 from duramen.sim.run.simulation import SimulationResult, configuration
 from duramen.sim.workload.cluster_client import ClusterClient
-from duramen.sim.workload.cluster_workload import TRANSACTIONS, ClusterWorkload, Contents, draw_topics
+from duramen.sim.workload.cluster_workload import SHARED_GROUPS, TRANSACTIONS, ClusterWorkload, Contents, draw_topics
 from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.settings_workload import (
     KEYS,
@@ -91,6 +92,8 @@ CLUSTER_STATES: Final = (
     "partition led",
     "ISR changed",
     "page-cache topic lost a tail",
+    *TRANSACTION_STATES,
+    *SHARED_GROUP_STATES,
 )
 """All that a cluster's watch and the log lines of its nodes tell."""
 
@@ -335,9 +338,12 @@ class ClusterSimulation:
             chance = drawn.random() < TRANSACTIONS
             if chance if plan.transactions is None else plan.transactions:
                 workload.begin_transactions(all_known, min(plan.copies, len(self.hosts)))
+            chance = drawn.random() < SHARED_GROUPS
+            if chance if plan.shared_group is None else plan.shared_group:
+                workload.begin_shared_group(all_known, min(plan.copies, len(self.hosts)))
         self._until("faults are over, and changes answered", lambda: all(each.finished for each in actors), WORK_S)
         if workload is not None:
-            self._until("everything is produced", lambda: workload.is_produced, PROGRESS_S)
+            self._until("everything is produced", lambda: workload.is_produced, workload.ends_in_s(PROGRESS_S))
             self._until("everything is read", lambda: workload.is_read, PROGRESS_S)
 
     def _until(self, what: str, condition: Callable[[], bool], seconds: float) -> None:

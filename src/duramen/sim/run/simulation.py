@@ -26,6 +26,7 @@ from duramen.sim.workload.admin_workload import Configurer, Grower, Hardener, Re
 from duramen.sim.workload.compacted_workload import COMPACTED, Folder, KeyedProducer
 from duramen.sim.workload.group_workload import SimMember
 from duramen.sim.workload.scripts import Actor, Script
+from duramen.sim.workload.shared_group import SharedGroup
 from duramen.sim.workload.sink_workload import LATE, Driver, Latecomer, Sunk, check_event, read_sunk, watch_sink
 from duramen.sim.workload.time_lookups import check_times
 from duramen.sim.workload.topics import EXPIRING, STABLE, draw_scene
@@ -72,6 +73,11 @@ SETTINGS = {
     "log.retention.check.interval.ms": "200",
     "group.initial.rebalance.delay.ms": "20",
     "group.min.session.timeout.ms": "500",
+    "group.consumer.min.session.timeout.ms": "500",
+    "group.consumer.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "10",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.assignment.interval.ms": "200",
     "log.segment.delete.delay.ms": "100",
     "log.cleaner.backoff.ms": "200",
     "duramen.journal.max.bytes": str(1 << 20),
@@ -157,6 +163,8 @@ class Simulation:
         # Drawn apart, too.
         has_transactions = plan.has("transactions", Random(f"transactions of {seed}"))
         self.transactions = TransactionWorld(TransactionStage(self.scene, self._run)) if has_transactions else None
+        shares = plan.has("shared group", Random(f"a shared group in {seed}"))
+        self.shared_group = SharedGroup(self.scene, self._run) if shares else None
         for node in self.nodes.values():
             node.disk.on_power_cut = self._power_failed
             node.on_state = self.coverage.hit
@@ -319,9 +327,14 @@ class Simulation:
         transactions = self.transactions
         if transactions is not None:
             transactions.begin()
+        group = self.shared_group
+        if group is not None:
+            group.begin()
         self._until("everything is produced", lambda: all(actor.finished for actor in actors))
         if transactions is not None:
             self._until("every transaction is over", lambda: transactions.is_over)
+        if group is not None:
+            self._until("the shared group settles", lambda: not group.running)
         self._until("everything is read", lambda: all_read(self.scene, readers, members))
         scene.reading_on = False
         self._until("readers end", lambda: all(actor.finished for actor in watchers))

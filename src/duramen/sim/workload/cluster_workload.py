@@ -14,8 +14,9 @@ from duramen.sim.check.invariants import InvariantViolated, Ledger
 from duramen.sim.workload.cluster_client import ClusterClient
 from duramen.sim.workload.group_workload import SimMember
 from duramen.sim.workload.scripts import Actor, Script
+from duramen.sim.workload.shared_group import SETTLES_S, SharedGroup
 from duramen.sim.workload.timestamp_faults import Stamps
-from duramen.sim.workload.transaction_stage import TransactionStage
+from duramen.sim.workload.transaction_stage import HANGS_S, TransactionStage
 from duramen.sim.workload.transaction_workload import TransactionWorld
 from duramen.sim.workload.workload import (
     MORE_WHILE_FAULTS,
@@ -35,6 +36,8 @@ PLAIN: Final = 0.3
 """Share of the producers that are not idempotent."""
 TRANSACTIONS: Final = 0.35
 """Share of the worlds that have transactions."""
+SHARED_GROUPS: Final = 0.25
+"""Share of the worlds with a group of both protocols."""
 GROUPS: Final = 0.5
 """Share of the worlds in which a group shares a topic's partitions."""
 PAGE_CACHE: Final = {"duramen.ack.durability": "page-cache"}
@@ -160,6 +163,7 @@ class ClusterWorkload:
         self.readers: list[SimReader] = []
         self.members: list[SimMember] = []
         self.transactions: TransactionWorld | None = None
+        self.shared_group: SharedGroup | None = None
         self._client = client
         self._going_on = going_on
         self._makers: list[Actor] = []
@@ -200,6 +204,18 @@ class ClusterWorkload:
         self.transactions = TransactionWorld(stage)
         self.transactions.begin()
 
+    def ends_in_s(self, least_s: float) -> float:
+        """Seconds behind the last fault in which everybody but the readers has ended; least_s: where nothing waits."""
+        if self.transactions is not None:
+            least_s += HANGS_S
+        return least_s if self.shared_group is None else least_s + 2 * SETTLES_S
+
+    def begin_shared_group(self, clock_of_all: Callable[[], bool], copies: int) -> None:
+        """Let there be a group of both protocols."""
+        self.shared_group = SharedGroup(self.scene, self._run, copies)
+        self.shared_group.may_begin = clock_of_all
+        self.shared_group.begin()
+
     def _run(self, name: str, script: Script) -> None:
         self.act(name, script)
 
@@ -213,6 +229,8 @@ class ClusterWorkload:
     def is_made(self) -> bool:
         """Whether all topics are there."""
         if self.transactions is not None and not self.transactions.stage.is_made:
+            return False
+        if self.shared_group is not None and not self.shared_group.is_made:
             return False
         return self.scene.created == self.scene.topics.keys()
 
@@ -231,6 +249,7 @@ class ClusterWorkload:
         """Whether all that was to be produced is acknowledged."""
         self.scene.faults_on = self._going_on()
         is_over = self.transactions is None or self.transactions.is_over
+        is_over = is_over and (self.shared_group is None or not self.shared_group.running)
         return is_over and all(actor.finished for actor in self._makers)
 
     @property

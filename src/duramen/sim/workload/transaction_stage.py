@@ -282,10 +282,11 @@ def log_batches(tp: TopicPartition, answer: Any, *, committed: bool) -> Iterator
         yield header, None if is_left_out else LogBatch(header.base_offset, producer, values, None)
 
 
-def is_offered(scene: Scene, key: int) -> Steps[bool]:
-    """Whether the node serves the API."""
+def is_offered(scene: Scene, key: int, feature: str = "") -> Steps[bool]:
+    """Whether the node serves the API, and the feature, if one is named, has a level."""
     while True:
         answer = yield call("ApiVersions", 3, client_software_name="sim", client_software_version="1")
         if answer is not None and answer.error_code == ErrorCode.NONE:
-            return any(api.api_key == key for api in answer.api_keys)
+            levels = {each.name: each.max_version_level for each in answer.finalized_features}
+            return any(api.api_key == key for api in answer.api_keys) and (not feature or levels.get(feature, 0) > 0)
         yield RETRY_S
