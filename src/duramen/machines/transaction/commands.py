@@ -76,11 +76,15 @@ class AbortTransaction(NamedTuple):
 
 class MarkersWritten(NamedTuple):
     """Of these partitions nothing is left to be done: the marker is committed, or the topic is gone, or the partition
-    knows a later epoch. The last one completes the transaction. Answer: None."""
+    knows a later epoch. The last one completes the transaction. Answer: None.
+
+    producer, decided_ms: as in the WriteMarkers that this is the answer to.
+    """
 
     transactional_id: str
     producer: ProducerEpoch
     partitions: tuple[TopicPartition, ...]
+    decided_ms: int
 
 
 class MarkersAbandoned(NamedTuple):
@@ -89,6 +93,7 @@ class MarkersAbandoned(NamedTuple):
 
     transactional_id: str
     producer: ProducerEpoch
+    decided_ms: int
 
 
 class DrawFailed(NamedTuple):
@@ -119,7 +124,7 @@ class TransactionDescription(NamedTuple):
 
 class ListTransactions(NamedTuple):
     """Answer: list of ListedTransaction. Empty filters let everything pass; a state's name that is unknown matches none
-    (`state.is_state_name`). duration_ms: longer than this, -1 any. matches: the compiled pattern of ids."""
+    (`descriptions.STATE_TITLES`). duration_ms: longer than this, -1 any. matches: the compiled pattern of ids."""
 
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
@@ -137,15 +142,9 @@ class ListedTransaction(NamedTuple):
 
 
 class SweepRefused(NamedTuple):
-    """Follow-up: the log did not take what a timer wrote; the timer runs again later."""
+    """Follow-up: the log did not take what this timer writes, or what it writes when that is refused; it runs later."""
 
     timer: str
-
-
-class CompletionRefused(NamedTuple):
-    """Follow-up: the log did not take that these transactions are complete; it is tried again later."""
-
-    transactional_ids: tuple[str, ...]
 
 
 # ---------------------------------------------------------------------- effects
@@ -154,8 +153,9 @@ class CompletionRefused(NamedTuple):
 class WriteMarkers(NamedTuple):
     """Write a marker into each of these partitions, until each is written or needs none; tell by MarkersWritten.
 
-    producer: of the markers. transaction_version: the rule that partitions judge them by. cause: why the coordinator
-    itself aborted, "" when a client ended the transaction.
+    producer: of the markers. transaction_version: the rule that partitions judge them by. decided_ms: goes back with
+    the answer: with the first generation the next transaction has the same producer epoch, and late word of this one's
+    markers would complete it without its own. cause: why the coordinator itself aborted, "" when a client ended it.
     """
 
     transactional_id: str
@@ -163,6 +163,7 @@ class WriteMarkers(NamedTuple):
     commit: bool
     partitions: tuple[TopicPartition, ...]
     transaction_version: int
+    decided_ms: int
     cause: str = ""
 
 

@@ -28,7 +28,7 @@ class Transaction(NamedTuple):
 
     previous_id: the producer id before the last change. next_id: the one that the transaction's completion switches to,
     because the epochs of this one are used up. started_ms: -1 before the first transaction. client_version: the
-    `transaction.version` of who caused the last change.
+    `transaction.version` of who caused the last change. updated_ms: when that was; never less than before.
     """
 
     producer: ProducerEpoch
@@ -71,7 +71,7 @@ class Transaction(NamedTuple):
         return self._replace(
             producer=producer,
             timeout_ms=timeout_ms,
-            updated_ms=now,
+            updated_ms=max(now, self.updated_ms),
             state=state_behind(self.state, TransactionEvent.INITIALISED),
             partitions=frozenset(),
             started_ms=-1,
@@ -81,7 +81,7 @@ class Transaction(NamedTuple):
     def added(self, partitions: tuple[TopicPartition, ...], version: int, now: int) -> Transaction:
         """The transaction with these partitions, begun now if none was open."""
         return self._replace(
-            updated_ms=now,
+            updated_ms=max(now, self.updated_ms),
             state=state_behind(self.state, TransactionEvent.ADDED),
             partitions=self.partitions.union(partitions),
             started_ms=now if self.is_idle else self.started_ms,
@@ -90,13 +90,16 @@ class Transaction(NamedTuple):
         )
 
     def prepared(self, event: TransactionEvent, version: int, next_id: int, now: int) -> Transaction:
-        """The transaction, decided. The second generation raises the epoch, and so does a fence."""
+        """The transaction, decided. The second generation raises the epoch, and so does a fence.
+
+        Its time is later than that of any earlier change: it tells this decision from all others of the id.
+        """
         epoch = self.producer.epoch
         if version >= SECOND_GENERATION or event is TransactionEvent.FENCED:
             epoch = min(epoch + 1, MAX_EPOCH)
         return self._replace(
             producer=ProducerEpoch(self.producer.id, epoch),
-            updated_ms=now,
+            updated_ms=max(now, self.updated_ms + 1),
             state=state_behind(self.state, event),
             started_ms=now if event is TransactionEvent.NOTHING_ABORTED else self.started_ms,
             previous_id=self.producer.id,
@@ -108,7 +111,7 @@ class Transaction(NamedTuple):
         """The transaction behind its markers; with another producer id where one was drawn."""
         return self._replace(
             producer=self.next_producer,
-            updated_ms=now,
+            updated_ms=max(now, self.updated_ms),
             state=state_behind(self.state, TransactionEvent.MARKED),
             partitions=frozenset(),
             previous_id=self.producer.id,
