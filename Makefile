@@ -31,6 +31,10 @@ demo: $(VENV)/spark.stamp ## the tour: 336,776 flights through a node and a Spar
 demo-cluster: $(VENV)/run.stamp ## three nodes, 3 minutes: one is killed, another paused, and the proof on three disks
 	@$(BIN)/python -m demo.cluster
 
+.PHONY: demo-exactly-once
+demo-exactly-once: $(VENV)/run.stamp ## orders copied in transactions by a program that is killed, and the node, too: each once; a minute
+	@$(BIN)/python -m demo.exactly_once
+
 .PHONY: test
 test: $(VENV)/dev.stamp $(VENV)/tests.stamp ## all tests, on 2 cores in 10 minutes, on slow ones in 25
 	@# As at the set-up: what was edited since, each of the hundreds of processes would compile anew.
@@ -81,7 +85,7 @@ hostile: $(VENV)/dev.stamp ## 200,000 absurd and mutilated requests of every API
 
 .PHONY: clean
 clean: ## remove environment, caches and the demo's data
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-data demo-cluster-data
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-data demo-cluster-data demo-exactly-once-data
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One call of pip for each purpose, with all that it needs: an editable package is built anew by every one of them.

@@ -5,13 +5,30 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from demo.flights import ROWS, Flight
+from demo.flights import ROWS
 
 UNKNOWN_OFFSET = -1
 FLUSH_SECONDS_MAX = 60
+
+
+class Row(Protocol):
+    """What is written: a flight, an order."""
+
+    @property
+    def row(self) -> int: ...
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes: ...
+
+    @property
+    def checksum(self) -> int: ...
 
 
 class Writer:
@@ -51,17 +68,17 @@ class Writer:
         """Rows handed to the producer that nobody has acknowledged yet."""
         return self.sent - self.acknowledged - len(self.failures)
 
-    def write(self, flights: Iterator[Flight], until_row: int, progress: Callable[[int], None]) -> None:
-        """Send flights up to and with `until_row`, without waiting for their acknowledgements."""
+    def write(self, rows: Iterator[Row], until_row: int, progress: Callable[[int], None]) -> None:
+        """Send rows up to and with `until_row`, without waiting for their acknowledgements."""
         began = time.monotonic()
         produce, poll = self._producer.produce, self._producer.poll
-        for flight in flights:
-            self.keys[flight.row] = flight.key
-            self.checksums[flight.row] = flight.checksum
-            self.bytes_sent += len(flight.value) + len(flight.key or b"")
+        for each in rows:
+            self.keys[each.row] = each.key
+            self.checksums[each.row] = each.checksum
+            self.bytes_sent += len(each.value) + len(each.key or b"")
             while True:
                 try:
-                    produce(self.topic, flight.value, flight.key, on_delivery=self._acknowledge(flight.row))
+                    produce(self.topic, each.value, each.key, on_delivery=self._acknowledge(each.row))
                     break
                 except BufferError:  # the producer's queue is full: take acknowledgements in, then go on
                     poll(0.05)
@@ -70,7 +87,7 @@ class Writer:
             if self.sent % 512 == 0:
                 poll(0)
                 progress(self.acknowledged)
-            if flight.row >= until_row:
+            if each.row >= until_row:
                 break
         self.seconds += time.monotonic() - began
 
