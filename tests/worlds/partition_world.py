@@ -185,10 +185,10 @@ def plain(*values: bytes, key: bytes | None = b"k", timestamp: int = NOW, **fiel
 
 
 def transactional(producer: int, *values: bytes, sequence: int = 0) -> bytearray:
-    """A batch inside a transaction; clients may not send it yet, the broker's own appends may be one."""
+    """A batch inside a transaction of the producer's epoch 0."""
     return plain(*values, producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True)
 
 
 def marker(producer: int, kind: int) -> bytearray:
-    """The end of a producer's transaction."""
+    """The end of a producer's transaction, as a log has it."""
     return build_marker(producer, 0, kind, 0, NOW)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from duramen.errors import check
-from duramen.partition.replica.partition import Partition
+from duramen.partition.replica.partition import PLAIN, Partition
 from duramen.ports import Buffer
-from duramen.storage import LogDirectory, append_as_follower
+from duramen.storage import Guard, LogDirectory, append_as_follower
 from duramen.wire.batch import BatchHeader
 
 
@@ -54,8 +54,8 @@ class MetadataPartition(Partition):
         """This replica has everything below `end` on stable storage."""
         self.on_durable()
 
-    def append_local(self, batch: bytearray, now_ms: int) -> int:
-        end = super().append_local(batch, now_ms)
+    def append_local(self, batch: bytearray, now_ms: int, guard: Guard | None = PLAIN) -> int:
+        end = super().append_local(batch, now_ms, guard)
         self.on_appended()
         return end
 

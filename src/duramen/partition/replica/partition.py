@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError, check
@@ -35,8 +35,19 @@ from duramen.partition.replica.batch_rules import (
 )
 from duramen.partition.replica.retry_gate import RetryGate
 from duramen.ports import Part, Submit
-from duramen.storage import COPIED_BYTES, Log, LogDirectory, Pending
-from duramen.wire.batch import TRANSACTIONAL, BatchHeader, check_produced, parse_header, place, stamp_append_time
+from duramen.storage import COPIED_BYTES, Guard, Log, LogDirectory, Pending
+from duramen.wire.batch import (
+    ABORT,
+    COMMIT,
+    TRANSACTIONAL,
+    BatchHeader,
+    Marker,
+    build_marker,
+    check_produced,
+    parse_header,
+    place,
+    stamp_append_time,
+)
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -69,10 +80,15 @@ class Read(NamedTuple):
     """Much of it is in memory because somebody read it, and not because it was written."""
 
 
+PLAIN: Final = Guard(-1, -1, -1, False)
+"""In the place of a guard: nobody speaks of a transaction. Transactional batches are refused."""
+
 Done = Callable[["Appended | KafkaError"], None]
 Parked = tuple[int, Done, Appended]
 """The end that a producer waits for, whom to call, and what it is told then."""
 OnTouched = Callable[["Partition"], None]
+Harden = Callable[["Partition", int, Callable[[KafkaError | None], None]], None]
+"""Have all below an offset on stable storage, also where the topic's acknowledgements do not ask for that."""
 
 
 class Partition:
@@ -93,6 +109,7 @@ class Partition:
         "bytes_out",
         "closed",
         "config",
+        "harden",
         "log",
         "most_queued",
         "on_candidate",
@@ -122,6 +139,7 @@ class Partition:
         self._end_watchers: dict[OnTouched, None] | None = None
         self.on_candidate: OnTouched | None = None
         """Called when a replica that is not in sync has fetched."""
+        self.harden: Harden = _harden_nothing
         self._queued: list[Callable[[], None]] = []
         self.retry_gate = retry_gate
         self._rewriting = False
@@ -156,10 +174,14 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset a read_committed consumer may not see yet (KIP-98)."""
+        """First offset a read_committed consumer may not see yet (KIP-98); DeleteRecords may go past an open
+        transaction.
+        """
         unstable = self.log.producers.first_unstable_offset
         high = self.replication.high_watermark
-        return high if unstable is None or unstable > high else unstable
+        if unstable is None or unstable > high:
+            return high
+        return max(unstable, self.log.start_offset)
 
     @property
     def is_stable(self) -> bool:
@@ -203,11 +225,11 @@ class Partition:
 
     # ---- produce ---------------------------------------------------------------------------------------------
 
-    def append(self, view: memoryview, acks: int, now_ms: int, done: Done) -> None:
+    def append(self, view: memoryview, acks: int, now_ms: int, done: Done, guard: Guard | None = PLAIN) -> None:
         """Append one producer's batch; `done(Appended | KafkaError)` when `acks` (-1, 0 or 1) is satisfied.
 
         `view` must be writable; batches above COPIED_BYTES are kept by reference until written. `done` may be called
-        before this returns.
+        before this returns. guard: what `transaction_guard` gave for a transactional batch.
         """
         if self._rewriting:
             if len(self._queued) >= self.most_queued:
@@ -216,16 +238,16 @@ class Partition:
                 return
             if len(view) <= COPIED_BYTES:
                 view = memoryview(bytearray(view))  # what the log would copy, its owner may write over
-            self._queued.append(partial(self.append, view, acks, now_ms, done))
+            self._queued.append(partial(self.append, view, acks, now_ms, done, guard))
             return
         try:
-            header = self._admit(view, acks, now_ms)
+            header = self._admit(view, acks, guard)
             too_late = header.max_timestamp > now_ms and claims_too_late(self.config, header, now_ms)
             doubtful = self._decodes or lacks_max_timestamp(header)
             if too_late or (doubtful and needs_rewriting(self.config, header)):
-                self._start_rewrite(view, acks, now_ms, done)
+                self._start_rewrite(view, acks, now_ms, done, guard)
             else:
-                self._append_checked(view, header, acks, now_ms, done)
+                self._append_checked(view, header, acks, now_ms, done, guard)
         except (KafkaError, OSError, StorageError) as error:
             self._refuse(view, error, done)
 
@@ -234,7 +256,7 @@ class Partition:
         self.retry_gate.remember(view, error)
         done(error)
 
-    def _admit(self, view: memoryview, acks: int, now_ms: int) -> BatchHeader:
+    def _admit(self, view: memoryview, acks: int, guard: Guard | None = PLAIN) -> BatchHeader:
         """Everything that can refuse a batch before it costs anything; raises KafkaError."""
         replication = self.replication
         if self.closed:
@@ -247,8 +269,9 @@ class Partition:
         if too_few is not None:
             raise KafkaError(too_few, self._too_few())
         header = check_produced(view, self.config.max_message_bytes)
-        if header.attributes & TRANSACTIONAL:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet; nothing was stored")
+        if header.attributes & TRANSACTIONAL and guard is PLAIN:
+            nameless = "a transactional batch in a request without transactional id; nothing was stored"
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, nameless)
         if self.retry_gate:
             self.retry_gate.check(header)
         return header
@@ -258,10 +281,16 @@ class Partition:
         if (acks == 1 or (acks == -1 and self.replication.is_alone)) and self.replication.lacks_lease():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp}: no controller has been heard for too long")
 
-    def _append_checked(self, view: memoryview, header: BatchHeader, acks: int, now_ms: int, done: Done) -> None:
+    def _append_checked(
+        self, view: memoryview, header: BatchHeader, acks: int, now_ms: int, done: Done, guard: Guard | None = PLAIN
+    ) -> None:
         log = self.log
         if header.producer_id >= 0:
-            duplicate = log.producers.check(header)
+            if header.attributes & TRANSACTIONAL:
+                log.check_whole()
+                duplicate = log.producers.check_transactional(header, guard)
+            else:
+                duplicate = log.producers.check(header)
             if duplicate is not None:
                 # Stored before: answer with its first home, but not before that is committed itself.
                 answer = Appended(duplicate.base_offset, duplicate.timestamp, log.start_offset)
@@ -303,26 +332,54 @@ class Partition:
         """How many produced batches are in the log and not answered."""
         return len(self._waiting or ()) + len(self._waiting_here or ())
 
-    def append_local(self, batch: bytearray, now_ms: int) -> int:
+    def append_local(self, batch: bytearray, now_ms: int, guard: Guard | None = PLAIN) -> int:
         """Append a batch of the broker's own (coordinator records, control batches); returns the new log end.
 
         All or nothing: an exception means that nothing was appended. Refused as acks=all is where too few are in sync.
-        The batch is committed once the high watermark has reached the returned end.
+        The batch is committed once the high watermark has reached the returned end. One of a producer's transaction
+        has no sequences; an older epoch is refused, and with a guard also what that does not stand for.
         """
+        self._admit_own()
+        view = memoryview(batch)
+        header = parse_header(view)
+        if header.producer_id >= 0 and not header.is_control:
+            self.log.check_whole()
+            self.log.producers.check_coordinators(header, guard, is_verified=guard is PLAIN)
+        return self._append_own(view, header, now_ms)
+
+    def _admit_own(self) -> None:
         if self.closed or not self.replication.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
         self._check_lease(-1)
         too_few = self.replication.in_sync_error()
         if too_few is not None:
             raise KafkaError(too_few, self._too_few())
-        view = memoryview(batch)
-        header = parse_header(view)
+
+    def _append_own(self, view: memoryview, header: BatchHeader, now_ms: int) -> int:
         place(view, header, self.log.end_offset, self.replication.epoch)
         self.log.append(view, header, now_ms)
         self.bytes_in += header.size
         self.records_in += header.count
         self._on_touched(self)
         return self.log.end_offset
+
+    # ---- transactions ----------------------------------------------------------------------------------------
+
+    def transaction_guard(
+        self, producer: ProducerEpoch, base_sequence: int, is_second_generation: bool
+    ) -> Guard | None:
+        """What to hand to `append` with this producer's batch: None where its transaction is open here; else a guard,
+        once its coordinator has said that the partition is part of the transaction.
+
+        Raises KafkaError INVALID_PRODUCER_EPOCH for an older epoch, and what refuses the batch anyway.
+        """
+        if self.closed or not self.replication.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
+        self.log.check_whole()
+        producers = self.log.producers
+        if producers.has_transaction(producer.id, producer.epoch):
+            return None
+        return producers.guard(producer.id, producer.epoch, base_sequence, is_second_generation)
 
     def append_marker(
         self,
@@ -333,12 +390,40 @@ class Partition:
         now_ms: int,
         done: Callable[[KafkaError | None], None],
     ) -> None:
-        """End the producer's transaction here."""
-        done(KafkaError(ErrorCode.INVALID_TXN_STATE, f"{self.tp}: transactions are not served yet"))
+        """End the producer's transaction here; `done` when the marker is committed, and no power cut takes it back.
+
+        One that is there already is not written again. `done` may be called before this returns.
+        """
+        log = self.log
+        try:
+            self._admit_own()
+            log.check_whole()
+            marker = Marker(COMMIT if commit else ABORT, coordinator_epoch)
+            batch = memoryview(build_marker(*producer, marker.type, coordinator_epoch, now_ms))
+            header = parse_header(batch)
+            if not log.producers.check_marker(header, marker, transaction_version):
+                self._append_own(batch, header, now_ms)
+        except KafkaError as error:
+            done(error)
+            return
+        except (OSError, StorageError) as error:
+            done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}"))
+            return
+        end = log.end_offset
+
+        def committed(result: Appended | KafkaError) -> None:
+            if isinstance(result, KafkaError):
+                done(result)
+            elif log.durable_end >= end:
+                done(None)
+            else:  # the transaction is over for its coordinator then, and nobody would write the marker again
+                self.harden(self, end, done)
+
+        self._park(end, -1, committed, Appended(end - 1, NO_TIMESTAMP, log.start_offset))
 
     # ---- batches that must be decoded (recompression, compacted topics): off the loop, others queue behind ----
 
-    def _start_rewrite(self, view: memoryview, acks: int, now_ms: int, done: Done) -> None:
+    def _start_rewrite(self, view: memoryview, acks: int, now_ms: int, done: Done, guard: Guard | None = PLAIN) -> None:
         self._rewriting = True
         config = self.config
         copy = bytearray(view)
@@ -349,18 +434,19 @@ class Partition:
                 corrupt = ErrorCode.CORRUPT_MESSAGE
                 done(error if isinstance(error, KafkaError) else KafkaError(corrupt, f"{self.tp}: {error}"))
             elif result is not None:
-                self._finish_rewrite(memoryview(result), acks, now_ms, done)
+                self._finish_rewrite(memoryview(result), acks, now_ms, done, guard)
             while self._queued and not self._rewriting:
                 self._queued.pop(0)()
 
         self._submit("rewriting", lambda: rewrite(copy, config, now_ms), finish)
 
-    def _finish_rewrite(self, view: memoryview, acks: int, now_ms: int, done: Done) -> None:
+    def _finish_rewrite(self, view: memoryview, acks: int, now_ms: int, done: Done, guard: Guard | None) -> None:
         try:
             if self.closed or not self.replication.is_leader:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here any more")
             self._check_lease(acks)
-            self._append_checked(view, parse_header(view), acks, now_ms, done)
+            # The guard may have been cancelled meanwhile, and the transaction may have ended.
+            self._append_checked(view, parse_header(view), acks, now_ms, done, guard)
         except (KafkaError, OSError, StorageError) as error:
             self._refuse(view, error, done)
 
@@ -584,9 +670,13 @@ class Partition:
         self.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} was closed"))
 
 
+def _harden_nothing(partition: Partition, end: int, done: Callable[[KafkaError | None], None]) -> None:
+    raise AssertionError(f"{partition.tp} is in no store, which syncs it")
+
+
 def check_append(partition: Partition, view: memoryview, acks: int, now_ms: int) -> None:
     """Raise the KafkaError with which `Partition.append` would refuse this batch as things are; nothing is changed."""
-    header = partition._admit(view, acks, now_ms)
+    header = partition._admit(view, acks)
     if needs_rewriting(partition.config, header):
         rewrite(bytearray(view), partition.config, now_ms)
 

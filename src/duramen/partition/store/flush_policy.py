@@ -1,10 +1,12 @@
 """Syncs of page-cache topics that `flush.messages` and `flush.ms` ask for: off the loop, one of a partition at a time.
 
-They bound what a power cut may take; nothing waits for them. Stable topics, which lose nothing, get none.
+They bound what a power cut may take; no producer waits for them (`hardening.py` does). Stable topics, which lose
+nothing, get none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -28,6 +30,12 @@ class FlushPolicy:
         self._timers: dict[Partition, Timer] = {}
         self._syncing: dict[Partition, None] = {}
         self._stopped = False
+        self.on_synced: Callable[[Partition], None] = lambda partition: None
+        """Called when a sync of a partition is over, however it ended."""
+
+    def is_syncing(self, partition: Partition) -> bool:
+        """Whether one is under way."""
+        return partition in self._syncing
 
     def appended(self, partition: Partition) -> None:
         """Something was written to a page-cache partition: sync it now, later or not at all."""
@@ -64,6 +72,10 @@ class FlushPolicy:
 
         def synced(_: Any, error: BaseException | None) -> None:
             del self._syncing[partition]
+            account(error)
+            self.on_synced(partition)
+
+        def account(error: BaseException | None) -> None:
             if partition.closed:
                 return
             if isinstance(error, NoRoomError):

@@ -102,8 +102,7 @@ class ProducerSnapshots:
                 )
                 damaged = damaged or (data is not None and found is None)
                 if found is not None:
-                    for producer in found:
-                        producers.restore(producer)
+                    producers.restore(found)
                     return offset
             if damaged:
                 break
@@ -117,9 +116,9 @@ class ProducerSnapshots:
             data = read_file(self._disk, self.path_of(offset, SNAPSHOT))
             found = None if data is None else decode_kafka(data)
             if found is not None:
-                for producer in found:
-                    if producer.last_offset < start_offset and producers.get(producer.id) is None:
-                        producers.restore(producer)
+                producers.restore(
+                    each for each in found if each.last_offset < start_offset and producers.get(each.id) is None
+                )
                 return
 
     def aborted_bases(self) -> frozenset[int] | None:

@@ -11,11 +11,16 @@ from typing import NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import FIRST_SINK_PRODUCER_ID
+from duramen.storage.segment.open_transactions import OpenTransactions
+from duramen.storage.segment.transaction_guards import Guard, TransactionGuards
 from duramen.wire.batch import ABORT, MAX_SEQUENCE, BatchHeader, Marker
 
 REMEMBERED_BATCHES = 5
 """Batches per producer that a retry may repeat: what a producer may have in flight (KIP-98)."""
 NO_TRANSACTION = -1
+SECOND_GENERATION = 2
+"""The `transaction.version` from which on the epoch rises with each transaction (KIP-890)."""
+GREATEST_EPOCH = 2**15 - 1
 
 
 def is_sinks(producer_id: int) -> bool:
@@ -79,12 +84,13 @@ class Producer:
 class ProducerStates:
     """All producers of one log. Timestamps and times in ms."""
 
-    __slots__ = ("_ended", "_open", "_producers", "first_unstable_offset")
+    __slots__ = ("_guards", "_producers", "_transactions", "first_unstable_offset")
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
-        self._open: dict[int, int] = {}  # first offset -> producer id, ascending because appends are
-        self._ended: dict[int, int] = {}  # first offset -> offset of the marker, until that is committed
+        # None where no transaction was ever seen: most logs have none, and there are many logs.
+        self._transactions: OpenTransactions | None = None
+        self._guards: TransactionGuards | None = None
         self.first_unstable_offset: int | None = None
         """First offset of a transaction that is open, or ended by a marker that is not committed; None without."""
 
@@ -98,6 +104,18 @@ class ProducerStates:
         """All known producers, by ascending id (DescribeProducers)."""
         for producer_id in sorted(self._producers):
             yield self._producers[producer_id]
+
+    @property
+    def open_transactions(self) -> int:
+        """How many are open."""
+        return 0 if self._transactions is None else len(self._transactions)
+
+    @property
+    def oldest_transaction(self) -> Producer | None:
+        """Whose transaction has been open for longest; None where none is."""
+        transactions = self._transactions
+        id = None if transactions is None else transactions.oldest_producer
+        return None if id is None else self._producers.get(id)
 
     # ---- appends ---------------------------------------------------------------------------------------------
 
@@ -149,18 +167,24 @@ class ProducerStates:
             producer.epoch = header.producer_epoch
             producer.batches = ()
         base = header.base_offset
-        last = base + header.last_offset_delta
         timestamp = header.max_timestamp
         sequence = header.base_sequence
-        batch = (sequence, (sequence + header.last_offset_delta) & MAX_SEQUENCE, base, last, timestamp)
-        batches = producer.batches
-        producer.batches = (*batches, batch) if len(batches) < REMEMBERED_BATCHES else (*batches[1:], batch)
+        if sequence >= 0:  # a coordinator's has none, and is nobody's last batch
+            last = base + header.last_offset_delta
+            batch = (sequence, (sequence + header.last_offset_delta) & MAX_SEQUENCE, base, last, timestamp)
+            batches = producer.batches
+            producer.batches = (*batches, batch) if len(batches) < REMEMBERED_BATCHES else (*batches[1:], batch)
         producer.last_timestamp = timestamp
         producer.idle_since_ms = None
-        if header.is_transactional and producer.transaction_start == NO_TRANSACTION:
-            producer.transaction_start = base
-            self._open[base] = producer.id
-            self._refresh()
+        if header.is_transactional:
+            if self._guards is not None:
+                self._guards.appended(producer.id)
+            if producer.transaction_start == NO_TRANSACTION:
+                producer.transaction_start = base
+                if self._transactions is None:
+                    self._transactions = OpenTransactions()
+                self._transactions.begin(base, producer.id)
+                self._refresh()
 
     def end_transaction(self, header: BatchHeader, marker: Marker) -> AbortedTransaction | None:
         """A marker was appended; what `.txnindex` must record when it rolled something back."""
@@ -173,50 +197,123 @@ class ProducerStates:
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = header.max_timestamp
         producer.idle_since_ms = None
+        if self._guards is not None:
+            self._guards.ended(header)
         offset = header.base_offset
-        start = producer.transaction_start
-        if start == NO_TRANSACTION:
+        start, transactions = producer.transaction_start, self._transactions
+        if start == NO_TRANSACTION or transactions is None:
             return None
         producer.transaction_start = NO_TRANSACTION
-        del self._open[start]
-        self._ended[start] = offset
-        stable = min(self._open, default=offset + 1)
+        transactions.end(start, offset)
+        first = transactions.first_open
         self._refresh()
+        stable = offset + 1 if first is None else first
         return AbortedTransaction(producer.id, start, offset, stable) if marker.type == ABORT else None
 
-    def check_marker(self, header: BatchHeader, marker: Marker) -> None:
-        """Whether a coordinator's marker may be appended.
+    def committed(self, high_watermark: int) -> None:
+        """Everything below `high_watermark` is committed: ended transactions below it are stable."""
+        if self._transactions is not None and self._transactions.committed(high_watermark):
+            self._refresh()
+
+    def _refresh(self) -> None:
+        self.first_unstable_offset = None if self._transactions is None else self._transactions.first_unstable
+
+    # ---- transactions ----------------------------------------------------------------------------------------
+
+    def has_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether one of this epoch is open."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.transaction_start != NO_TRANSACTION and producer.epoch == epoch
+
+    def guard(self, producer_id: int, epoch: int, sequence: int, is_second_generation: bool) -> Guard:
+        """The guard under which this producer's coordinator is asked whether the log is part of its transaction.
+
+        Raises KafkaError INVALID_PRODUCER_EPOCH.
+        """
+        self._check_epoch(producer_id, epoch)
+        if self._guards is None:
+            self._guards = TransactionGuards()
+        return self._guards.take(producer_id, epoch, sequence, is_second_generation)
+
+    def drop_guard(self, guard: Guard) -> None:
+        """The coordinator has said no."""
+        if self._guards is not None:
+            self._guards.drop(guard)
+
+    def check_transactional(self, header: BatchHeader, guard: Guard | None) -> Duplicate | None:
+        """As `check`, for a client's transactional batch; the guard that its coordinator's word came under, if it was
+        asked.
+
+        Raises INVALID_TXN_STATE where no transaction of that epoch is open, and the guard holds no more.
+        """
+        producer = self._producers.get(header.producer_id)
+        is_known = producer is not None and producer.epoch == header.producer_epoch
+        if producer is not None and is_known and producer.transaction_start == NO_TRANSACTION:
+            first, last = header.base_sequence, header.last_sequence
+            is_known = any(batch[:2] == (first, last) for batch in producer.batches)
+        if not is_known:
+            self.check_coordinators(header, guard)
+            first = header.base_sequence
+            if guard is not None and guard.is_second_generation and first != 0 and producer is None:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {header.producer_id} is not known here and begins with sequence {first} instead of 0",
+                )
+            if guard is not None and guard.is_behind(first):
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {header.producer_id}: sequence {guard.lowest_sequence} has to come before {first}",
+                )
+        return self.check(header)
+
+    def check_coordinators(self, header: BatchHeader, guard: Guard | None, *, is_verified: bool = False) -> None:
+        """The same for a batch that a coordinator writes for a producer, without sequences.
+
+        is_verified: the caller knows that it is part of the transaction.
+        """
+        self._check_epoch(header.producer_id, header.producer_epoch)
+        if is_verified or self.has_transaction(header.producer_id, header.producer_epoch):
+            return
+        if guard is None or self._guards is None or not self._guards.holds(guard, header):
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has no open transaction here, and nobody has said by now that it may",
+            )
+
+    def check_marker(self, header: BatchHeader, marker: Marker, transaction_version: int) -> bool:
+        """Whether a coordinator's marker is there already; transaction_version: under which it ended the transaction.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH for an old producer epoch, TRANSACTION_COORDINATOR_FENCED for an old
-        coordinator's.
+        coordinator's. In the second generation the epoch was raised for the marker, and one that is known already is
+        of another transaction; but where none is open here it is the same marker once more: its answer was lost, or
+        another coordinator goes on (KAFKA-19999).
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
-            return
-        if header.producer_epoch < producer.epoch:
+            return False
+        epoch = header.producer_epoch
+        is_second = transaction_version >= SECOND_GENERATION
+        is_again = is_second and epoch == producer.epoch
+        is_open = producer.transaction_start != NO_TRANSACTION
+        if epoch < producer.epoch or (is_again and is_open and epoch != GREATEST_EPOCH):
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id}: marker of epoch {header.producer_epoch}, known is {producer.epoch}",
+                f"producer {header.producer_id}: marker of epoch {epoch}, known is {producer.epoch}",
             )
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"marker of coordinator epoch {marker.coordinator_epoch}, known is {producer.coordinator_epoch}",
             )
+        return is_again and not is_open and marker.coordinator_epoch == producer.coordinator_epoch
 
-    def committed(self, high_watermark: int) -> None:
-        """Everything below `high_watermark` is committed: ended transactions below it are stable."""
-        if not self._ended:
-            return
-        ended = [start for start, marker in self._ended.items() if marker < high_watermark]
-        if ended:
-            for start in ended:
-                del self._ended[start]
-            self._refresh()
-
-    def _refresh(self) -> None:
-        firsts = [min(group) for group in (self._open, self._ended) if group]
-        self.first_unstable_offset = min(firsts) if firsts else None
+    def _check_epoch(self, producer_id: int, epoch: int) -> None:
+        producer = self._producers.get(producer_id)
+        if producer is not None and epoch < producer.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id}: epoch {epoch} is older than {producer.epoch}",
+            )
 
     # ---- forgetting ------------------------------------------------------------------------------------------
 
@@ -261,9 +358,7 @@ class ProducerStates:
     def clear(self) -> None:
         """Forget everything, before it is rebuilt."""
         self._producers.clear()
-        self._open.clear()
-        self._ended.clear()
-        self.first_unstable_offset = None
+        self._transactions = self._guards = self.first_unstable_offset = None
 
     def cut(self, end: int, rolled_back: Iterable[int]) -> None:
         """The log ends at `end` from now on: until `take_over` nobody is known, only from where on it is unstable.
@@ -271,12 +366,13 @@ class ProducerStates:
         rolled_back: first offsets of the aborted transactions whose markers went. Of those that were committed, and
         whose markers went, that comes out when they are read again; readers have seen them.
         """
-        again = {start for start, marker in self._ended.items() if marker >= end}
-        still = {start: marker for start, marker in self._ended.items() if marker < end}
-        starts = sorted(start for start in {*self._open, *again, *rolled_back} if start < end)
-        self.clear()
-        self._open = dict.fromkeys(starts, -1)
-        self._ended = still
+        self._producers.clear()
+        self._guards = None
+        starts = list(rolled_back)
+        if self._transactions is None and starts:
+            self._transactions = OpenTransactions()
+        if self._transactions is not None:
+            self._transactions.cut(end, starts)
         self._refresh()
 
     def take_over(self, others: ProducerStates) -> None:
@@ -284,13 +380,23 @@ class ProducerStates:
 
         But for what has ended: that was known all the time, unless it is committed.
         """
-        self._producers, self._open = others._producers, others._open
+        self._producers = others._producers
+        if self._transactions is None:
+            self._transactions = others._transactions
+        else:
+            self._transactions.take_open(others._transactions)
         self._refresh()
 
-    def restore(self, producer: Producer) -> None:
-        """Take over one producer's state as it was stored."""
-        producer.idle_since_ms = RESTORED
-        self._producers[producer.id] = producer
-        if producer.transaction_start != NO_TRANSACTION:
-            self._open[producer.transaction_start] = producer.id
+    def restore(self, producers: Iterable[Producer]) -> None:
+        """Take over producers' states as they were stored."""
+        transactions = {}
+        for producer in producers:
+            producer.idle_since_ms = RESTORED
+            self._producers[producer.id] = producer
+            if producer.transaction_start != NO_TRANSACTION:
+                transactions[producer.transaction_start] = producer.id
+        if transactions:
+            if self._transactions is None:
+                self._transactions = OpenTransactions()
+            self._transactions.take(transactions.items())
             self._refresh()

@@ -205,9 +205,9 @@ def test_an_open_transaction_is_open_after_a_restart() -> None:
     assert Bench(disk, epoch=2).partition.last_stable_offset == 1
 
 
-def test_clients_may_neither_send_transactional_nor_control_batches() -> None:
+def test_clients_may_send_neither_control_batches_nor_transactional_ones_without_an_id() -> None:
     bench = Bench()
-    assert code(bench.produce(transactional(1, b"x"))) is ErrorCode.INVALID_TXN_STATE
+    assert code(bench.produce(transactional(1, b"x"))) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert code(bench.produce(marker(1, COMMIT))) is ErrorCode.INVALID_RECORD
     assert bench.partition.log_end_offset == 0
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from duramen.errors import ErrorCode, KafkaError
 from duramen.storage.segment.producer_snapshot import SnapshotHome, decode_kafka, decode_ours, encode_kafka, encode_ours
 from duramen.storage.segment.producer_state import ProducerStates
+from duramen.storage.segment.transaction_guards import MOST_GUARDS, Guard
 from duramen.wire.batch import ABORT, COMMIT, BatchHeader, Marker, build_batch, build_marker, parse_header
 from duramen.wire.checksum import crc32c
 
@@ -133,8 +134,7 @@ def test_a_restored_producer_goes_by_its_last_record_but_not_before_its_retry_ca
     stored.update(batch(0, id=3, time=2 * start, base=2))
     stored.update(batch(0, id=4, time=5, base=3))
     states = ProducerStates()
-    for producer in decode_ours(encode_ours(stored, HOME)) or ():
-        states.restore(producer)
+    states.restore(decode_ours(encode_ours(stored, HOME)) or ())
     assert states.expire(start, day) == 0
     states.update(batch(1, id=4, time=5, base=4))
     assert states.expire(start + hour - 1, day) == 0
@@ -172,17 +172,161 @@ def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
     assert states.check(batch(1, transactional=True)) is None
 
 
-def test_markers_of_old_epochs_are_refused() -> None:
+def refused_marker(states: ProducerStates, kind: int, *, epoch: int, coordinator: int, version: int) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        states.check_marker(marker(kind, 1, epoch=epoch)[0], Marker(kind, coordinator), version)
+    return caught.value.code
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_markers_of_old_epochs_are_refused(version: int) -> None:
     states = ProducerStates()
-    states.update(batch(0, epoch=3))
+    states.update(batch(0, epoch=3, transactional=True))
+    old = refused_marker(states, COMMIT, epoch=2, coordinator=1, version=version)
+    assert old is ErrorCode.INVALID_PRODUCER_EPOCH
+    states.end_transaction(marker(COMMIT, 1, epoch=4)[0], Marker(COMMIT, 8))
+    old = refused_marker(states, COMMIT, epoch=4, coordinator=7, version=version)
+    assert old is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert not states.check_marker(marker(COMMIT, 2, epoch=5)[0], Marker(COMMIT, 8), version)
+
+
+def test_a_marker_of_the_first_generation_has_the_epoch_of_its_records_and_is_written_again() -> None:
+    states = ProducerStates()
+    states.update(batch(0, epoch=3, transactional=True))
+    same = marker(ABORT, 1, epoch=3)
+    assert not states.check_marker(*same, 0)
+    states.end_transaction(*same)
+    assert not states.check_marker(*same, 1)
+
+
+def test_a_marker_of_the_second_generation_ends_no_transaction_of_its_own_epoch() -> None:
+    """Its epoch was raised for it: with the epoch of an open transaction it is of the one before, and late."""
+    states = ProducerStates()
+    states.update(batch(0, epoch=3, transactional=True))
+    late = refused_marker(states, COMMIT, epoch=3, coordinator=1, version=2)
+    assert late is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_repeated_marker_of_the_second_generation_is_there_already() -> None:
+    """KAFKA-19999: a coordinator that loads a prepared transaction sends its markers again, and must get on."""
+    states = ProducerStates()
+    states.update(batch(0, epoch=3, transactional=True))
+    first = marker(COMMIT, 1, epoch=4)
+    assert not states.check_marker(*first, 2)
+    states.end_transaction(*first)
+    assert states.check_marker(*first, 2)
+    newer = (first[0], Marker(COMMIT, first[1].coordinator_epoch + 1))
+    assert not states.check_marker(*newer, 2), "what fences the older coordinator is written"
+
+
+def test_the_greatest_epoch_may_end_its_own_transaction() -> None:
+    states = ProducerStates()
+    states.update(batch(0, epoch=32767, transactional=True))
+    assert not states.check_marker(*marker(ABORT, 1, epoch=32767), 2)
+
+
+# ---- the first batch of a transaction ----------------------------------------------------------------------------
+
+
+def transactional_code(states: ProducerStates, header: BatchHeader, guard: Guard | None) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
-        states.check_marker(*marker(COMMIT, 1, epoch=2))
+        states.check_transactional(header, guard)
+    return caught.value.code
+
+
+def test_a_transaction_begins_under_a_guard_and_goes_on_without() -> None:
+    states = ProducerStates()
+    first, second = batch(0, transactional=True), batch(1, base=1, transactional=True)
+    assert transactional_code(states, first, None) is ErrorCode.INVALID_TXN_STATE
+    guard = states.guard(7, 0, 0, False)
+    assert states.guard(7, 0, 1, False) is guard
+    assert states.check_transactional(first, guard) is None
+    states.update(first)
+    assert states.has_transaction(7, 0)
+    assert states.check_transactional(second, None) is None
+    assert states.check_transactional(second, guard) is None
+    assert states.check_transactional(batch(0, transactional=True), None) == (0, 5, 0)
+    states.update(second)
+    states.end_transaction(*marker(COMMIT, 2))
+    assert states.check_transactional(batch(1, transactional=True), None) == (1, 5, 1), "its answer was lost"
+    third = batch(2, base=3, transactional=True)
+    assert transactional_code(states, third, None) is ErrorCode.INVALID_TXN_STATE
+    assert transactional_code(states, third, guard) is ErrorCode.INVALID_TXN_STATE, "it was the first one's"
+
+
+@pytest.mark.parametrize("is_second", [False, True])
+def test_a_marker_cancels_the_guard_but_not_that_of_the_next_transaction(is_second: bool) -> None:
+    states = ProducerStates()
+    guard = states.guard(7, 4, 0, is_second)
+    states.end_transaction(*marker(ABORT, 0, epoch=4))
+    header = batch(0, base=1, epoch=4, transactional=True)
+    if is_second:
+        assert states.check_transactional(header, guard) is None
+        states.end_transaction(*marker(ABORT, 1, epoch=5))
+        assert transactional_code(states, header, guard) is ErrorCode.INVALID_PRODUCER_EPOCH
+    else:
+        assert transactional_code(states, header, guard) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_guard_is_of_one_epoch() -> None:
+    states = ProducerStates()
+    old = states.guard(7, 3, 0, True)
+    new = states.guard(7, 4, 0, True)
+    assert old is not new
+    assert transactional_code(states, batch(0, epoch=3, transactional=True), old) is ErrorCode.INVALID_TXN_STATE
+    states.update(batch(0, epoch=4, transactional=True))
+    with pytest.raises(KafkaError) as caught:
+        states.guard(7, 3, 0, True)
     assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
-    states.end_transaction(marker(COMMIT, 1, epoch=3)[0], Marker(COMMIT, 8))
+
+
+def test_a_later_batch_waits_for_the_one_that_has_asked_before() -> None:
+    states = ProducerStates()
+    for first, second in ((0, 3), (LAST, 0)):
+        later = states.guard(7, 0, second, False)
+        guard = states.guard(7, 0, first, False)
+        assert guard is later
+        assert transactional_code(states, batch(second, transactional=True), guard) is (
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        )
+        assert states.check_transactional(batch(first, transactional=True), guard) is None
+        states.drop_guard(guard)
+
+
+def test_an_unknown_producer_of_the_second_generation_begins_with_0() -> None:
+    states = ProducerStates()
+    guard = states.guard(7, 0, 5, True)
+    header = batch(5, transactional=True)
+    assert transactional_code(states, header, guard) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    states.drop_guard(guard)
+    assert states.check_transactional(header, states.guard(7, 0, 5, False)) is None
+
+
+def test_guards_are_bounded() -> None:
+    states = ProducerStates()
+    first = states.guard(1, 0, 0, False)
+    for producer in range(2, MOST_GUARDS + 2):
+        states.guard(producer, 0, 0, False)
+    assert transactional_code(states, batch(0, id=1, transactional=True), first) is ErrorCode.INVALID_TXN_STATE
+    assert states.check_transactional(batch(0, id=2, transactional=True), states.guard(2, 0, 0, False)) is None
+
+
+def test_a_coordinators_batch_has_no_sequence_and_is_no_last_batch() -> None:
+    states = ProducerStates()
+    states.update(batch(0, 3, epoch=1))
+    own = batch(-1, 2, base=3, epoch=1, transactional=True)
+    states.check_coordinators(own, None, is_verified=True)
     with pytest.raises(KafkaError) as caught:
-        states.check_marker(*marker(COMMIT, 2, epoch=3))
-    assert caught.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    states.check_marker(marker(COMMIT, 2, epoch=3)[0], Marker(COMMIT, 8))
+        states.check_coordinators(own, None)
+    assert caught.value.code is ErrorCode.INVALID_TXN_STATE
+    with pytest.raises(KafkaError) as caught:
+        states.check_coordinators(batch(-1, epoch=0, transactional=True), None, is_verified=True)
+    assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    states.update(own)
+    assert states.first_unstable_offset == 3
+    assert [producer.batches for producer in states.active()] == [((0, 2, 0, 2, 5),)]
+    states.update(batch(-1, base=5, epoch=2, transactional=True))
+    assert [(producer.epoch, producer.batches) for producer in states.active()] == [(2, ())]
 
 
 def test_a_marker_with_a_new_epoch_starts_sequences_over() -> None:
@@ -208,8 +352,7 @@ def test_state_survives_its_files(steps: list[tuple[int, int, bool]]) -> None:
         offset += count
     ours = encode_ours(states, HOME)
     restored = ProducerStates()
-    for producer in decode_ours(ours) or []:
-        restored.restore(producer)
+    restored.restore(decode_ours(ours) or [])
     assert seen(restored) == seen(states)
     assert restored.first_unstable_offset == states.first_unstable_offset
     kafkas = decode_kafka(encode_kafka(states))
