@@ -120,7 +120,7 @@ if TYPE_CHECKING:
     from duramen.storage.segment.segment import TXN_INDEX as TXN_INDEX
     from duramen.storage.segment.segment import file_name as file_name
     from duramen.storage.segment.segment import parse_name as parse_name
-    from duramen.storage.segment.transaction_guards import Guard as Guard
+    from duramen.storage.segment.transaction_guards import TransactionGuard as TransactionGuard
 
 
 _PLACES: Final = {
@@ -287,7 +287,7 @@ _PLACES: Final = {
         "TIME_INDEX",
         "TXN_INDEX",
     ),
-    "segment.transaction_guards": ("Guard",),
+    "segment.transaction_guards": ("TransactionGuard",),
 }
 """Module below this package → the names that others use of it."""
 _MODULE_OF: Final = {name: module for module, names in _PLACES.items() for name in names}

@@ -8,7 +8,7 @@ from typing import Any
 from duramen.errors import check
 from duramen.partition.replica.partition import PLAIN, Partition
 from duramen.ports import Buffer
-from duramen.storage import Guard, LogDirectory, append_as_follower
+from duramen.storage import LogDirectory, TransactionGuard, append_as_follower
 from duramen.wire.batch import BatchHeader
 
 
@@ -54,7 +54,7 @@ class MetadataPartition(Partition):
         """This replica has everything below `end` on stable storage."""
         self.on_durable()
 
-    def append_local(self, batch: bytearray, now_ms: int, guard: Guard | None = PLAIN) -> int:
+    def append_local(self, batch: bytearray, now_ms: int, guard: TransactionGuard | None = PLAIN) -> int:
         end = super().append_local(batch, now_ms, guard)
         self.on_appended()
         return end

@@ -35,7 +35,7 @@ from duramen.partition.replica.batch_rules import (
 )
 from duramen.partition.replica.retry_gate import RetryGate
 from duramen.ports import Part, Submit
-from duramen.storage import COPIED_BYTES, Guard, Log, LogDirectory, Pending
+from duramen.storage import COPIED_BYTES, Log, LogDirectory, Pending, TransactionGuard
 from duramen.wire.batch import (
     ABORT,
     COMMIT,
@@ -80,7 +80,7 @@ class Read(NamedTuple):
     """Much of it is in memory because somebody read it, and not because it was written."""
 
 
-PLAIN: Final = Guard(-1, -1, -1, False)
+PLAIN: Final = TransactionGuard(-1, -1, -1, False)
 """In the place of a guard: nobody speaks of a transaction. Transactional batches are refused."""
 
 Done = Callable[["Appended | KafkaError"], None]
@@ -225,7 +225,9 @@ class Partition:
 
     # ---- produce ---------------------------------------------------------------------------------------------
 
-    def append(self, view: memoryview, acks: int, now_ms: int, done: Done, guard: Guard | None = PLAIN) -> None:
+    def append(
+        self, view: memoryview, acks: int, now_ms: int, done: Done, guard: TransactionGuard | None = PLAIN
+    ) -> None:
         """Append one producer's batch; `done(Appended | KafkaError)` when `acks` (-1, 0 or 1) is satisfied.
 
         `view` must be writable; batches above COPIED_BYTES are kept by reference until written. `done` may be called
@@ -256,7 +258,7 @@ class Partition:
         self.retry_gate.remember(view, error)
         done(error)
 
-    def _admit(self, view: memoryview, acks: int, guard: Guard | None = PLAIN) -> BatchHeader:
+    def _admit(self, view: memoryview, acks: int, guard: TransactionGuard | None = PLAIN) -> BatchHeader:
         """Everything that can refuse a batch before it costs anything; raises KafkaError."""
         replication = self.replication
         if self.closed:
@@ -282,7 +284,13 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp}: no controller has been heard for too long")
 
     def _append_checked(
-        self, view: memoryview, header: BatchHeader, acks: int, now_ms: int, done: Done, guard: Guard | None = PLAIN
+        self,
+        view: memoryview,
+        header: BatchHeader,
+        acks: int,
+        now_ms: int,
+        done: Done,
+        guard: TransactionGuard | None = PLAIN,
     ) -> None:
         log = self.log
         if header.producer_id >= 0:
@@ -332,7 +340,7 @@ class Partition:
         """How many produced batches are in the log and not answered."""
         return len(self._waiting or ()) + len(self._waiting_here or ())
 
-    def append_local(self, batch: bytearray, now_ms: int, guard: Guard | None = PLAIN) -> int:
+    def append_local(self, batch: bytearray, now_ms: int, guard: TransactionGuard | None = PLAIN) -> int:
         """Append a batch of the broker's own (coordinator records, control batches); returns the new log end.
 
         All or nothing: an exception means that nothing was appended. Refused as acks=all is where too few are in sync.
@@ -344,7 +352,9 @@ class Partition:
         header = parse_header(view)
         if header.producer_id >= 0 and not header.is_control:
             self.log.check_whole()
-            self.log.producers.check_coordinators(header, guard, is_verified=guard is PLAIN)
+            self.log.producers.check_epoch(header.producer_id, header.producer_epoch)
+            if guard is not PLAIN:
+                self.log.producers.check_guard(header.producer_id, header.producer_epoch, guard)
         return self._append_own(view, header, now_ms)
 
     def _admit_own(self) -> None:
@@ -367,7 +377,7 @@ class Partition:
 
     def transaction_guard(
         self, producer: ProducerEpoch, base_sequence: int, is_second_generation: bool
-    ) -> Guard | None:
+    ) -> TransactionGuard | None:
         """What to hand to `append` with this producer's batch: None where its transaction is open here; else a guard,
         once its coordinator has said that the partition is part of the transaction.
 
@@ -380,6 +390,13 @@ class Partition:
         if producers.has_transaction(producer.id, producer.epoch):
             return None
         return producers.guard(producer.id, producer.epoch, base_sequence, is_second_generation)
+
+    def check_guard(self, producer: ProducerEpoch, guard: TransactionGuard | None) -> None:
+        """Whether a batch of the producer's transaction could be appended now: KafkaError INVALID_PRODUCER_EPOCH, or
+        INVALID_TXN_STATE where no transaction is open and the guard holds no more.
+        """
+        self.log.check_whole()
+        self.log.producers.check_guard(producer.id, producer.epoch, guard)
 
     def append_marker(
         self,
@@ -423,7 +440,9 @@ class Partition:
 
     # ---- batches that must be decoded (recompression, compacted topics): off the loop, others queue behind ----
 
-    def _start_rewrite(self, view: memoryview, acks: int, now_ms: int, done: Done, guard: Guard | None = PLAIN) -> None:
+    def _start_rewrite(
+        self, view: memoryview, acks: int, now_ms: int, done: Done, guard: TransactionGuard | None = PLAIN
+    ) -> None:
         self._rewriting = True
         config = self.config
         copy = bytearray(view)
@@ -440,7 +459,9 @@ class Partition:
 
         self._submit("rewriting", lambda: rewrite(copy, config, now_ms), finish)
 
-    def _finish_rewrite(self, view: memoryview, acks: int, now_ms: int, done: Done, guard: Guard | None) -> None:
+    def _finish_rewrite(
+        self, view: memoryview, acks: int, now_ms: int, done: Done, guard: TransactionGuard | None
+    ) -> None:
         try:
             if self.closed or not self.replication.is_leader:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here any more")

@@ -1,6 +1,6 @@
 """Syncs of page-cache topics that `flush.messages` and `flush.ms` ask for: off the loop, one of a partition at a time.
 
-They bound what a power cut may take; no producer waits for them (`hardening.py` does). Stable topics, which lose
+They bound what a power cut may take; no producer waits for them (`marker_syncs.py` does). Stable topics, which lose
 nothing, get none.
 """
 

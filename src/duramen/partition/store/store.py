@@ -22,9 +22,9 @@ from duramen.partition.store.delete_partitions import PartitionDeletions
 from duramen.partition.store.disk_full import DiskFull
 from duramen.partition.store.durability_change import DurabilityChange
 from duramen.partition.store.flush_policy import FlushPolicy
-from duramen.partition.store.hardening import Hardening
 from duramen.partition.store.hosted_partitions import HostedPartitions, OfflineCause
 from duramen.partition.store.maintenance import Maintenance
+from duramen.partition.store.marker_syncs import MarkerSyncs
 from duramen.partition.store.services import CommitStatistics
 from duramen.ports import World
 from duramen.storage import (
@@ -62,7 +62,7 @@ class Store:
         self.compaction = Compaction(self, world.clock)
         self.maintenance = Maintenance(self, self.disk_full, self.compaction, world.clock)
         self.flush_policy = FlushPolicy(self, self.disk_full, world.clock)
-        self.hardening = Hardening(self, self.flush_policy, world.clock)
+        self.marker_syncs = MarkerSyncs(self, self.flush_policy, world.clock)
         self.hosted = HostedPartitions(world.clock.monotonic)
         self.deletions = PartitionDeletions(
             self.directories, self.hosted, world.clock, self.delete_log, self.commit_soon
@@ -190,7 +190,7 @@ class Store:
         retry_gate = RetryGate(log.producers, self._world.clock.monotonic)
         partition = kind(log, config, self._node_id, self.submit, self._touch, retry_gate)
         partition.most_queued = self.most_queued
-        partition.harden = self.hardening.wait_for
+        partition.harden = self.marker_syncs.wait_for
         self.partitions[tp] = partition
         key = topic_id, tp.partition
         partition.replication.high_watermark = directory.known_watermark(log)

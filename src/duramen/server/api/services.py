@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from duramen.config import BrokerConfig
 from duramen.errors import ErrorCode, KafkaError
-from duramen.machines.contract import ProducerEpoch
 from duramen.machines.metadata.commands import NewTopic
 from duramen.machines.metadata.image import Endpoint, MetadataImage
 from duramen.model import TopicPartition
@@ -161,48 +160,6 @@ class Groups(Protocol):
 
     def committed_offsets(self) -> Iterator[tuple[str, TopicPartition, int]]:
         """(group, partition, committed offset) of every loaded group."""
-
-    def end_transaction(
-        self,
-        partition: int,
-        producer: ProducerEpoch,
-        commit: bool,
-        coordinator_epoch: int,
-        transaction_version: int,
-        done: Callable[[KafkaError | None], None],
-    ) -> None:
-        """End a transaction with offsets in this partition of `__consumer_offsets`; `done(None)` once its marker is
-        committed. NOT_LEADER_OR_FOLLOWER, COORDINATOR_LOAD_IN_PROGRESS: not here, or not yet.
-        """
-
-
-class Transactions(Protocol):
-    """The transaction coordinators: of this node, and for `verify` wherever they are."""
-
-    def ensure_topics(self, done: Callable[[ErrorCode], None]) -> None:
-        """`done(NONE)` once `__transaction_state` exists; it is created if need be."""
-
-    def place(self, name: str) -> int:
-        """The node that has the transactional id's coordinator; -1 when there is none."""
-
-    def submit(self, transactional_id: str, command: Any, on_reply: Reply) -> None:
-        """Have the id's machine decide; errors reach `on_reply` as DuramenError."""
-
-    def submit_everywhere(self, command: Any, on_replies: Callable[[list[Any]], None]) -> None:
-        """Ask every machine here; `on_replies` gets all their answers, in the order of their partitions."""
-
-    def verify(
-        self,
-        transactional_id: str,
-        producer: ProducerEpoch,
-        partitions: tuple[TopicPartition, ...],
-        verify_only: bool,
-        done: Callable[[dict[TopicPartition, ErrorCode]], None],
-    ) -> None:
-        """Whether these partitions are part of the producer's transaction; without verify_only they become so.
-
-        The newest codes, NONE among them. NETWORK_EXCEPTION: the coordinator's node could not be asked.
-        """
 
 
 class Transactions(Protocol):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import FIRST_SINK_PRODUCER_ID
 from duramen.storage.segment.open_transactions import OpenTransactions
-from duramen.storage.segment.transaction_guards import Guard, TransactionGuards
+from duramen.storage.segment.transaction_guards import TransactionGuard, TransactionGuards
 from duramen.wire.batch import ABORT, MAX_SEQUENCE, BatchHeader, Marker
 
 REMEMBERED_BATCHES = 5
@@ -225,22 +225,22 @@ class ProducerStates:
         producer = self._producers.get(producer_id)
         return producer is not None and producer.transaction_start != NO_TRANSACTION and producer.epoch == epoch
 
-    def guard(self, producer_id: int, epoch: int, sequence: int, is_second_generation: bool) -> Guard:
+    def guard(self, producer_id: int, epoch: int, sequence: int, is_second_generation: bool) -> TransactionGuard:
         """The guard under which this producer's coordinator is asked whether the log is part of its transaction.
 
         Raises KafkaError INVALID_PRODUCER_EPOCH.
         """
-        self._check_epoch(producer_id, epoch)
+        self.check_epoch(producer_id, epoch)
         if self._guards is None:
             self._guards = TransactionGuards()
         return self._guards.take(producer_id, epoch, sequence, is_second_generation)
 
-    def drop_guard(self, guard: Guard) -> None:
+    def drop_guard(self, guard: TransactionGuard) -> None:
         """The coordinator has said no."""
         if self._guards is not None:
             self._guards.drop(guard)
 
-    def check_transactional(self, header: BatchHeader, guard: Guard | None) -> Duplicate | None:
+    def check_transactional(self, header: BatchHeader, guard: TransactionGuard | None) -> Duplicate | None:
         """As `check`, for a client's transactional batch; the guard that its coordinator's word came under, if it was
         asked.
 
@@ -252,7 +252,7 @@ class ProducerStates:
             first, last = header.base_sequence, header.last_sequence
             is_known = any(batch[:2] == (first, last) for batch in producer.batches)
         if not is_known:
-            self.check_coordinators(header, guard)
+            self.check_guard(header.producer_id, header.producer_epoch, guard)
             first = header.base_sequence
             if guard is not None and guard.is_second_generation and first != 0 and producer is None:
                 raise KafkaError(
@@ -266,18 +266,17 @@ class ProducerStates:
                 )
         return self.check(header)
 
-    def check_coordinators(self, header: BatchHeader, guard: Guard | None, *, is_verified: bool = False) -> None:
-        """The same for a batch that a coordinator writes for a producer, without sequences.
-
-        is_verified: the caller knows that it is part of the transaction.
+    def check_guard(self, producer_id: int, epoch: int, guard: TransactionGuard | None) -> None:
+        """Whether the producer may write to its transaction now, sequences aside. Raises KafkaError as
+        `check_transactional`.
         """
-        self._check_epoch(header.producer_id, header.producer_epoch)
-        if is_verified or self.has_transaction(header.producer_id, header.producer_epoch):
+        self.check_epoch(producer_id, epoch)
+        if self.has_transaction(producer_id, epoch):
             return
-        if guard is None or self._guards is None or not self._guards.holds(guard, header):
+        if guard is None or self._guards is None or not self._guards.holds(guard, producer_id, epoch):
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id} has no open transaction here, and nobody has said by now that it may",
+                f"producer {producer_id} has no open transaction here, and nobody has said by now that it may",
             )
 
     def check_marker(self, header: BatchHeader, marker: Marker, transaction_version: int) -> bool:
@@ -307,7 +306,8 @@ class ProducerStates:
             )
         return is_again and not is_open and marker.coordinator_epoch == producer.coordinator_epoch
 
-    def _check_epoch(self, producer_id: int, epoch: int) -> None:
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """Raises KafkaError INVALID_PRODUCER_EPOCH for one older than known."""
         producer = self._producers.get(producer_id)
         if producer is not None and epoch < producer.epoch:
             raise KafkaError(

@@ -15,7 +15,7 @@ MOST_GUARDS: Final = 10_000
 """Of one log: a client may claim any producer id. The oldest goes, and its batch has to come again."""
 
 
-class Guard:
+class TransactionGuard:
     """Of one producer and epoch, compared by identity. is_second_generation: the client's epoch rises with each
     transaction."""
 
@@ -39,17 +39,17 @@ class TransactionGuards:
     __slots__ = ("_guards",)
 
     def __init__(self) -> None:
-        self._guards: dict[int, Guard] = {}
+        self._guards: dict[int, TransactionGuard] = {}
 
     def __len__(self) -> int:
         return len(self._guards)
 
-    def take(self, producer_id: int, epoch: int, sequence: int, is_second_generation: bool) -> Guard:
+    def take(self, producer_id: int, epoch: int, sequence: int, is_second_generation: bool) -> TransactionGuard:
         """The guard of this producer and epoch; one of another epoch holds no more."""
         guard = self._guards.get(producer_id)
         if guard is None or guard.epoch != epoch:
             self._guards.pop(producer_id, None)
-            guard = self._guards[producer_id] = Guard(producer_id, epoch, sequence, is_second_generation)
+            guard = self._guards[producer_id] = TransactionGuard(producer_id, epoch, sequence, is_second_generation)
             if len(self._guards) > MOST_GUARDS:
                 del self._guards[next(iter(self._guards))]
         elif guard.is_behind(sequence) or sequence == guard.lowest_sequence:
@@ -58,11 +58,11 @@ class TransactionGuards:
             guard.lowest_sequence = sequence
         return guard
 
-    def holds(self, guard: Guard, header: BatchHeader) -> bool:
+    def holds(self, guard: TransactionGuard, producer_id: int, epoch: int) -> bool:
         """Whether a batch may be appended for the sake of this guard."""
-        return self._guards.get(header.producer_id) is guard and guard.epoch == header.producer_epoch
+        return self._guards.get(producer_id) is guard and guard.epoch == epoch
 
-    def drop(self, guard: Guard) -> None:
+    def drop(self, guard: TransactionGuard) -> None:
         """The coordinator has said no."""
         if self._guards.get(guard.producer_id) is guard:
             del self._guards[guard.producer_id]

@@ -12,17 +12,19 @@ from duramen.machines.contract import ProducerEpoch
 from duramen.partition.replica.follower import append_batches, cut
 from duramen.partition.replica.partition import READ_COMMITTED, Appended
 from duramen.sim.world.disk import CrashDisk
-from duramen.storage import Guard
+from duramen.storage import TransactionGuard
 from duramen.wire.batch import ABORT, parse_header, place
 
 P = ProducerEpoch(1, 0)
 
 
-def guard_of(bench: Bench, producer: ProducerEpoch = P, sequence: int = 0, *, second: bool = False) -> Guard | None:
+def guard_of(
+    bench: Bench, producer: ProducerEpoch = P, sequence: int = 0, *, second: bool = False
+) -> TransactionGuard | None:
     return bench.partition.transaction_guard(producer, sequence, second)
 
 
-def append(bench: Bench, batch: bytearray, guard: Guard | None) -> list[Appended | KafkaError]:
+def append(bench: Bench, batch: bytearray, guard: TransactionGuard | None) -> list[Appended | KafkaError]:
     answers: list[Appended | KafkaError] = []
     bench.partition.append(memoryview(batch), -1, NOW, answers.append, guard)
     return answers
@@ -142,13 +144,20 @@ def test_a_coordinators_batches_are_of_the_transaction_too() -> None:
     with pytest.raises(KafkaError) as refused:
         bench.partition.append_local(plain(b"o", producer_epoch=0, **own), NOW, None)
     assert refused.value.code is ErrorCode.INVALID_TXN_STATE
-    assert bench.partition.append_local(plain(b"o", producer_epoch=0, **own), NOW, guard_of(bench)) == 1
+    guard = guard_of(bench)
+    bench.partition.check_guard(P, guard)
+    assert bench.partition.append_local(plain(b"o", producer_epoch=0, **own), NOW, guard) == 1
+    bench.partition.check_guard(P, None)
     assert bench.partition.append_local(plain(b"o", producer_epoch=0, **own), NOW) == 2
     end(bench, ProducerEpoch(1, 1), version=2)
     bench.run()
     with pytest.raises(KafkaError) as refused:
         bench.partition.append_local(plain(b"o", producer_epoch=0, **own), NOW)
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    for guard_now, refusal in ((guard, ErrorCode.INVALID_PRODUCER_EPOCH), (None, ErrorCode.INVALID_PRODUCER_EPOCH)):
+        with pytest.raises(KafkaError) as refused:
+            bench.partition.check_guard(P, guard_now)
+        assert refused.value.code is refusal
 
 
 # ---- markers -----------------------------------------------------------------------------------------------------

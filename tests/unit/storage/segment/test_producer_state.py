@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from duramen.errors import ErrorCode, KafkaError
 from duramen.storage.segment.producer_snapshot import SnapshotHome, decode_kafka, decode_ours, encode_kafka, encode_ours
 from duramen.storage.segment.producer_state import ProducerStates
-from duramen.storage.segment.transaction_guards import MOST_GUARDS, Guard
+from duramen.storage.segment.transaction_guards import MOST_GUARDS, TransactionGuard
 from duramen.wire.batch import ABORT, COMMIT, BatchHeader, Marker, build_batch, build_marker, parse_header
 from duramen.wire.checksum import crc32c
 
@@ -228,7 +228,7 @@ def test_the_greatest_epoch_may_end_its_own_transaction() -> None:
 # ---- the first batch of a transaction ----------------------------------------------------------------------------
 
 
-def transactional_code(states: ProducerStates, header: BatchHeader, guard: Guard | None) -> ErrorCode:
+def transactional_code(states: ProducerStates, header: BatchHeader, guard: TransactionGuard | None) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
         states.check_transactional(header, guard)
     return caught.value.code
@@ -315,13 +315,6 @@ def test_a_coordinators_batch_has_no_sequence_and_is_no_last_batch() -> None:
     states = ProducerStates()
     states.update(batch(0, 3, epoch=1))
     own = batch(-1, 2, base=3, epoch=1, transactional=True)
-    states.check_coordinators(own, None, is_verified=True)
-    with pytest.raises(KafkaError) as caught:
-        states.check_coordinators(own, None)
-    assert caught.value.code is ErrorCode.INVALID_TXN_STATE
-    with pytest.raises(KafkaError) as caught:
-        states.check_coordinators(batch(-1, epoch=0, transactional=True), None, is_verified=True)
-    assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
     states.update(own)
     assert states.first_unstable_offset == 3
     assert [producer.batches for producer in states.active()] == [((0, 2, 0, 2, 5),)]

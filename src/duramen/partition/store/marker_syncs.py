@@ -22,7 +22,7 @@ RETRY_SECONDS: Final = 0.2
 WhenHardened = Callable[[KafkaError | None], None]
 
 
-class Hardening:
+class MarkerSyncs:
     """Of one store: who waits for what. All that wait for one partition share a sync."""
 
     def __init__(self, store: StoreServices, flush_policy: FlushPolicy, clock: Clock) -> None:
