@@ -53,6 +53,7 @@ TESTS_THAT_LOOK_UP: set[str] = {
     "test_membership",
     "test_membership_static",
     "test_offsets",
+    "test_pending_offsets",
     "test_reprocess_other_shapes",
     "test_session",
 }

@@ -7,8 +7,10 @@ from typing import Any
 from tests.worlds.machine_fakes import FakeClock, FakePartition
 
 from duramen.errors import ErrorCode
+from duramen.machines.contract import ProducerEpoch
 from duramen.machines.group import (
     CommitOffsets,
+    CommitTransactionOffsets,
     FetchOffsets,
     GroupMachine,
     GroupSettings,
@@ -124,8 +126,25 @@ class Coordinator:
         instance_id = options.pop("instance_id", None)
         return self.ask(CommitOffsets(group, member_id, instance_id, generation, offsets, **options))
 
-    def fetch(self, group: str = "g", partitions: Any = None) -> Any:
-        return self.ask(FetchOffsets(group, partitions))
+    def commit_in_transaction(
+        self,
+        producer: ProducerEpoch,
+        *offsets: NewOffset,
+        group: str = "g",
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+    ) -> Any:
+        return self.ask(CommitTransactionOffsets(group, member_id, instance_id, generation, producer, offsets))
+
+    def end(self, producer: ProducerEpoch, *, commit: bool) -> None:
+        """The marker of the producer's transaction, once the log has it."""
+        answers: list[Any] = []
+        self.host.end_transaction(producer, commit, 0, 2, answers.append)
+        assert answers == [None]
+
+    def fetch(self, group: str = "g", partitions: Any = None, *, stable: bool = False) -> Any:
+        return self.ask(FetchOffsets(group, partitions, stable))
 
     def state(self, group: str = "g") -> str | None:
         found = self.machine.groups.get(group)

@@ -11,7 +11,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import TopicPartition
 from duramen.ports import FileSpan, Timer
-from duramen.wire.batch import ABORT, COMMIT, build_marker, parse_header, stamp
+from duramen.wire.batch import ABORT, COMMIT, BatchHeader, Record, build_marker, parse_header, records, stamp
 
 
 class _Timer:
@@ -108,6 +108,11 @@ class FakePartition:
     @property
     def batch_count(self) -> int:
         return len(self._batches)
+
+    def written(self) -> list[tuple[BatchHeader, list[Record]]]:
+        """Every batch, and its records."""
+        batches = [(parse_header(data), data) for _, _, data in self._batches]
+        return [(header, list(records(data, header, max_bytes=1 << 24))) for header, data in batches]
 
     def append_local(self, batch: bytearray, now_ms: int) -> int:
         if self.refuse is not None and self.refusals != 0:

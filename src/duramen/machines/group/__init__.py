@@ -4,6 +4,7 @@ from duramen.machines.group.classic.state import GroupState
 from duramen.machines.group.commands import (
     CommitOffsets,
     CommittedOffset,
+    CommitTransactionOffsets,
     DeleteGroups,
     DeleteOffsets,
     DescribeGroups,
@@ -28,6 +29,7 @@ from duramen.machines.group.settings import GroupSettings
 
 __all__ = [
     "CommitOffsets",
+    "CommitTransactionOffsets",
     "CommittedOffset",
     "DeleteGroups",
     "DeleteOffsets",

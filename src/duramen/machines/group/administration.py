@@ -52,12 +52,12 @@ def list_groups(groups: Iterable[Group], command: ListGroups) -> list[ListedGrou
 def delete_group(
     group_id: str, group: Group | None, table: OffsetTable, is_recorded: bool
 ) -> tuple[list[LogRecord], ErrorCode]:
-    """Tombstones for a group without members and all its offsets (KIP-229)."""
+    """Tombstones for a group without members and all its offsets (KIP-229), those of open transactions among them."""
     if group is None:
         return [], ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not GroupState.EMPTY:
         return [], ErrorCode.NON_EMPTY_GROUP
-    written = [records.offset_tombstone(group_id, *position) for position in table.of(group_id)]
+    written = [records.offset_tombstone(group_id, *position) for position in table.positions(group_id)]
     if is_recorded:
         written.append(records.group_tombstone(group_id))
     return written, ErrorCode.NONE

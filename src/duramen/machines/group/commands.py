@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from duramen.errors import ErrorCode
+from duramen.machines.contract import ProducerEpoch
 from duramen.model import NO_EPOCH, NO_TOPIC_ID, TopicId
 
 NO_MEMBER = ""
@@ -125,6 +126,17 @@ class CommitOffsets(NamedTuple):
     retention_ms: int = -1
 
 
+class CommitTransactionOffsets(NamedTuple):
+    """Offsets that count when the producer's transaction commits. Answer: as that of CommitOffsets."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    producer: ProducerEpoch
+    offsets: tuple[NewOffset, ...]
+
+
 class CommittedOffset(NamedTuple):
     """What is known of one committed offset. Timestamps in ms since 1970; expire_timestamp -1 normally."""
 
@@ -137,10 +149,14 @@ class CommittedOffset(NamedTuple):
 
 
 class FetchOffsets(NamedTuple):
-    """Answer: {(topic, partition): CommittedOffset}, without those that were never committed; None asks for all."""
+    """Answer: {(topic, partition): CommittedOffset}, without those that were never committed; None asks for all.
+
+    require_stable: UNSTABLE_OFFSET_COMMIT instead, where a transaction that is open has written one (KIP-447).
+    """
 
     group_id: str
     partitions: tuple[tuple[str, int], ...] | None
+    require_stable: bool = False
 
 
 class DeleteOffsets(NamedTuple):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Final
 
-from duramen.errors import ErrorCode
+from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.ages import Ages
 from duramen.machines.contract import LogRecord, Outcome, ProducerEpoch, TimerFired, TransactionMarks
 from duramen.machines.group import administration, offsets, records
@@ -15,6 +16,7 @@ from duramen.machines.group.commands import (
     NO_MEMBER,
     AssignmentRefused,
     CommitOffsets,
+    CommitTransactionOffsets,
     DeleteGroups,
     DeleteOffsets,
     DescribeGroups,
@@ -34,6 +36,7 @@ from duramen.machines.group.commands import (
 from duramen.machines.group.settings import GroupSettings
 from duramen.machines.group.sweep import Sweep
 from duramen.model import TopicId
+from duramen.wire.batch import COMMIT, marker_of
 
 MAX_UNRECORDED_GROUPS: Final = 100_000
 """Groups of which the log holds nothing yet; more are turned away, so that made-up names cannot fill the memory."""
@@ -70,7 +73,7 @@ class GroupMachine:
                 self.stored.pop(decoded.group_id, None)
                 self._forget_if_gone(decoded.group_id)
         elif decoded is not None:
-            self.offsets.apply(decoded)
+            self.offsets.apply(decoded, offset, producer)
             if decoded.committed is None:
                 self._forget_if_gone(decoded.group_id)
             elif self._loaded and decoded.group_id not in self.groups:
@@ -94,7 +97,12 @@ class GroupMachine:
             self._forget_if_gone(group_id)
 
     def apply_control(self, record: LogRecord, offset: int, producer: ProducerEpoch | None = None) -> None:
-        """Transaction markers: none are written here yet."""
+        """A marker makes the offsets of its producer's transaction count, or drops them."""
+        marker = marker_of(record.key, record.value) if producer is not None else None
+        if producer is None or marker is None:
+            return
+        for group_id in self.offsets.end_transaction(producer, commit=marker.type == COMMIT):
+            self._forget_if_gone(group_id)
 
     def on_loaded(self, now: int) -> Outcome:
         """Take the groups up where the log left them; every member gets a whole session to show up."""
@@ -116,7 +124,7 @@ class GroupMachine:
         return {
             (position[0], committed.topic_id)
             for group_id in self.offsets
-            for position, committed in self.offsets.of(group_id).items()
+            for position, committed in chain(self.offsets.of(group_id).items(), self.offsets.pending.values(group_id))
         }
 
     # ------------------------------------------------------------------ decisions
@@ -193,6 +201,21 @@ class GroupMachine:
             rebalance.expect_heartbeat(group, group.member(command.member_id), now, out)
         written, answers = offsets.commit(command, self.settings, now)
         out.records = self._emptiness(group) + written if written else []
+        out.replies.append((ticket, answers))
+
+    def _commit_in_transaction(self, command: CommitTransactionOffsets, ticket: int, now: int, out: Outcome) -> None:
+        if not command.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        group = self.groups.get(command.group_id)
+        offsets.check_commit(group, command)
+        emptiness = self._emptiness(group)
+        if emptiness:  # which is in no transaction: who commits comes again behind it
+            out.records = emptiness
+            error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"that {command.group_id} is empty comes first")
+            out.replies.append((ticket, error))
+            return
+        written, answers = offsets.commit(command, self.settings, now)
+        out.records, out.producer = written, command.producer
         out.replies.append((ticket, answers))
 
     def _emptiness(self, group: Group | None) -> list[LogRecord]:
@@ -322,6 +345,7 @@ _DECISIONS: Final[dict[type, _Decision]] = {
     Heartbeat: GroupMachine._heartbeat,
     LeaveGroup: GroupMachine._leave,
     CommitOffsets: GroupMachine._commit,
+    CommitTransactionOffsets: GroupMachine._commit_in_transaction,
     FetchOffsets: GroupMachine._fetch,
     DeleteOffsets: GroupMachine._delete_offsets,
     DescribeGroups: GroupMachine._describe,

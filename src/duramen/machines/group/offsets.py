@@ -8,7 +8,7 @@ from typing import Final
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.ages import Ages
-from duramen.machines.contract import LogRecord
+from duramen.machines.contract import LogRecord, ProducerEpoch
 from duramen.machines.group import records
 from duramen.machines.group.classic.state import Group, GroupState
 from duramen.machines.group.classic.subscription import CONSUMER_PROTOCOL_TYPE
@@ -17,45 +17,71 @@ from duramen.machines.group.commands import (
     NO_MEMBER,
     CommitOffsets,
     CommittedOffset,
+    CommitTransactionOffsets,
     DeleteOffsets,
     FetchOffsets,
 )
+from duramen.machines.group.pending_offsets import PendingOffset, PendingOffsets, Position
 from duramen.machines.group.settings import GroupSettings
 
 _utf_16: Final = codecs.getencoder("utf-16-le")  # here, for the import of a codec takes a descriptor
 MAX_INT64: Final = 2**63 - 1
 
-Position = tuple[str, int]
-"""(topic, partition)"""
-
 
 class OffsetTable:
-    """Offsets by group and position."""
+    """Offsets by group and position, and those of transactions that are open. Its groups are those that have either."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Position, CommittedOffset]] = {}
+        self.pending = PendingOffsets()
 
     def __contains__(self, group_id: object) -> bool:
-        return group_id in self._groups
+        return group_id in self._groups or group_id in self.pending
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._groups)
+        yield from self._groups
+        yield from (group_id for group_id in self.pending if group_id not in self._groups)
 
     def of(self, group_id: str) -> dict[Position, CommittedOffset]:
-        """The group's offsets; not to be changed by the caller."""
+        """The group's committed offsets; not to be changed by the caller."""
         return self._groups.get(group_id, {})
 
-    def apply(self, record: records.OffsetRecord) -> None:
-        """Take over one record."""
-        position = (record.topic, record.partition)
-        if record.committed is not None:
-            self._groups.setdefault(record.group_id, {})[position] = record.committed
-            return
-        offsets = self._groups.get(record.group_id)
+    def positions(self, group_id: str) -> list[Position]:
+        """Of the group's offsets, committed and pending."""
+        offsets, pending = self.of(group_id), self.pending.positions(group_id)
+        return [*offsets, *(position for position in pending if position not in offsets)]
+
+    def is_pending(self, group_id: str, position: Position) -> bool:
+        """Whether a transaction that is open has written an offset there."""
+        return position in self.pending.positions(group_id)
+
+    def apply(self, record: records.OffsetRecord, offset: int, producer: ProducerEpoch | None = None) -> None:
+        """Take over one record of the log; producer: in whose transaction it was written."""
+        group_id, position = record.group_id, (record.topic, record.partition)
+        if record.committed is None:
+            self.pending.drop(group_id, position)
+            self._remove(group_id, position)
+        elif producer is not None:
+            self.pending.add(producer.id, group_id, position, PendingOffset(offset, record.committed))
+        else:
+            self._groups.setdefault(group_id, {})[position] = record.committed
+            self.pending.supersede(group_id, position, offset)
+
+    def _remove(self, group_id: str, position: Position) -> None:
+        offsets = self._groups.get(group_id)
         if offsets is not None:
             offsets.pop(position, None)
             if not offsets:
-                del self._groups[record.group_id]
+                del self._groups[group_id]
+
+    def end_transaction(self, producer: ProducerEpoch, *, commit: bool) -> set[str]:
+        """The marker of a producer's transaction was applied; the groups that it had offsets of."""
+        ended = self.pending.end(producer.id)
+        for (group_id, position), pending in ended.items():
+            if commit and pending.committed is not None:
+                self._groups.setdefault(group_id, {})[position] = pending.committed
+                self.pending.supersede(group_id, position, pending.record)
+        return {group_id for group_id, _ in ended}
 
     def snapshot(self) -> dict[str, dict[Position, CommittedOffset]]:
         """A copy, to compare states by."""
@@ -65,12 +91,18 @@ class OffsetTable:
 # ---------------------------------------------------------------------- committing
 
 
-def check_commit(group: Group | None, command: CommitOffsets) -> None:
-    """KafkaError unless this member, or somebody outside of a group without members, may commit now."""
+def check_commit(group: Group | None, command: CommitOffsets | CommitTransactionOffsets) -> None:
+    """KafkaError unless this member, or somebody outside of a group without members, may commit now.
+
+    In transactions also somebody who names no member (clients before KIP-447), and while the group waits for its
+    assignment.
+    """
     managed = command.member_id != NO_MEMBER or command.instance_id is not None
+    in_transaction = isinstance(command, CommitTransactionOffsets)
     if group is None:
         if command.generation >= 0:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
+            code = ErrorCode.ILLEGAL_GENERATION if in_transaction else ErrorCode.GROUP_ID_NOT_FOUND
+            raise KafkaError(code, f"there is no group {command.group_id}")
         return
     if command.generation < 0 and group.state is GroupState.EMPTY:
         return
@@ -78,15 +110,19 @@ def check_commit(group: Group | None, command: CommitOffsets) -> None:
         group.validate(command.member_id, command.instance_id)
         if command.generation != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"{group.id} is at generation {group.generation}")
-    elif group.state is not GroupState.EMPTY:
+    elif group.state is not GroupState.EMPTY and not in_transaction:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"only members commit while {group.id} has members")
-    if group.state is GroupState.COMPLETING_REBALANCE:
+    if group.state is GroupState.COMPLETING_REBALANCE and not in_transaction:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"{group.id} waits for its assignment")
 
 
-def commit(command: CommitOffsets, settings: GroupSettings, now: int) -> tuple[list[LogRecord], list[ErrorCode]]:
+def commit(
+    command: CommitOffsets | CommitTransactionOffsets, settings: GroupSettings, now: int
+) -> tuple[list[LogRecord], list[ErrorCode]]:
     """Records and one error code per offset."""
-    expire = min(now + command.retention_ms, MAX_INT64) if command.retention_ms != -1 else NO_EXPIRY
+    expire = NO_EXPIRY
+    if isinstance(command, CommitOffsets) and command.retention_ms != -1:
+        expire = min(now + command.retention_ms, MAX_INT64)
     written: list[LogRecord] = []
     answers: list[ErrorCode] = []
     for new in command.offsets:
@@ -106,12 +142,17 @@ def _utf16_length(text: str) -> int:
 # ---------------------------------------------------------------------- reading and deleting
 
 
-def fetch(table: OffsetTable, command: FetchOffsets) -> dict[Position, CommittedOffset]:
-    """The offsets asked for that there are."""
+def fetch(table: OffsetTable, command: FetchOffsets) -> dict[Position, CommittedOffset | ErrorCode]:
+    """The offsets asked for that there are; an error for those that may be another one in a moment, if that matters."""
     offsets = table.of(command.group_id)
-    if command.partitions is None:
-        return dict(offsets)
-    return {position: offsets[position] for position in command.partitions if position in offsets}
+    wanted = offsets if command.partitions is None else command.partitions
+    found: dict[Position, CommittedOffset | ErrorCode] = {
+        position: offsets[position] for position in wanted if position in offsets
+    }
+    pending = table.pending.positions(command.group_id)
+    if command.require_stable and pending:
+        found.update((position, ErrorCode.UNSTABLE_OFFSET_COMMIT) for position in wanted if position in pending)
+    return found
 
 
 def delete(table: OffsetTable, group: Group | None, command: DeleteOffsets) -> tuple[list[LogRecord], list[ErrorCode]]:
@@ -122,7 +163,7 @@ def delete(table: OffsetTable, group: Group | None, command: DeleteOffsets) -> t
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group.id} has members")
-    offsets = table.of(command.group_id)
+    offsets = set(table.positions(command.group_id))
     written: dict[Position, LogRecord] = {}
     answers: list[ErrorCode] = []
     for position in command.partitions:
@@ -138,11 +179,9 @@ def delete(table: OffsetTable, group: Group | None, command: DeleteOffsets) -> t
 # ---------------------------------------------------------------------- expiry
 
 
-def expired(
-    group: Group, offsets: dict[Position, CommittedOffset], retention_ms: int, ages: Ages, now: int
-) -> Iterator[Position]:
+def expired(group: Group, table: OffsetTable, retention_ms: int, ages: Ages, now: int) -> Iterator[Position]:
     """Positions whose time is up (KIP-211): since the group is empty and the commit, or, unsubscribed or simple, since
-    the commit."""
+    the commit. Not those of which a transaction has written an offset."""
     if group.protocol_type is None:
         since = None
     elif group.state is GroupState.EMPTY:
@@ -153,8 +192,8 @@ def expired(
         since = None
     else:
         return
-    for position, committed in offsets.items():
-        if group.is_subscribed(position[0]):
+    for position, committed in table.of(group.id).items():
+        if group.is_subscribed(position[0]) or table.is_pending(group.id, position):
             continue
         base = committed.commit_timestamp
         if committed.expire_timestamp != NO_EXPIRY:

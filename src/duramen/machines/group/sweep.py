@@ -12,6 +12,7 @@ from duramen.machines.group import offsets, records
 from duramen.machines.group.classic import rebalance
 from duramen.machines.group.classic.state import Group, GroupState
 from duramen.machines.group.commands import CommittedOffset
+from duramen.machines.group.pending_offsets import Position
 from duramen.machines.group.settings import GroupSettings
 from duramen.model import NO_TOPIC_ID, TopicId
 
@@ -82,24 +83,38 @@ class Sweep:
         group = machine.groups.get(group_id)
         if group is None:
             return True
-        present = machine.offsets.of(group_id)
+        table = machine.offsets
         before = len(found.records)
         if self._dropped:
-            for position, committed in present.items():
-                gone = self._is_dropped(position[0], committed)
-                if gone and not found.add(records.offset_tombstone(group_id, *position)):
+            for position in self._dropped_of(table, group_id):
+                if not found.add(records.offset_tombstone(group_id, *position)):
                     return False
             if len(found.records) > before:
                 return True  # what else it has is looked at by the next sweep
         expired = 0
-        for position in offsets.expired(group, present, machine.settings.offsets_retention_ms, machine.ages, now):
+        for position in offsets.expired(group, table, machine.settings.offsets_retention_ms, machine.ages, now):
             expired += 1
             if not found.add(records.offset_tombstone(group_id, *position)):
                 return False
         is_idle = group.state is GroupState.EMPTY and not group.pending_joins
-        if is_idle and expired == len(present) and group_id in machine.stored:
+        is_left = expired == len(table.of(group_id)) and group_id not in table.pending
+        if is_idle and is_left and group_id in machine.stored:
             return found.add(records.group_tombstone(group_id))
         return True
+
+    def _dropped_of(self, table: offsets.OffsetTable, group_id: str) -> list[Position]:
+        """Positions of dropped topics. Not those where a transaction has written an offset of a later topic of the
+        name: a tombstone would take that, too, and the group would read again what the transaction has done.
+        """
+        committed = table.of(group_id)
+        found = {position: None for position, each in committed.items() if self._is_dropped(position[0], each)}
+        kept = set()
+        for position, each in table.pending.values(group_id):
+            if self._is_dropped(position[0], each):
+                found[position] = None
+            else:
+                kept.add(position)
+        return [position for position in found if position not in kept]
 
     def _is_dropped(self, name: str, committed: CommittedOffset) -> bool:
         """One with another id belongs to a later topic of that name, as does one without an id that is younger."""

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 FIRST_BATCHED_VERSION = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
-Positions = dict[tuple[str, int], CommittedOffset]
+Positions = dict[tuple[str, int], CommittedOffset | ErrorCode]
+"""An error where a transaction that is open may change it."""
 
 
 def handle(request: Request) -> None:
@@ -61,7 +62,7 @@ def _ask(request: Request, wanted: list[_Question]) -> None:
             if group_id in request.denied:
                 answered(number, ErrorCode.GROUP_AUTHORIZATION_FAILED)
                 continue
-            command = FetchOffsets(group_id, positions)
+            command = FetchOffsets(group_id, positions, request.body.require_stable)
             request.services.groups.submit(group_id, command, partial(answered, number))
 
     request.services.groups.in_turns(request, [each.group_id for each in wanted], ask)
@@ -172,8 +173,8 @@ def _topics(request: Request, topics: Any, answer: Any, failed: ErrorCode | None
             done += 1
             if done % STEP == 0:
                 yield
-            committed = None if code else _of_present_topic(request, positions, (name or "", index))
-            partitions.append(_partition(make_partition, index, committed, code))
+            found = code or _of_present_topic(request, positions, (name or "", index))
+            partitions.append(_partition(make_partition, index, found))
         made = make_topic(name=name or "", partitions=partitions)
         if by_id:
             made.topic_id = topic_id
@@ -181,17 +182,22 @@ def _topics(request: Request, topics: Any, answer: Any, failed: ErrorCode | None
     return out
 
 
-def _of_present_topic(request: Request, positions: Positions, position: tuple[str, int]) -> CommittedOffset | None:
+def _of_present_topic(
+    request: Request, positions: Positions, position: tuple[str, int]
+) -> CommittedOffset | ErrorCode | None:
     """Not an offset that a deleted topic of the same name left: its tombstone may still be under way."""
     committed = positions.get(position)
-    if committed is None or committed.topic_id in (NO_TOPIC_ID, request.services.image.topic_id(position[0])):
+    if not isinstance(committed, CommittedOffset):
+        return committed
+    if committed.topic_id in (NO_TOPIC_ID, request.services.image.topic_id(position[0])):
         return committed
     return None
 
 
-def _partition(make: Any, index: int, committed: CommittedOffset | None, code: ErrorCode | None) -> Any:
-    if committed is None:
-        return make(partition_index=index, committed_offset=-1, metadata="", error_code=int(code or ErrorCode.NONE))
+def _partition(make: Any, index: int, committed: CommittedOffset | ErrorCode | None) -> Any:
+    if not isinstance(committed, CommittedOffset):
+        code = ErrorCode.NONE if committed is None else committed
+        return make(partition_index=index, committed_offset=-1, metadata="", error_code=int(code))
     return make(
         partition_index=index,
         committed_offset=committed.offset,

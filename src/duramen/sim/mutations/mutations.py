@@ -334,9 +334,9 @@ class GroupOffsets(Guard):
     def replacement(self, original: Any) -> Any:
         """Apply what says something new of a position."""
 
-        def apply(table: OffsetTable, record: Any) -> None:
+        def apply(table: OffsetTable, record: Any, *where: Any) -> None:
             if record.committed is None or (record.topic, record.partition) not in table.of(record.group_id):
-                original(table, record)
+                original(table, record, *where)
 
         return apply
 

@@ -84,6 +84,7 @@ _MODULES = {
     25: ("AddOffsetsToTxn", "add_offsets_to_txn"),
     26: ("EndTxn", "end_txn"),
     27: ("WriteTxnMarkers", "write_txn_markers"),
+    28: ("TxnOffsetCommit", "txn_offset_commit"),
     29: ("DescribeAcls", "describe_acls"),
     30: ("CreateAcls", "create_acls"),
     31: ("DeleteAcls", "delete_acls"),
