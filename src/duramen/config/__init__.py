@@ -2,8 +2,9 @@
 
 load_broker_config(file_text, overrides) -> BrokerConfig      one node's settings, typed
 TopicConfig(broker_config, overrides)                         one topic's, resolved over the broker's
-describe_broker, describe_topic                               the material of DescribeConfigs
-SETTINGS, TOPIC                                               the declarations, by name
+group_config(broker_config, own) -> GroupConfig               one group's
+describe_broker, describe_topic, describe_group               the material of DescribeConfigs
+SETTINGS, TOPIC, GROUP                                        the declarations, by name
 """
 
 from duramen.config.broker import BrokerConfig, load_broker_config, validate_broker_config
@@ -12,8 +13,10 @@ from duramen.config.describe import (
     ConfigSynonym,
     describe_broker,
     describe_broker_default,
+    describe_group,
     describe_topic,
 )
+from duramen.config.group import GROUP, GroupConfig, group_config, group_setting, validate_group_configs
 from duramen.config.listeners import ListenerAddress
 from duramen.config.properties import parse_properties
 from duramen.config.registry import SETTINGS, TOPIC, broker_setting, topic_setting
@@ -27,12 +30,14 @@ from duramen.config.topic import (
 )
 
 __all__ = [
+    "GROUP",
     "SETTINGS",
     "TOPIC",
     "BrokerConfig",
     "ConfigEntry",
     "ConfigSynonym",
     "ConfigType",
+    "GroupConfig",
     "ListenerAddress",
     "Setting",
     "TopicConfig",
@@ -40,12 +45,16 @@ __all__ = [
     "broker_setting",
     "describe_broker",
     "describe_broker_default",
+    "describe_group",
     "describe_topic",
+    "group_config",
+    "group_setting",
     "list_setting",
     "load_broker_config",
     "parse_properties",
     "topic_setting",
     "validate_broker_config",
+    "validate_group_configs",
     "validate_topic_config",
     "validate_topic_configs",
 ]

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from duramen.config.broker import LAYERS, BrokerConfig
+from duramen.config.group import GROUP
 from duramen.config.registry import SETTINGS, TOPIC, broker_setting
-from duramen.config.setting import ConfigType, Setting
+from duramen.config.setting import ConfigType, Setting, Value
 
 DYNAMIC_TOPIC_CONFIG = 1
 DYNAMIC_BROKER_CONFIG = 2
 DYNAMIC_DEFAULT_BROKER_CONFIG = 3
 STATIC_BROKER_CONFIG = 4
 DEFAULT_CONFIG = 5
+GROUP_CONFIG = 8
 
 _SOURCES = dict(
     zip(
@@ -77,15 +79,26 @@ def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[C
         own = overrides.get(setting.name)
         if setting.internal and own is None:
             continue
-        synonyms = _synonyms(config, [name for name, _ in setting.fallbacks])
-        if own is not None:
-            value = setting.text(setting.parse(own))
-            synonyms = (ConfigSynonym(setting.name, value, DYNAMIC_TOPIC_CONFIG), *synonyms)
-        else:
-            value = setting.text(config.topic_default(setting.name))
-        source = synonyms[0].source if synonyms else DEFAULT_CONFIG
-        entries.append(_entry(setting, value, bool(setting.inert), source, synonyms))
+        entries.append(_overlaid(config, setting, own, DYNAMIC_TOPIC_CONFIG, config.topic_default(setting.name)))
     return entries
+
+
+def describe_group(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every setting of a group that has these of its own."""
+    return [
+        _overlaid(config, setting, overrides.get(setting.name), GROUP_CONFIG, config.get(setting.fallbacks[0][0]))
+        for setting in GROUP.values()
+    ]
+
+
+def _overlaid(config: BrokerConfig, setting: Setting, own: str | None, source: int, inherited: Value) -> ConfigEntry:
+    """A setting of what may have its own, over the broker's. source: of its own."""
+    synonyms = _synonyms(config, [name for name, _ in setting.fallbacks])
+    value = setting.text(inherited if own is None else setting.parse(own))
+    if own is not None:
+        synonyms = (ConfigSynonym(setting.name, value, source), *synonyms)
+    in_force = synonyms[0].source if synonyms else DEFAULT_CONFIG
+    return _entry(setting, value, bool(setting.inert), in_force, synonyms)
 
 
 def _entry(

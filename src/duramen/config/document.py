@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
+from duramen.config.group import GROUP
 from duramen.config.registry import SETTINGS, TOPIC
 from duramen.config.setting import LONG_MAX, Setting
 
@@ -34,6 +35,12 @@ named at the start (`setting-overruled`). `min.insync.replicas` is stored at the
 4.1 and later, and the file does not change it any more: `duramen config alter` does.
 """
 
+_GROUPS = """Of single groups, altered by `duramen group alter GROUP --set KEY=VALUE` or by Kafka's ConfigCommand with
+`--entity-type groups`. A value lies between `group.consumer.min.*` and `group.consumer.max.*` of the node that decides,
+and a session is longer than the time between heartbeats. A group need not be there to have settings, and they stay when
+it is deleted, as in Kafka.
+"""
+
 
 def page() -> str:
     """The whole page as Markdown."""
@@ -49,6 +56,9 @@ def page() -> str:
         _table(kafkas, broker=True),
         "## Topic settings\n",
         _table(topic, broker=False),
+        "## Group settings\n",
+        _GROUPS,
+        _table(GROUP.values(), broker=False),
         "## Accepted without effect\n",
         *_inert(),
     ]

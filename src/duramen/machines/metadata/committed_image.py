@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from duramen.machines.contract import LogRecord, ProducerEpoch
 from duramen.machines.metadata.application import Application
-from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from duramen.machines.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from duramen.model import TopicId
 
 
@@ -27,11 +27,11 @@ class Changes:
     broker_configs: list[str] = field(default_factory=list)
     """Resource names: a node id, or "" for the cluster-wide default."""
     brokers: list[int] = field(default_factory=list)
+    group_configs: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(
-            self.created or self.removed or self.partitions or self.topic_configs or self.broker_configs or self.brokers
-        )
+        has_configs = self.topic_configs or self.broker_configs or self.group_configs
+        return bool(self.created or self.removed or self.partitions or self.brokers or has_configs)
 
 
 _OF_BROKERS: Final = ("RegisterBrokerRecord", "BrokerRegistrationChangeRecord", "UnregisterBrokerRecord")
@@ -90,6 +90,7 @@ class CommittedImage:
         self._partitions.update(dict.fromkeys(changes.partitions))
         self._configs.update(dict.fromkeys((TOPIC_RESOURCE, name) for name in changes.topic_configs))
         self._configs.update(dict.fromkeys((BROKER_RESOURCE, name) for name in changes.broker_configs))
+        self._configs.update(dict.fromkeys((GROUP_RESOURCE, name) for name in changes.group_configs))
         self._brokers.update(dict.fromkeys(changes.brokers))
 
     def apply(self, record: LogRecord, offset: int, timestamp: int, producer: ProducerEpoch | None = None) -> None:
@@ -109,6 +110,7 @@ class CommittedImage:
             topic_configs=[name for kind, name in self._configs if kind == TOPIC_RESOURCE],
             broker_configs=[name for kind, name in self._configs if kind == BROKER_RESOURCE],
             brokers=list(self._brokers),
+            group_configs=[name for kind, name in self._configs if kind == GROUP_RESOURCE],
         )
         self._removed = []
         for noted in (self._created, self._partitions, self._configs, self._brokers):
@@ -154,5 +156,6 @@ def difference(before: MetadataImage, after: MetadataImage) -> Changes:
         partitions=changed,
         topic_configs=[name for kind, name in resources if kind == TOPIC_RESOURCE and name in after.topics],
         broker_configs=[name for kind, name in resources if kind == BROKER_RESOURCE],
+        group_configs=[name for kind, name in resources if kind == GROUP_RESOURCE],
         brokers=[node_id for node_id in brokers if before.brokers.get(node_id) != after.brokers.get(node_id)],
     )

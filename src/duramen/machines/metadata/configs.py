@@ -1,4 +1,4 @@
-"""Decides changes of topic and broker settings (KIP-133, KIP-226, KIP-339)."""
+"""Decides changes of settings of topics, brokers and groups (KIP-133, KIP-226, KIP-339)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from duramen.config import (
     Setting,
     alter_list,
     broker_setting,
+    group_setting,
     topic_setting,
     validate_broker_config,
+    validate_group_configs,
     validate_topic_configs,
 )
 from duramen.errors import ConfigError, ErrorCode, KafkaError
@@ -26,7 +28,7 @@ from duramen.machines.metadata.commands import (
     SetConfigs,
 )
 from duramen.machines.metadata.features import MIN_IN_SYNC
-from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from duramen.machines.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from duramen.machines.metadata.topics import name_problem
 from duramen.model import OFFSETS_TOPIC, SINK_TOPICS, TRANSACTIONS_TOPIC
 
@@ -64,6 +66,8 @@ def _change(image: MetadataImage, config: BrokerConfig, change: ConfigChange) ->
     if change.resource_type == TOPIC_RESOURCE:
         validate_topic_configs(config, wanted)
         _check_policy(change.resource_name, present, wanted)
+    elif change.resource_type == GROUP_RESOURCE:
+        validate_group_configs(config, wanted, [name for name in wanted if present.get(name) != wanted[name]])
     else:
         altered = {name: value for name, value in wanted.items() if present.get(name) != value}
         fixed = [
@@ -131,6 +135,9 @@ def _check_resource(image: MetadataImage, change: ConfigChange) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
         if int(name) not in image.brokers:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"No broker with id {name} found.")
+    elif change.resource_type == GROUP_RESOURCE:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported configuration resource type {change.resource_type}.")
 
@@ -149,7 +156,6 @@ def _wanted(config: BrokerConfig, change: ConfigChange, present: dict[str, str])
 
 def _operate(config: BrokerConfig, change: ConfigChange, operation: ConfigOperation, wanted: dict[str, str]) -> None:
     key, kind, value = operation
-    is_topic = change.resource_type == TOPIC_RESOURCE
     if kind == AlterOperation.DELETE:
         wanted.pop(key, None)  # what nobody knows is not set either: tools clear settings without asking first
         return
@@ -158,15 +164,23 @@ def _operate(config: BrokerConfig, change: ConfigChange, operation: ConfigOperat
     if kind == AlterOperation.SET:
         wanted[key] = value
     elif kind in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
-        setting = topic_setting(key) if is_topic else broker_setting(key)
+        setting = _setting_of(change.resource_type, key)
         current = wanted.get(key)
         if current is None:
-            current = _default_text(config, setting, is_topic)
+            current = _default_text(config, setting, change.resource_type)
         operation_name = "append" if kind == AlterOperation.APPEND else "subtract"
         wanted[key] = alter_list(setting, current, operation_name, value)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported config operation {kind} for {key}")
 
 
-def _default_text(config: BrokerConfig, setting: Setting, is_topic: bool) -> str | None:
-    return setting.text(config.topic_default(setting.name) if is_topic else config.get(setting.name))
+def _setting_of(resource_type: int, name: str) -> Setting:
+    if resource_type == GROUP_RESOURCE:
+        return group_setting(name)
+    return topic_setting(name) if resource_type == TOPIC_RESOURCE else broker_setting(name)
+
+
+def _default_text(config: BrokerConfig, setting: Setting, resource_type: int) -> str | None:
+    if resource_type == TOPIC_RESOURCE:
+        return setting.text(config.topic_default(setting.name))
+    return setting.text(config.get(setting.fallbacks[0][0] if resource_type == GROUP_RESOURCE else setting.name))

@@ -21,6 +21,7 @@ LOST_DIRECTORY: Final = bytes(15) + b"\2"
 
 BROKER_RESOURCE: Final = 4
 TOPIC_RESOURCE: Final = 2
+GROUP_RESOURCE: Final = 32
 """Resource types as DescribeConfigs and ConfigRecord number them (ConfigResource.Type)."""
 
 
@@ -172,6 +173,10 @@ class MetadataImage:
 
     def topic_config(self, name: str) -> dict[str, str]:
         return self.configs.get((TOPIC_RESOURCE, name), _NOTHING_SET)
+
+    def group_config(self, group_id: str) -> dict[str, str]:
+        """What was set on this group; a group need not be there to have settings."""
+        return self.configs.get((GROUP_RESOURCE, group_id), _NOTHING_SET)
 
     def broker_config(self, node_id: int | None) -> dict[str, str]:
         """Dynamic settings of one broker; of all brokers (the cluster-wide default) when None."""

@@ -148,6 +148,8 @@ class MetadataPublisher:
         for name in changes.broker_configs:
             settings = self.image.broker_config(None if name == "" else int(name))
             self._report("broker-configured", node=name or "every", settings=_listed(settings))
+        for name in changes.group_configs:
+            self._report("group-configured", group=name, settings=_listed(self.image.group_config(name)))
 
     def _tell_peers(self, changed: Iterable[int]) -> None:
         for node_id in sorted({*changed} - {self._node_id}):

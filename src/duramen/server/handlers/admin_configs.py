@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from duramen.config import ConfigEntry, describe_broker, describe_broker_default, describe_topic
+from duramen.config import ConfigEntry, describe_broker, describe_broker_default, describe_group, describe_topic
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.metadata.commands import AlterOperation, ConfigChange, ConfigOperation, SetConfigs
-from duramen.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from duramen.machines.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from duramen.machines.metadata.topics import name_problem
 from duramen.server.api.authorizer import CLUSTER_NAME
 from duramen.server.net.steps import STEP, Steps
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 
 BROKER_LOGGER_RESOURCE = 8
 CLIENT_METRICS_RESOURCE = 16
-GROUP_RESOURCE = 32
 
 
 def handle_describe(request: Request) -> None:
-    """Settings of topics and brokers. Versions 1-4 (v3 adds types and documentation)."""
+    """Settings of topics, brokers and groups. Versions 1-4 (v3 adds types and documentation)."""
     request.reply_in_steps(_descriptions(request))
 
 
@@ -79,9 +78,13 @@ def _entries(request: Request, resource_type: int, name: str) -> list[ConfigEntr
         if name != str(services.node.id):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {services.node.id}, not {name!r}")
         return []
-    if resource_type in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
+    if resource_type == GROUP_RESOURCE:
         if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} needs a name")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return describe_group(services.config, services.image.group_config(name))
+    if resource_type == CLIENT_METRICS_RESOURCE:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
         return []
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no configuration")
 
@@ -181,6 +184,8 @@ def handle_list(request: Request) -> None:
     for kind in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
         if kind in chosen:
             found += [(str(node.id), kind) for node in services.image.serving_brokers()]
+    if GROUP_RESOURCE in chosen:
+        found += sorted(resource[::-1] for resource in services.image.configs if resource[0] == GROUP_RESOURCE)
     request.reply(
         ListConfigResourcesResponse.new(
             config_resources=[

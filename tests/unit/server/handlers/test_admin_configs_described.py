@@ -13,7 +13,6 @@ from duramen.wire.messages import API
     ("kind", "name", "code"),
     [
         (16, "metrics", ErrorCode.NONE),
-        (32, "group", ErrorCode.NONE),
         (16, "", ErrorCode.INVALID_REQUEST),
         (32, "", ErrorCode.INVALID_REQUEST),
     ],
