@@ -18,6 +18,7 @@ import confluent_kafka
 from benchmarks import kafka_peer
 
 SOURCES = Path(__file__).resolve().parent / "loadgen"
+LIBRARIES = {"raw": (), "rdkafka": ("-ldl", "-pthread")}
 BINARIES = kafka_peer.ROOT / ".cache" / "bench-bin"
 
 
@@ -81,18 +82,34 @@ def raw(mode: str, port: int, timeout: float, **words: object) -> dict[str, Any]
 def rdkafka(
     mode: str, bootstrap: str, timeout: float, properties: dict[str, str] | None = None, **words: object
 ) -> dict[str, Any]:
-    """Run the librdkafka client (loadgen/rdkafka.c) in `mode` produce or consume; `properties` are librdkafka's."""
+    """Run the librdkafka client (loadgen/rdkafka.c) in `mode` produce, transactions or consume.
+
+    properties: librdkafka's.
+    """
     pairs = [f"{key}={value}" for key, value in {**words, **(properties or {})}.items()]
-    command = [str(build("rdkafka", "-ldl")), mode, f"lib={librdkafka()}", f"brokers={bootstrap}", *pairs]
+    command = [
+        str(build("rdkafka", *LIBRARIES["rdkafka"])),
+        mode,
+        f"lib={librdkafka()}",
+        f"brokers={bootstrap}",
+        *pairs,
+    ]
     return _run(command, timeout)
 
 
-def perf_produce(bootstrap: str, topic: str, messages: int, size: int, timeout: float) -> dict[str, Any]:
-    """Kafka's ProducerPerformance with the Java producer's own defaults (acks=all, idempotent, 16 KiB batches)."""
+def perf_produce(
+    bootstrap: str, topic: str, messages: int, size: int, timeout: float, transaction_ms: int = 0
+) -> dict[str, Any]:
+    """Kafka's ProducerPerformance with the Java producer's own defaults (acks=all, idempotent, 16 KiB batches).
+
+    transaction_ms: in transactions, each of so many milliseconds.
+    """
+    words = ("--transactional-id", f"{topic}-perf", "--transaction-duration-ms", str(transaction_ms))
     ran = kafka_peer.tool(
         kafka_peer.PRODUCER_PERFORMANCE,
         *("--topic", topic, "--num-records", str(messages), "--record-size", str(size), "--throughput", "-1"),
         *("--bootstrap-server", bootstrap),
+        *(words if transaction_ms else ()),
         timeout=timeout,
     )
     found = re.findall(r"(\d+) records sent, ([\d.]+) records/sec", ran.stdout)

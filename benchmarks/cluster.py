@@ -354,8 +354,8 @@ def benchmark(options: argparse.Namespace) -> int:
         for line in lines(small=small)
         if options.only in f"{line.copies} {line.durability} {line.kind} {line.size}"
     ]
-    for name in ("raw", "rdkafka"):
-        clients.build(name, *(("-ldl",) if name == "rdkafka" else ()))
+    for name, libraries in clients.LIBRARIES.items():
+        clients.build(name, *libraries)
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(working_directory(options.data_dir))
         facts: dict[str, Any] = {

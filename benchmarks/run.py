@@ -279,8 +279,8 @@ def benchmark(options: argparse.Namespace, reporter: Reporter) -> int:
         }
         if facts["machine"]["filesystem"] in ("tmpfs", "ramfs", "overlay"):
             reporter.console.print(f"the data lies on {facts['machine']['filesystem']}: fsync figures mean little here")
-        for name in ("raw", "rdkafka"):
-            clients.build(name, *(("-ldl",) if name == "rdkafka" else ()))
+        for name, libraries in clients.LIBRARIES.items():
+            clients.build(name, *libraries)
         facts["floor"] = {"us_per_request": floor.per_request_us(), "s_per_gb": floor.per_gb_s(directory)}
         for side in sides:
             stack.callback(side.broker.stop)

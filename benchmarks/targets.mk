@@ -86,3 +86,10 @@ FAILOVER ?=
 .PHONY: failover
 failover: $(VENV)/dev.stamp ## kill -9 of a leader to the first acknowledged write behind it, 20 times on three nodes; four minutes
 	@$(BIN)/python -m benchmarks.failover $(FAILOVER)
+
+# Further arguments: make bench-exactly-once EXACTLY_ONCE="--only groups", "--full"
+EXACTLY_ONCE ?=
+
+.PHONY: bench-exactly-once
+bench-exactly-once: $(VENV)/run.stamp ## transactions and consumer groups beside Apache Kafka; ten minutes
+	@$(BIN)/python -m benchmarks.exactly_once $(EXACTLY_ONCE)

@@ -1,6 +1,8 @@
 /* The throughput client: librdkafka driven from C, so that no interpreter stands between it and the broker.
  *
  *   rdkafka produce lib=PATH brokers=HOST:PORT topic=T messages=N size=B [librdkafka.property=value ...]
+ *   rdkafka transactions lib=PATH brokers=HOST:PORT topic=T partitions=P producers=N per=K records=R size=B seconds=S
+ *           interval_ms=I transactional=1|0 [librdkafka.property=value ...]
  *   rdkafka consume lib=PATH brokers=HOST:PORT topic=T partitions=P messages=N [librdkafka.property=value ...]
  *
  * The shared library is the one inside the confluent-kafka wheel, opened by path: it comes without headers, so the few
@@ -8,6 +10,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +54,12 @@ static int (*poll_set_consumer)(void *);
 static void *(*get_consumer_queue)(void *);
 static ssize_t (*consume_batch)(void *, int, Message **, size_t);
 static void (*message_destroy)(Message *);
+static void *(*init_transactions)(void *, int);
+static void *(*begin_transaction)(void *);
+static void *(*commit_transaction)(void *, int);
+static const char *(*error_string)(const void *);
+static int (*error_is_retriable)(const void *);
+static void (*error_destroy)(void *);
 
 static int arg_count;
 static char **arg_words;
@@ -98,6 +107,12 @@ static void open_library(void) {
     resolve(&get_consumer_queue, "rd_kafka_queue_get_consumer");
     resolve(&consume_batch, "rd_kafka_consume_batch_queue");
     resolve(&message_destroy, "rd_kafka_message_destroy");
+    resolve(&init_transactions, "rd_kafka_init_transactions");
+    resolve(&begin_transaction, "rd_kafka_begin_transaction");
+    resolve(&commit_transaction, "rd_kafka_commit_transaction");
+    resolve(&error_string, "rd_kafka_error_string");
+    resolve(&error_is_retriable, "rd_kafka_error_is_retriable");
+    resolve(&error_destroy, "rd_kafka_error_destroy");
 }
 
 static double now(void) {
@@ -115,10 +130,10 @@ static double cpu_seconds(void) {
 static void on_delivery(void *handle, const Message *message, void *opaque) {
     (void)handle, (void)opaque;
     if (message->err) {
-        failed++;
+        __atomic_add_fetch(&failed, 1, __ATOMIC_RELAXED);
         if (!first_error) first_error = message->err;
     } else {
-        delivered++;
+        __atomic_add_fetch(&delivered, 1, __ATOMIC_RELAXED);
     }
 }
 
@@ -179,13 +194,13 @@ static int run_produce(void) {
 
 static int run_consume(void) {
     int64_t messages = atoll(arg("messages")), bytes = 0, seen = 0, first_batch = 0, first_bytes = 0;
-    int partitions = atoi(arg("partitions"));
+    int wanted = atoi(arg("partitions"));
     char error[512];
     void *handle = handle_new(CONSUMER, configured(), error, sizeof error);
     if (!handle) die("consumer", error);
     poll_set_consumer(handle);
-    void *list = list_new(partitions);
-    for (int i = 0; i < partitions; i++) {
+    void *list = list_new(wanted);
+    for (int i = 0; i < wanted; i++) {
         list_add(list, arg("topic"), i);
         list_set_offset(list, arg("topic"), i, 0);
     }
@@ -211,11 +226,130 @@ static int run_consume(void) {
     _exit(status); /* closing a consumer takes its time and measures nothing */
 }
 
+/* What the threads of `transactions` share, and what each has found. */
+enum { COPY = 2, COMMITS_MAX = 1 << 20, ANSWER_MS = 30000 };
+static int partitions, per, records, interval_ms, transactional;
+static size_t record_size;
+static double deadline;
+static pthread_barrier_t ready, go;
+
+typedef struct {
+    pthread_t thread;
+    int number;
+    int64_t transactions;
+    double *commits; /* seconds that each commit took, behind a flush */
+    double ended;
+} Worker;
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void checked(const char *what, void *error) {
+    if (error) die(what, error_string(error));
+}
+
+static void end_transaction(void *handle, Worker *worker) {
+    if (flush(handle, ANSWER_MS)) die("flush", "records are overdue");
+    if (!transactional) return;
+    double began = now();
+    void *error;
+    while ((error = commit_transaction(handle, ANSWER_MS))) {
+        if (!error_is_retriable(error) || now() > began + 60) die("commit", error_string(error));
+        error_destroy(error);
+    }
+    if (worker->transactions < COMMITS_MAX) worker->commits[worker->transactions] = now() - began;
+    worker->transactions++;
+}
+
+/* Either one transaction after the other, `records` to each of `per` partitions; or, with interval_ms, as many records as
+ * librdkafka takes, and a commit after each interval. */
+static void *work(void *argument) {
+    Worker *worker = argument;
+    char error[512], id[64], *payload = malloc(record_size);
+    uint32_t seed = 12345;
+    for (size_t i = 0; i < record_size; i++) payload[i] = (char)((seed = seed * 1664525u + 1013904223u) >> 24);
+    void *conf = configured();
+    snprintf(id, sizeof id, "%s-%d", arg("topic"), worker->number);
+    if (transactional && conf_set(conf, "transactional.id", id, error, sizeof error) != CONF_OK) die("property", error);
+    if (!transactional && conf_set(conf, "enable.idempotence", "true", error, sizeof error) != CONF_OK) die("property", error);
+    conf_set_dr_msg_cb(conf, on_delivery);
+    void *handle = handle_new(PRODUCER, conf, error, sizeof error);
+    if (!handle) die("producer", error);
+    void *topic = topic_new(handle, arg("topic"), NULL);
+    if (transactional) checked("init", init_transactions(handle, 60000));
+    int first = worker->number * per;
+    for (int warm = 1; warm >= 0; warm--) { /* one first: connecting and asking for metadata is not what is measured */
+        double until = 0;
+        if (!warm) {
+            pthread_barrier_wait(&ready);
+            pthread_barrier_wait(&go);
+            worker->transactions = 0;
+        }
+        do {
+            if (transactional) checked("begin", begin_transaction(handle));
+            until = now() + interval_ms / 1e3;
+            for (int64_t i = 0; interval_ms && !warm ? (i & 63) || now() < until : i < (int64_t)per * records; i++) {
+                int partition = interval_ms ? PARTITION_UNASSIGNED : (int)((first + i % per) % partitions);
+                while (produce(topic, partition, COPY, payload, record_size, NULL, 0, NULL)) {
+                    if (last_error() != ERR_QUEUE_FULL) die("produce", err2str(last_error()));
+                    poll_events(handle, 1);
+                }
+                if (!(i & 1023)) poll_events(handle, 0);
+            }
+            if (transactional || !interval_ms || warm) end_transaction(handle, worker);
+            first += per;
+        } while (!warm && now() < deadline);
+    }
+    if (flush(handle, ANSWER_MS)) die("flush", "records are overdue");
+    worker->ended = now();
+    return NULL;
+}
+
+static int run_transactions(void) {
+    int producers = atoi(arg("producers"));
+    partitions = atoi(arg("partitions")), per = atoi(arg("per")), records = atoi(arg("records"));
+    interval_ms = atoi(arg("interval_ms")), transactional = atoi(arg("transactional"));
+    record_size = (size_t)atoll(arg("size"));
+    Worker *workers = calloc((size_t)producers, sizeof *workers);
+    pthread_barrier_init(&ready, NULL, (unsigned)producers + 1);
+    pthread_barrier_init(&go, NULL, (unsigned)producers + 1);
+    for (int i = 0; i < producers; i++) {
+        workers[i].number = i;
+        workers[i].commits = malloc(COMMITS_MAX * sizeof(double));
+        if (pthread_create(&workers[i].thread, NULL, work, &workers[i])) die("thread", "refused");
+    }
+    pthread_barrier_wait(&ready);
+    int64_t before = delivered, transactions = 0, kept = 0;
+    double start = now(), ended = start;
+    deadline = start + atof(arg("seconds"));
+    pthread_barrier_wait(&go);
+    for (int i = 0; i < producers; i++) {
+        pthread_join(workers[i].thread, NULL);
+        transactions += workers[i].transactions;
+        if (workers[i].ended > ended) ended = workers[i].ended;
+    }
+    double *commits = malloc((size_t)(transactions + 1) * sizeof(double));
+    for (int i = 0; i < producers; i++)
+        for (int64_t k = 0; k < workers[i].transactions && k < COMMITS_MAX; k++) commits[kept++] = workers[i].commits[k];
+    qsort(commits, (size_t)kept, sizeof *commits, compare_doubles);
+    double p50 = kept ? commits[kept / 2] : 0, p99 = kept ? commits[kept * 99 / 100] : 0;
+    int64_t done = delivered - before;
+    printf("{\"seconds\": %.6f, \"transactions\": %lld, \"records\": %lld, \"bytes\": %lld, \"failed\": %lld, "
+           "\"commit_p50_us\": %.1f, \"commit_p99_us\": %.1f, \"client_cpu_s\": %.3f, \"error_code\": %d}\n",
+           ended - start, (long long)transactions, (long long)done, (long long)(done * (int64_t)record_size), (long long)failed,
+           p50 * 1e6, p99 * 1e6, cpu_seconds(), first_error);
+    fflush(stdout);
+    _exit(failed || first_error ? 3 : 0); /* closing 32 producers takes its time and measures nothing */
+}
+
 int main(int argc, char **argv) {
     arg_count = argc, arg_words = argv;
     open_library();
     const char *mode = argc > 1 ? argv[1] : "";
     if (!strcmp(mode, "produce")) return run_produce();
     if (!strcmp(mode, "consume")) return run_consume();
-    die("the first argument is produce or consume", mode);
+    if (!strcmp(mode, "transactions")) return run_transactions();
+    die("the first argument is produce, consume or transactions", mode);
 }
