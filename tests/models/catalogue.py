@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from tests.models import lease, quorum, replication
+from tests.models import lease, quorum, replication, transaction
 from tests.models.explorer import Exploration, explore
 from tests.models.lease import Lease
 from tests.models.quorum import Quorum
 from tests.models.replication import Replication
+from tests.models.transaction import Transactions
 
 QuorumBounds = quorum.Bounds
 ReplicationBounds = replication.Bounds
 LeaseBounds = lease.Bounds
+TransactionBounds = transaction.Bounds
+
+FIRST: Final = (0, 0)
+"""Both producers are of the first generation; usually they are of the second."""
 
 
 class Search(NamedTuple):
     """One model within bounds; without: the rule that does not hold."""
 
-    bounds: QuorumBounds | ReplicationBounds | LeaseBounds
+    bounds: QuorumBounds | ReplicationBounds | LeaseBounds | TransactionBounds
     without: str = ""
 
     @property
@@ -30,6 +35,8 @@ class Search(NamedTuple):
             return Quorum(self.bounds, self.without)
         if isinstance(self.bounds, ReplicationBounds):
             return Replication(self.bounds, self.without)
+        if isinstance(self.bounds, TransactionBounds):
+            return Transactions(self.bounds, self.without)
         return Lease(self.bounds, self.without)
 
     def __str__(self) -> str:
@@ -43,7 +50,12 @@ def run(search: Search) -> Exploration[Any]:
     return explore(model.first(), model.steps, model.violation, model.canonical)
 
 
-RULES: Final = {"quorum": quorum.RULES, "replication": replication.RULES, "lease": lease.RULES}
+RULES: Final = {
+    "quorum": quorum.RULES,
+    "replication": replication.RULES,
+    "lease": lease.RULES,
+    "transactions": transaction.RULES,
+}
 
 SMALL: Final = [
     Search(QuorumBounds(epochs=2, entries=1)),
@@ -51,6 +63,8 @@ SMALL: Final = [
     Search(ReplicationBounds(alters=1)),
     Search(ReplicationBounds(late=1)),
     Search(LeaseBounds(fences=1, elections=1, slips=1)),
+    Search(TransactionBounds(transactions=1, time_outs=1, resumes=1)),
+    Search(TransactionBounds(generations=FIRST, places=1)),
 ]
 """What every run of the tests explores."""
 
@@ -72,6 +86,16 @@ LARGE: Final = [
     Search(ReplicationBounds(alters=1, wipes=1)),
     Search(LeaseBounds(fences=2, elections=2, slips=1)),
     Search(LeaseBounds(fences=1, elections=1, slips=1, beats=2)),
+    Search(TransactionBounds()),
+    Search(TransactionBounds(transactions=3, places=1)),
+    Search(TransactionBounds(places=1, failovers=1, time_outs=1)),
+    Search(TransactionBounds(places=1, resumes=1, refusals=1)),
+    Search(TransactionBounds(places=1, time_outs=1, first_epoch=32765)),
+    Search(TransactionBounds(generations=FIRST)),
+    Search(TransactionBounds(generations=FIRST, transactions=3, places=1)),
+    Search(TransactionBounds(generations=FIRST, places=1, failovers=1, time_outs=1, refusals=1, lives=2)),
+    Search(TransactionBounds(generations=(2, 0), places=1, failovers=1)),
+    Search(TransactionBounds(generations=(0, 2), places=1, failovers=1)),
 ]
 
 TAKEN_OUT: Final = [
@@ -119,6 +143,16 @@ TAKEN_OUT: Final = [
     Search(LeaseBounds(), "unfence-when-read"),
     Search(LeaseBounds(resets=1), "dead-at-once"),
     Search(LeaseBounds(), "one-session"),
+    Search(TransactionBounds(places=1), "epoch-rises"),
+    Search(TransactionBounds(places=1), "markers-above"),
+    Search(TransactionBounds(generations=FIRST, places=1), "guards"),
+    Search(TransactionBounds(generations=FIRST, places=1, failovers=1), "coordinator-epoch"),
+    Search(TransactionBounds(transactions=1), "all-markers"),
+    Search(TransactionBounds(generations=FIRST), "markers-first"),
+    Search(TransactionBounds(generations=FIRST, places=1), "this-decision"),
+    Search(TransactionBounds(transactions=1, resumes=1), "new-life"),
+    Search(TransactionBounds(transactions=1, resumes=1), "own-epoch"),
+    Search(TransactionBounds(generations=(2, 0), places=1), "raised-by-endtxn"),
 ]
 """Each within the least bounds that show what it is for; with all rules these hold."""
 

@@ -26,6 +26,7 @@ SLOW = {
         "repeats-stay", "restart-ends-epoch", "watermark-compared",
     },
     "lease": set[str](),
+    "transactions": set[str](),
 }  # fmt: skip
 """All others together take seconds."""
 
