@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.museum import compaction, damage, identity, limits, power  # noqa: F401  (they hang up the exhibits)
+from tests.museum import compaction, damage, identity, limits, power, transactions  # noqa: F401  (they hang up the exhibits)
 from tests.museum.exhibit import EXHIBITS, BrokenPromiseError, Exhibit, unguarded
 
 

@@ -13,6 +13,7 @@ from duramen.machines.ages import Ages
 from duramen.machines.group import offsets
 from duramen.machines.group.classic.state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from duramen.machines.group.commands import CommittedOffset
+from duramen.machines.group.records import OffsetRecord
 from duramen.partition.replica.offset_lookup import delete_records
 from duramen.partition.replica.partition import Appended
 from duramen.storage.log.producer_retention import ProducerSnapshotJob
@@ -137,6 +138,7 @@ def living_group() -> None:
     group.state = GroupState.STABLE
     group.protocol_type = CONSUMER_PROTOCOL_TYPE
     group.topics = frozenset({"quiet"})
-    committed = {("quiet", 0): CommittedOffset(41, -1, "", NOW, -1)}
+    committed = offsets.OffsetTable()
+    committed.apply(OffsetRecord("readers", "quiet", 0, CommittedOffset(41, -1, "", NOW, -1)), 0)
     gone = list(offsets.expired(group, committed, 86_400_000, Ages(), NOW + 10 * 86_400_000))
     promise(gone == [], "a group that reads a topic keeps its position there")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.museum import compaction, damage, identity, limits, power
+from tests.museum import compaction, damage, identity, limits, power, transactions
 from tests.museum.exhibit import EXHIBITS, BrokenPromiseError, Exhibit, Way, unguarded
 
-HALLS = (power, damage, identity, limits, compaction)
+HALLS = (power, damage, identity, limits, compaction, transactions)
 
 
 @pytest.mark.parametrize("shown", EXHIBITS, ids=lambda shown: shown.name)
