@@ -40,6 +40,7 @@ pytestmark = [pytest.mark.usefixtures("kafka_jars"), pytest.mark.timeout(300)]
 
 RESET = ("--reset-offsets", "--group", GROUP, "--topic", f"{TOPIC}:0")
 NODE = ("--entity-type", "brokers", "--entity-name", "1")
+OF_GROUP = ("--entity-type", "groups", "--entity-name", GROUP)
 SHORT = {"features", "log-dirs", "delete-records", "producers"}
 CASES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
     "features": (FEATURES, ("describe",), 0, r"metadata\.version .*3\.3-IV3.*4\.3-IV0.*4\.3-IV0"),
@@ -114,6 +115,46 @@ CASES: dict[str, tuple[str, tuple[str, ...], int, str]] = {
         ("--alter", *NODE, "--add-config", "log.dirs=/x"),
         1,
         r"InvalidRequestException.*log\.dirs",
+    ),
+    "group settings": (
+        CONFIGS,
+        ("--alter", *OF_GROUP, "--add-config", "consumer.session.timeout.ms=50000"),
+        0,
+        r"Completed updating config for group every-tool-group",
+    ),
+    "group settings told": (
+        CONFIGS,
+        ("--describe", *OF_GROUP),
+        0,
+        (
+            r"consumer\.session\.timeout\.ms=50000 sensitive=false synonyms="
+            r"\{DYNAMIC_GROUP_CONFIG:consumer\.session\.timeout\.ms=50000, "
+            r"DEFAULT_CONFIG:group\.consumer\.session\.timeout\.ms=45000\}"
+        ),
+    ),
+    "group settings out of bounds": (
+        CONFIGS,
+        ("--alter", *OF_GROUP, "--add-config", "consumer.session.timeout.ms=1"),
+        1,
+        r"InvalidConfigurationException.*must be greater than or equal to group\.consumer\.min\.session\.timeout\.ms",
+    ),
+    "group settings unknown": (
+        CONFIGS,
+        ("--alter", *OF_GROUP, "--add-config", "no.such=1"),
+        1,
+        r"InvalidConfigurationException.*Unknown group config name: no\.such",
+    ),
+    "group settings gone": (
+        CONFIGS,
+        ("--alter", *OF_GROUP, "--delete-config", "consumer.session.timeout.ms"),
+        0,
+        r"Completed updating config for group every-tool-group",
+    ),
+    "groups that have settings": (
+        CONFIGS,
+        ("--describe", "--entity-type", "groups"),
+        0,
+        r"Dynamic configs for group every",
     ),
     "logger": (CONFIGS, ("--describe", "--entity-type", "broker-loggers", "--entity-name", "1"), 0, r""),
     "users": (CONFIGS, ("--describe", "--entity-type", "users"), 0, r""),

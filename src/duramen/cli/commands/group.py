@@ -1,4 +1,4 @@
-"""`duramen group`: list, describe, reset and delete consumer groups."""
+"""`duramen group`: list, describe, alter, reset and delete consumer groups."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ from duramen.cli.shared.connection import (
     wait,
     wait_for_each,
 )
-from duramen.cli.shared.output import note, plural, print_json, print_table, printable
+from duramen.cli.shared.output import note, pairs, plural, print_json, print_table, printable
 from duramen.cli.shared.position import found_or_end, nearest, time_option
+from duramen.cli.shared.settings import alter_settings, group_resource, own_of_groups
 from duramen.client import Cluster as Client
 from duramen.swaps import CutOver, SwapLog
 from duramen.swaps.cut_overs import Committed, Where, topics_of
@@ -39,6 +40,7 @@ EPILOG = """\b
 Examples:
   duramen group list
   duramen group describe audit
+  duramen group alter audit --set consumer.session.timeout.ms=50000
   duramen group reset-offsets audit --topic flights --to-earliest
   duramen group reset-offsets audit --topic flights --to-earliest --execute
   duramen group delete audit
@@ -47,7 +49,7 @@ Examples:
 
 @click.group(
     epilog=EPILOG,
-    help="List, describe, reset and delete consumer groups.",
+    help="List, describe, alter, reset and delete consumer groups.",
 )
 def command() -> None:
     pass
@@ -191,6 +193,7 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
     admin = cluster.admin()
     told: list[dict[str, Any]] = []
     groups = _describe(cluster, admin, list(dict.fromkeys(names)))
+    settings = own_of_groups(cluster, admin, [group.group_id for group in groups])
     for group, rows in zip(groups, _positions(cluster, admin, groups), strict=True):
         if state_name(group) == "Dead" and not rows:
             raise click.ClickException(
@@ -213,6 +216,7 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
                 ],
                 "partitions": [row._asdict() for row in rows],
                 "lag": sum(row.lag or 0 for row in rows),
+                "settings": settings.get(group.group_id, {}),
             }
         )
     if as_json:
@@ -226,10 +230,39 @@ def _print_group(group: dict[str, Any]) -> None:
     assignor = f", assignor {printable(group['assignor'])}" if group["assignor"] else ""
     members = len(group["members"])
     click.echo(f"{printable(group['group'])}: {group['state']}, members {members}, lag {group['lag']:,}{assignor}")
+    for name, value in group["settings"].items():
+        click.echo(f"    {printable(name)}={printable(value)}")
     rows = [tuple(row.values()) for row in group["partitions"]]
     if rows:
         headings = ("topic", "partition", "committed", "end", "lag", "member")
         print_table(headings, rows, right=headings[1:5])
+
+
+@command.command(
+    short_help="Change a group's own settings.",
+    epilog="""\b
+Examples:
+  duramen group alter audit --set consumer.session.timeout.ms=50000
+  duramen group alter audit --unset consumer.session.timeout.ms
+
+\b
+Groups of the consumer protocol have consumer.session.timeout.ms,
+consumer.heartbeat.interval.ms and consumer.assignment.interval.ms, between
+the node's group.consumer.min.* and group.consumer.max.*. What a group has of
+its own stays when it is deleted; `duramen group describe` shows it.
+""",
+    help="Change what a group has of its own over the node's settings of groups.",
+)
+@click.argument("group", type=NAME)
+@click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a setting; repeatable.")
+@click.option("--unset", "--delete", multiple=True, metavar="KEY", help="Return a setting to the node's; repeatable.")
+@cluster_options
+def alter(cluster: ClusterAccess, group: str, settings: tuple[str, ...], unset: tuple[str, ...]) -> None:
+    if not settings and not unset:
+        raise click.UsageError("nothing to change: give --set or --unset.")
+    changes = pairs("--set", settings)
+    alter_settings(cluster, cluster.admin(), group_resource(group), changes, unset)
+    note(f"changed {plural(len(settings) + len(unset), 'setting')} of group {group}")
 
 
 @command.command(

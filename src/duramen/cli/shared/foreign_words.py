@@ -118,6 +118,11 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
         "--delete": "`duramen group delete NAME` does it",
     },
     "group describe": {"--group": "the group stands without an option"},
+    "group alter": {
+        "--group": "the group stands without an option",
+        "--add-config": "--set KEY=VALUE says it",
+        "--delete-config": "--unset KEY says it",
+    },
     "group delete": {"--group": "the group stands without an option", "--force": "--yes says it"},
     "group reset-offsets": {
         "--group": "the group stands without an option",

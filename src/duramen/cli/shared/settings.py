@@ -1,10 +1,12 @@
-"""Reading and changing the settings of topics and nodes, for the commands that do."""
+"""Reading and changing the settings of topics, nodes and groups, for the commands that do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import click
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -15,6 +17,9 @@ from confluent_kafka.admin import (
 )
 
 from duramen.cli.shared.connection import ClusterAccess, call, only, wait
+
+_GROUP_CONFIG: Final = 8
+"""Kafka's number for a group's own setting, for which the client library has no name."""
 
 
 def topic_resource(name: str) -> ConfigResource:
@@ -27,13 +32,54 @@ def node_resource(node_id: int) -> ConfigResource:
     return ConfigResource(ResourceType.BROKER, str(node_id))
 
 
+def group_resource(name: str) -> ConfigResource:
+    """A group, as something that has settings; it need not be there."""
+    return ConfigResource(ResourceType.GROUP, name)
+
+
 def label(resource: ConfigResource) -> str:
-    """What messages call it: a topic by its name, a node as `node 1`."""
-    return f"node {resource.name}" if resource.restype is ResourceType.BROKER else str(resource.name)
+    """What messages call it: a topic by its name, others as `node 1` and `group audit`."""
+    kinds = {ResourceType.BROKER: "node ", ResourceType.GROUP: "group "}
+    return f"{kinds.get(resource.restype, '')}{resource.name}"
+
+
+def source_name(entry: ConfigEntry) -> str:
+    """Where its value comes from, as `dynamic-topic` or `default`."""
+    if _source(entry) == _GROUP_CONFIG:
+        return "dynamic-group"
+    return str(ConfigSource(entry.source).name).removesuffix("_CONFIG").replace("_", "-").lower()
+
+
+def is_default(entry: ConfigEntry) -> bool:
+    """Whether nobody has set it anywhere."""
+    return _source(entry) == int(ConfigSource.DEFAULT_CONFIG.value)
+
+
+def _source(entry: ConfigEntry) -> int:
+    source: Any = entry.source  # what was described has the number
+    return int(source.value if isinstance(source, ConfigSource) else source)
+
+
+def own_of_groups(cluster: ClusterAccess, admin: AdminClient, groups: Iterable[str]) -> dict[str, dict[str, str]]:
+    """What is set for each of these groups; nothing where the node knows of no such settings (Kafka before 3.8)."""
+    timeout = cluster.timeout
+    resources = [group_resource(name) for name in groups]
+    futures = call(cluster, "groups", lambda: admin.describe_configs(resources, request_timeout=timeout))
+    found: dict[str, dict[str, str]] = {}
+    for resource, future in futures.items():
+        try:
+            entries = future.result(cluster.patience)
+        except KafkaException:
+            entries = {}
+        own = (entry for entry in entries.values() if _source(entry) == _GROUP_CONFIG)
+        found[str(resource.name)] = {
+            entry.name: entry.value for entry in sorted(own, key=lambda entry: str(entry.name))
+        }
+    return found
 
 
 def described(cluster: ClusterAccess, admin: AdminClient, resource: ConfigResource) -> list[ConfigEntry]:
-    """All settings of a topic or node, sorted by name."""
+    """All settings of a topic, node or group, sorted by name."""
     timeout = cluster.timeout
     futures = call(cluster, label(resource), lambda: admin.describe_configs([resource], request_timeout=timeout))
     entries = wait(cluster, label(resource), only(futures))
@@ -50,7 +96,7 @@ def fewest_in_sync(entries: Iterable[ConfigEntry], copies: int) -> int:
 
 
 def refuse_unknown(resource: ConfigResource, keys: Iterable[str], entries: Iterable[ConfigEntry]) -> None:
-    """End the command when one of the keys is none of the settings that the topic or node has."""
+    """End the command when one of the keys is none of the settings that it has."""
     missing = set(keys) - {entry.name for entry in entries}
     if missing:
         shown = "`duramen config describe --all` shows those it has"
@@ -66,7 +112,7 @@ def alter_settings(
     append: Mapping[str, str] | None = None,
     subtract: Mapping[str, str] | None = None,
 ) -> None:
-    """Change settings of a topic or node one by one, leaving the others (IncrementalAlterConfigs).
+    """Change settings of a topic, node or group one by one, leaving the others (IncrementalAlterConfigs).
 
     unset: a name that it has no setting of is refused here, for nodes take it for done.
     """

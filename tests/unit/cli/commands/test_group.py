@@ -23,3 +23,40 @@ def test_a_reset_tells_of_a_time_without_records_and_of_a_new_group(
     assert capsys.readouterr().err == f"g-{topic} was moved\nthere was no group g-{topic} before\n"
     assert main([*reset, "--to-earliest", "--execute"]) == 0
     assert capsys.readouterr().err == f"g-{topic} was moved\n"
+
+
+def test_a_group_s_own_settings(
+    run: Callable[..., Any], topic: str, lines: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = f"g-{topic}"
+    run("produce", topic, lines("a"))
+    run("consume", topic, "--group", group)
+    assert run("group", "describe", group, "--json")[0]["settings"] == {}
+    assert main(["group", "alter", group, "--set", "consumer.session.timeout.ms=50000"]) == 0
+    assert capsys.readouterr().err == f"changed 1 setting of group {group}\n"
+    assert run("group", "describe", group, "--json")[0]["settings"] == {"consumer.session.timeout.ms": "50000"}
+    assert "    consumer.session.timeout.ms=50000\n" in run("group", "describe", group)
+    told = {each["name"]: each for each in run("config", "describe", "--group", group, "--all", "--json")}
+    assert told["consumer.session.timeout.ms"]["source"] == "dynamic-group"
+    assert told["consumer.heartbeat.interval.ms"] == {
+        "name": "consumer.heartbeat.interval.ms",
+        "value": "5000",
+        "source": "default",
+        "read_only": False,
+    }
+    assert [each["name"] for each in run("config", "describe", "--group", group, "--json")] == [
+        "consumer.session.timeout.ms"
+    ]
+    run("config", "alter", "--group", group, "--set", "consumer.heartbeat.interval.ms=6000")
+    run("group", "alter", group, "--delete", "consumer.session.timeout.ms")
+    assert run("group", "describe", group, "--json")[0]["settings"] == {"consumer.heartbeat.interval.ms": "6000"}
+
+
+def test_group_settings_that_are_refused(run: Callable[..., Any], topic: str) -> None:
+    alter = ("group", "alter", f"g-{topic}")
+    assert "nothing to change" in run(*alter, code=2)
+    said = run(*alter, "--set", "consumer.session.timeout.ms=1", code=1)
+    assert "must be greater than or equal to group.consumer.min.session.timeout.ms" in said
+    assert "Unknown group config name: no.such" in run(*alter, "--set", "no.such=1", code=1)
+    assert f"group g-{topic} has no setting no.such" in run(*alter, "--unset", "no.such", code=1)
+    assert "give one of --topic, --node and --group" in run("config", "describe", "-g", "a", "-t", "b", code=2)
