@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from tests.torture.copier import FENCED, QUIET
+from tests.torture.copier import FENCED, QUIET, Watch
 
 ATTEMPT_SECONDS = 5.0
 TIMEOUT_MS = 10_000
@@ -45,6 +45,7 @@ class AppendClient:
         self.random = random.Random(f"{seed} {self.name} {life}")
         self.notes = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.ended = False
+        self.watch = Watch()
         self.read_to = dict.fromkeys(self.keys, 0)
         self.moved = int(life) * PER_LIFE
         same = {"bootstrap.servers": self.bootstrap, **QUIET}
@@ -93,6 +94,7 @@ class AppendClient:
         steps += [("read", key) for key in self.random.sample(self.keys, self.random.choice((0, 1, 2)))]
         self.random.shuffle(steps)
         with self._kept(writes):
+            self.watch.moved()
             self.note("begin", txn=name)
             commits = False
             try:
@@ -135,6 +137,7 @@ class AppendClient:
         self.producer.produce(self.topic, b"%d" % value, partition=key, on_delivery=heard)
 
     def _read(self, name: str, key: int) -> None:
+        self.watch.moved()
         start = self.read_to[key]
         self.consumer.assign([TopicPartition(self.topic, key, start)])
         records: list[tuple[int, int]] = []
@@ -170,6 +173,7 @@ class AppendClient:
 
     def _until_done(self, step: Any) -> None:
         while True:
+            self.watch.moved()
             try:
                 step()
                 return

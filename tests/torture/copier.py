@@ -3,28 +3,51 @@
     python -m tests.torture.copier BOOTSTRAP FROM TO GROUP TRANSACTIONAL_ID --seed 7 --aborts 0.1 --protocol classic
 
 As confluent-kafka's documentation has it: consume, begin, produce, the positions, commit; after a failure abort, and
-begin again where the group stands. Some transactions it aborts by itself: their values are marked, so that who is given
-one can tell. It ends with FENCED when another program has its id, and is started again.
+begin again where the group stands. Some transactions it aborts by itself: their values are marked, so that who is
+given one can tell. It ends with FENCED when another program has its id, with STUCK when a call does not return, and is
+started again.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import signal
 import sys
+import threading
 import time
 from types import FrameType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-FENCED = 3
-"""Exit status: what it began goes on elsewhere."""
+FENCED, STUCK = 3, 4
+"""Exit statuses: what it began goes on elsewhere; the library did not come back from a call."""
+STUCK_SECONDS = 40
+"""librdkafka's send_offsets_to_transaction (2.16) may never return when it is called again after a time-out."""
 ABORTED = b"aborted "
 """What the values of a transaction begin with that is aborted on purpose."""
 ATTEMPT_SECONDS = 10.0
 BATCH = 100
 QUIET = {"log_level": 0, "error_cb": lambda error: None, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
+
+
+class Watch:
+    """Ends the process when nothing has moved for long, by its own seconds: those of a pause do not count."""
+
+    def __init__(self) -> None:
+        self.seconds = 0
+        threading.Thread(target=self._count, daemon=True).start()
+
+    def moved(self) -> None:
+        self.seconds = 0
+
+    def _count(self) -> None:
+        while self.seconds < STUCK_SECONDS:
+            time.sleep(1)
+            self.seconds += 1
+        print(f"{time.time():.3f} stuck", flush=True)
+        os._exit(STUCK)
 
 
 class Copier:
@@ -34,6 +57,7 @@ class Copier:
         self.options = options
         self.random = random.Random(f"{options.seed} {options.transactional_id} {time.time_ns()}")
         self.ended = False
+        self.watch = Watch()
         group: dict[str, object] = {"group.protocol": options.protocol}
         if options.protocol == "classic":
             group |= {"session.timeout.ms": options.session_ms, "heartbeat.interval.ms": 500}
@@ -55,6 +79,7 @@ class Copier:
         self._until_done(lambda: self.producer.init_transactions(ATTEMPT_SECONDS))
         self.consumer.subscribe([self.options.source])
         while not self.ended:
+            self.watch.moved()
             messages = [each for each in self.consumer.consume(self.random.randint(1, BATCH), 0.1) if not each.error()]
             if messages:
                 self._transaction(messages)
@@ -98,6 +123,7 @@ class Copier:
         """Nothing of it has happened, so the next records are those where the group stands."""
         self._until_done(lambda: self.producer.abort_transaction(ATTEMPT_SECONDS))
         while not self.ended:
+            self.watch.moved()
             try:
                 for place in self.consumer.committed(self.consumer.assignment(), ATTEMPT_SECONDS):
                     if place.error is not None:
@@ -116,6 +142,7 @@ class Copier:
         """A step whose answer did not come in time is asked for again, as the library wants it."""
         assert callable(step)
         while True:
+            self.watch.moved()
             try:
                 step()
                 return

@@ -21,13 +21,13 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.torture.committed import Content, content
-from tests.torture.copier import ABORTED, FENCED, QUIET
+from tests.torture.copier import ABORTED, FENCED, QUIET, STUCK
 from tests.torture.cuts import RecordedNode
 from tests.torture.kills import SETTINGS, VARIED
 from tests.torture.ledger import number_of, value_of, verdict
@@ -65,6 +65,7 @@ class Program:
         self.words = [sys.executable, "-m", "tests.torture.copier", *words]
         self.process: subprocess.Popen[bytes] | None = None
         self.fenced = 0
+        self.stuck = 0
 
     def start(self) -> None:
         with self.log.open("ab") as log:
@@ -73,14 +74,15 @@ class Program:
             )
 
     def look(self) -> str | None:
-        """Start it again where it was fenced; what is wrong when it ended otherwise."""
+        """Start it again where it was fenced or its library stuck; what is wrong when it ended otherwise."""
         assert self.process is not None
         status = self.process.poll()
         if status is None:
             return None
-        if status != FENCED:
+        if status not in (FENCED, STUCK):
             return f"{self.name} ended with {status}:\n{self.log.read_text()[-2000:]}"
-        self.fenced += 1
+        self.fenced += status == FENCED
+        self.stuck += status == STUCK
         self.start()
         return None
 
@@ -98,7 +100,11 @@ class Program:
 class ExactlyOnce:
     """The nodes, the copiers, and what was found."""
 
-    def __init__(self, folder: Path, seed: int, nodes: int = 1, *, protocol: str = "classic") -> None:
+    def __init__(
+        self, folder: Path, seed: int, nodes: int = 1, *, protocol: str = "classic", kinds: Container[str] | None = None
+    ) -> None:
+        """kinds: of the faults, where not all are wanted."""
+        self.kinds = kinds
         self.random = random.Random(seed)
         self.seed = seed
         self.folder = folder
@@ -149,10 +155,11 @@ class ExactlyOnce:
     def line(self) -> str:
         kinds = ", ".join(f"{count} × {kind}" for kind, count in sorted(Counter(self.faults).items()))
         fenced = self.fenced + sum(copier.fenced for copier in self.copiers)
+        stuck = sum(copier.stuck for copier in self.copiers)
         return (
             f"{len(self.faults)} faults ({kinds}), {self.acknowledged:,} records acknowledged, "
             f"{self.copied:,} compared, {self.aborted:,} of aborted transactions unseen, "
-            f"{fenced} times a copier was fenced, {len(self.broken)} promises broken"
+            f"{fenced} times a copier was fenced and {stuck} times stuck, {len(self.broken)} promises broken"
         )
 
     def say(self, text: str) -> None:
@@ -239,6 +246,7 @@ class ExactlyOnce:
             cards += [("nodes killed", lambda: self._kill_nodes(2)), ("nodes killed", lambda: self._kill_nodes(3))]
         elif isinstance(self.nodes[0], RecordedNode):
             cards += [("power cut", self._cut_power)]
+        cards = [card for card in cards if self.kinds is None or card[0] in self.kinds]
         self.random.shuffle(cards)
         return cards
 
@@ -412,20 +420,7 @@ class ExactlyOnce:
             time.sleep(0.3)
 
     def _compare(self, name: str, wanted: list[Content], other: str, found: list[Content]) -> None:
-        """The same records in the same order, partition by partition."""
-        for index, (mine, theirs) in enumerate(zip(wanted, found, strict=True)):
-            ours, copied = [each[1:] for each in mine.records], [each[1:] for each in theirs.records]
-            if ours == copied:
-                continue
-            times = Counter(copied)
-            lost = [value[:40] for _, value in ours if not times[_, value]]
-            doubled = [(value[:40], count) for (_, value), count in times.items() if count > 1]
-            marked = [value[:40] for _, value in copied if value.startswith(ABORTED)]
-            self.broken.append(
-                f"{other}-{index} has {len(copied)} records and {name}-{index} {len(ours)}: "
-                f"{len(lost)} lost {lost[:3]}, {len(doubled)} doubled {doubled[:3]}, "
-                f"{len(marked)} of aborted transactions {marked[:3]}, order: {first_difference(ours, copied)}"
-            )
+        self.broken += copying_faults(name, wanted, other, found)
 
     def _numbers(self, first: list[Content]) -> None:
         """Each number that was acknowledged is there, once."""
@@ -433,6 +428,25 @@ class ExactlyOnce:
         if numbers != Counter(range(self.sent)):
             lacking = sorted(set(range(self.sent)) - set(numbers))
             self.broken.append(f"{FIRST} lacks {lacking[:5]}, twice: {[n for n, c in numbers.items() if c > 1][:5]}")
+
+
+def copying_faults(name: str, wanted: list[Content], other: str, found: list[Content]) -> list[str]:
+    """What differs: each partition has the same records in the same order."""
+    broken: list[str] = []
+    for index, (mine, theirs) in enumerate(zip(wanted, found, strict=True)):
+        ours, copied = [each[1:] for each in mine.records], [each[1:] for each in theirs.records]
+        if ours == copied:
+            continue
+        times = Counter(copied)
+        lost = [value[:40] for _, value in ours if not times[_, value]]
+        doubled = [(value[:40], count) for (_, value), count in times.items() if count > 1]
+        marked = [value[:40] for _, value in copied if value.startswith(ABORTED)]
+        broken.append(
+            f"{other}-{index} has {len(copied)} records and {name}-{index} {len(ours)}: "
+            f"{len(lost)} lost {lost[:3]}, {len(doubled)} doubled {doubled[:3]}, "
+            f"{len(marked)} of aborted transactions {marked[:3]}, order: {first_difference(ours, copied)}"
+        )
+    return broken
 
 
 def first_difference(ours: Sequence[object], theirs: Sequence[object]) -> str:

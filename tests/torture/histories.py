@@ -29,7 +29,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.torture.append_history import Append, Found, History, Moved, Operation, Outcome, Read, Transaction, find
 from tests.torture.committed import content
-from tests.torture.copier import FENCED, QUIET
+from tests.torture.copier import FENCED, QUIET, STUCK
 from tests.torture.exactly_once import QUICK, TRIO
 from tests.torture.kills import SETTINGS
 from tests.torture.ledger import SECONDS, verdict
@@ -74,6 +74,7 @@ class AppendProgram:
         self.given = given
         self.life = 0
         self.fenced = 0
+        self.stuck = 0
         self.process: subprocess.Popen[bytes] | None = None
 
     def notes(self, life: int) -> Path:
@@ -88,14 +89,15 @@ class AppendProgram:
             )  # fmt: skip
 
     def look(self) -> str | None:
-        """Start it again where it was fenced; what is wrong when it ended otherwise."""
+        """Start it again where it was fenced or its library stuck; what is wrong when it ended otherwise."""
         assert self.process is not None
         status = self.process.poll()
         if status is None:
             return None
-        if status != FENCED:
+        if status not in (FENCED, STUCK):
             return f"{self.name} ended with {status}:\n{(self.folder / f'{self.name}.log').read_text()[-2000:]}"
-        self.fenced += 1
+        self.fenced += status == FENCED
+        self.stuck += status == STUCK
         self.start()
         return None
 
@@ -109,7 +111,7 @@ class AppendProgram:
 class AppendRun:
     """One run: nodes, clients, faults, and the history that is left."""
 
-    def __init__(self, folder: Path, seed: int, *, nodes: int, alone: bool) -> None:
+    def __init__(self, folder: Path, seed: int, *, nodes: int, alone: bool, java: bool = True) -> None:
         self.random = random.Random(seed)
         self.folder = folder
         self.alone = alone
@@ -124,12 +126,13 @@ class AppendRun:
         self.topic = "lists"
         (folder / "locks").mkdir()
         locks = str(folder / "locks") if alone else "-"
-        python, java = [sys.executable, "-m", "tests.torture.append_client"], java_words()
+        python = [sys.executable, "-m", "tests.torture.append_client"]
+        second = (java_words() if java else None) or python
 
         def given(name: str, life: int, notes: Path) -> list[str]:
             return [self.bootstrap, self.topic, str(KEYS), name, str(life), str(notes), locks, str(seed)]
 
-        kinds = [python, java or python, python, java or python]
+        kinds = [python, second, python, second]
         self.clients = [AppendProgram(number, words, folder, given) for number, words in enumerate(kinds, 1)]
         self.zombies: list[subprocess.Popen[bytes]] = []
         self.faults: Counter[str] = Counter()
@@ -176,7 +179,9 @@ class AppendRun:
         values = sum(len(list(each.appends())) for each in self.history.transactions)
         reads = sum(len(list(each.reads())) for each in self.history.transactions)
         told = ", ".join(f"{count} {what}" for what, count in [*sorted(outcomes.items()), *sorted(self.faults.items())])
-        return f"{told}; {values} appends, {reads} reads, {len(self.broken)} anomalies"
+        fenced, stuck = sum(each.fenced for each in self.clients), sum(each.stuck for each in self.clients)
+        ended = f"{fenced} times a client was fenced, {stuck} times its library stuck"
+        return f"{told}; {values} appends, {reads} reads; {ended}; {len(self.broken)} anomalies"
 
     # -- faults
 
