@@ -16,7 +16,6 @@ from duramen.machines.metadata.image import BrokerImage, PartitionImage
 from duramen.model import TopicPartition
 from duramen.partition.host.load_turns import LoadTurns
 from duramen.server.api.authorizer import Resource
-from duramen.server.api.refused_transactions import RefusedTransactions
 from duramen.server.api.request import Request
 from duramen.server.api.sliced_work import SlicedWork
 from duramen.server.coordinators.context import CoordinatorContext
@@ -95,7 +94,6 @@ class Broker:
         self.events: list[str] = []
         self.access = SimpleNamespace(authorizer=self)
         self.sliced_work = SlicedWork(self.clock, Inline())
-        self.refused_transactions = RefusedTransactions(self.report)
         self.services = self
         self.groups = self.coordinators()
 

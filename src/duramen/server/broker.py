@@ -32,7 +32,6 @@ from duramen.ports import Listener, World
 from duramen.server.api.acceptor import Acceptor
 from duramen.server.api.authorizer import AccessControl
 from duramen.server.api.outstanding_appends import OutstandingAppends
-from duramen.server.api.refused_transactions import RefusedTransactions
 from duramen.server.api.request_decoder import RequestDecoder
 from duramen.server.api.served_partitions import ServedPartitions
 from duramen.server.api.services import LiveSettings, NodeIdentity, Services
@@ -45,6 +44,7 @@ from duramen.server.coordinators.groups import GroupCoordinators
 from duramen.server.coordinators.producer_ids import ProducerIdSource
 from duramen.server.coordinators.sinks import SinkCoordinators
 from duramen.server.coordinators.staging_relocation import RelocationRules
+from duramen.server.coordinators.transactions import TransactionCoordinators
 from duramen.server.dispatch import MAX_ELEMENTS, TABLES, advertised
 from duramen.server.metrics.metrics import Metrics
 from duramen.server.net.listener_type import ListenerType
@@ -100,6 +100,7 @@ _ERRORS = frozenset(
         "coordinator-load-failed",
         "stop-failed",
         "sink-records-missing",
+        "transaction-markers-waiting",
     }
 )
 
@@ -201,6 +202,7 @@ class Broker:
         self.groups = GroupCoordinators(context)
         self.sinks = SinkCoordinators(context)
         self.producer_ids = ProducerIdSource(self.controller_client, self.node_id)
+        self.transactions = TransactionCoordinators(context, self.world, self.node_id, self.producer_ids, self.groups)
         self.services = self._build_services(controllers)
         for listener, table in TABLES.items():
             self.decoders[listener] = RequestDecoder(self.services, table, MAX_ELEMENTS)
@@ -303,6 +305,7 @@ class Broker:
             store=self.store,
             partitions=self.partitions,
             groups=self.groups,
+            transactions=self.transactions,
             sinks=self.sinks,
             producer_ids=self.producer_ids,
             appends=self.appends,
@@ -311,7 +314,6 @@ class Broker:
             fetch_sessions=self.fetch_sessions,
             segments=self.segments,
             sliced_work=self.sliced_work,
-            refused_transactions=RefusedTransactions(self.report),
             metrics=self.metrics,
             broker_heard=lambda node_id, epoch, via: self.broker_watch.heard(node_id, epoch, via),
             report=self.report,
@@ -401,6 +403,7 @@ class Broker:
     def _serve_clients(self, on_ready: Callable[[], None]) -> None:
         """The broker is unfenced, and knows it."""
         self.groups.load_all()
+        self.transactions.load_all()
         self.sinks.load_all()
         self.acceptor.open(ListenerType.BROKER, self.decoders[ListenerType.BROKER].on_frame)
         for name, level, highest in behind(self.image.features):
@@ -428,6 +431,7 @@ class Broker:
             self.followed.close()
             self.acceptor.close()
             self.cold_reads.close()
+            self.transactions.close()
             self.groups.close()
             self.sinks.close()
             if self.in_sync_changes is not None:
@@ -515,6 +519,7 @@ class Broker:
         self._report("error", "directory-failed", told)
         failure = StorageError(f"{directory.path}: {error}")
         self.groups.directory_failed(failure)
+        self.transactions.directory_failed(failure)
         self.sinks.directory_failed(failure)
         if directory is self.store.home(METADATA_PARTITION):
             self.controller.fail(failure)

@@ -18,6 +18,8 @@ from duramen.server.api.authorizer import CLUSTER_NAME, Operation, Resource
 from duramen.server.api.request import ApiRow, FastPath, LargeRequest, Request
 from duramen.server.handlers import (
     acls,
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     admin_configs,
     admin_topics,
     api_versions,
@@ -34,8 +36,10 @@ from duramen.server.handlers import (
     describe_producers,
     describe_quorum,
     describe_segments,
+    describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
+    end_txn,
     envelope,
     fetch,
     find_coordinator,
@@ -45,6 +49,7 @@ from duramen.server.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -169,6 +174,18 @@ def _fetch_groups(body: Any) -> Iterable[str]:
     return [body.group_id] if body.group_id else (group.group_id for group in body.groups)
 
 
+def _transaction(body: Any) -> Iterable[str]:
+    return (body.transactional_id,)
+
+
+def _clients_transaction(body: Any) -> Iterable[str]:
+    return () if body.transactions else (body.v3_and_below_transactional_id,)
+
+
+def _transactions(body: Any) -> Iterable[str]:
+    return body.transactional_ids  # type: ignore[no-any-return]
+
+
 FORWARDED: set[Callable[[Request], None]] = set()
 """What handles requests that may come in an Envelope."""
 FORWARDABLE: dict[int, ApiRow] = {}
@@ -225,6 +242,12 @@ ROWS = (
     _row(21, B, delete_records.handle, Operation.DELETE, Resource.TOPIC, _topics),
     _row(22, B, init_producer_id.handle, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, _cluster),
     _row(23, B, offset_for_leader_epoch.handle, Operation.DESCRIBE, Resource.TOPIC, _nothing),
+    _row(
+        24, B, add_partitions_to_txn.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _clients_transaction,
+        most=ONE_DECISION,
+    ),
+    _row(25, B, add_offsets_to_txn.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _transaction),
+    _row(26, B, end_txn.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _transaction),
     _row(29, BC, acls.handle_describe, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     _row(30, BC, acls.handle_create, Operation.ALTER, Resource.CLUSTER, _cluster),
     _row(31, BC, acls.handle_delete, Operation.ALTER, Resource.CLUSTER, _cluster),
@@ -271,6 +294,8 @@ ROWS = (
     ),
     _row(63, C, controller_commands.handle, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
     _row(64, BC, _forwarded(controller_commands.handle), Operation.ALTER, Resource.CLUSTER, _cluster),
+    _row(65, B, describe_transactions.handle, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _transactions),
+    _row(66, B, list_transactions.handle, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _nothing),
     _row(67, C, controller_commands.handle, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
     _row(68, B, consumer_group_heartbeat.handle, Operation.READ, Resource.GROUP, _nothing),
     _row(70, C, controller_commands.handle_controller, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from duramen.config import BrokerConfig
 from duramen.errors import ErrorCode, KafkaError
@@ -19,7 +19,6 @@ from duramen.partition.store.store import Store
 from duramen.ports import Clock, World
 from duramen.server.api.authorizer import AccessControl
 from duramen.server.api.outstanding_appends import OutstandingAppends
-from duramen.server.api.refused_transactions import RefusedTransactions
 from duramen.server.api.served_partitions import ServedPartitions
 from duramen.server.api.sliced_work import SlicedWork
 from duramen.server.net.listener_type import ListenerType
@@ -147,6 +146,9 @@ class Groups(Protocol):
     def submit_everywhere(self, command: Any, on_replies: Callable[[list[Any]], None]) -> None:
         """Ask every machine here; `on_replies` gets all their answers, in the order of their partitions."""
 
+    def partition_of(self, group_id: str) -> TopicPartition | None:
+        """The partition of `__consumer_offsets` that has the group; None while there is no such topic."""
+
     def end_transaction(
         self,
         index: int,
@@ -160,6 +162,18 @@ class Groups(Protocol):
 
     def committed_offsets(self) -> Iterator[tuple[str, TopicPartition, int]]:
         """(group, partition, committed offset) of every loaded group."""
+
+
+class TransactionSummary(NamedTuple):
+    """What metrics tell of the transactions that are coordinated here."""
+
+    ids: int
+    open: int
+    oldest_open_seconds: float
+    ending: int
+    oldest_ending_seconds: float
+    markers: int
+    fenced: int
 
 
 class Transactions(Protocol):
@@ -195,6 +209,9 @@ class Transactions(Protocol):
 
         `done` gets what was refused: with {} all are part of it, durably.
         """
+
+    def summary(self) -> TransactionSummary:
+        """What metrics tell."""
 
 
 class SinkHost(Protocol):
@@ -287,6 +304,7 @@ class Services:
     store: Store
     partitions: ServedPartitions
     groups: Groups
+    transactions: Transactions
     sinks: Sinks
     producer_ids: ProducerIdSupply
     appends: OutstandingAppends
@@ -295,7 +313,6 @@ class Services:
     fetch_sessions: FetchSessions
     segments: SegmentAccess
     sliced_work: SlicedWork
-    refused_transactions: RefusedTransactions
     metrics: RequestCounts
     broker_heard: Callable[[int, int, ClientConnection], None]
     """Called with id and epoch when this node, as the active controller, has heard a broker by a connection."""

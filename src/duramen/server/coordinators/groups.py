@@ -15,6 +15,7 @@ from duramen.model import NO_TOPIC_ID, OFFSETS_TOPIC, TopicPartition
 from duramen.partition.host.host import Host
 from duramen.partition.replica.partition import Partition
 from duramen.server.coordinators.context import CoordinatorContext
+from duramen.server.coordinators.partitioner import partition_for
 from duramen.server.coordinators.shell import (
     MAX_BATCH_BYTES,
     CoordinatorShell,
@@ -92,6 +93,11 @@ class GroupCoordinators(CoordinatorShell[GroupCoordinator]):
             done(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, what))
         else:
             coordinator.host.end_transaction(producer, commit, coordinator_epoch, transaction_version, done)
+
+    def partition_of(self, group_id: str) -> TopicPartition | None:
+        """The partition of `__consumer_offsets` that has the group; None while there is no such topic."""
+        count = self.partition_count
+        return TopicPartition(OFFSETS_TOPIC, partition_for(group_id, count)) if count else None
 
     def committed_offsets(self) -> Iterator[tuple[str, TopicPartition, int]]:
         """(group, partition, committed offset) of every loaded group, for metrics; they may change between two."""

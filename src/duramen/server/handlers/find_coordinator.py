@@ -1,13 +1,12 @@
-"""FindCoordinator: which broker runs a group or a sink. Versions 0-6; from 4 many keys at once (KIP-699).
+"""FindCoordinator: which broker runs a group, a transactional id or a sink. Versions 0-6; from 4 many keys (KIP-699).
 
-Key types: 0 group, 1 transactional id (refused: transactions are not served yet), 2 share group (not served), and one
-of our own: 100, the sink of a staged commit.
+Key types: 0 group, 1 transactional id, 2 share group (not served), and one of ours: 100, the sink of a staged commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from duramen.errors import ErrorCode
 from duramen.server.api.authorizer import Operation, Resource
@@ -16,36 +15,37 @@ from duramen.wire.messages.find_coordinator import FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from duramen.server.api.request import Request
-    from duramen.server.api.services import Groups, Sinks
+    from duramen.server.api.services import Groups, Sinks, Transactions
 
 GROUP = 0
 TRANSACTION = 1
 SINK = 100
 FIRST_BATCHED_VERSION = 4
 
+_RESOURCES: Final = {
+    GROUP: (Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    TRANSACTION: (Resource.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    SINK: (Resource.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+}
+"""What each type of key is, and what who may not know of it is told."""
+
 
 def handle(request: Request) -> None:
-    """Who leads the partition of each group and sink, once their internal topics exist."""
+    """Who leads the partition of each key, once their internal topics exist."""
     body = request.body
     keys = body.coordinator_keys if request.version >= FIRST_BATCHED_VERSION else [body.key]
-    if body.key_type not in (GROUP, SINK):
-        refused = ErrorCode.INVALID_REQUEST
-        if body.key_type == TRANSACTION:
-            # Not retriable, and clients stop at once: they would retry anything softer until their time-out.
-            refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            peer = request.connection.transport.peer
-            request.services.refused_transactions.tell(keys, request.client_id, peer)
-        _reply(request, keys, dict.fromkeys(keys, refused))
+    if body.key_type not in _RESOURCES:
+        _reply(request, keys, dict.fromkeys(keys, ErrorCode.INVALID_REQUEST))
         return
-    is_sink = body.key_type == SINK
-    resource = Resource.TRANSACTIONAL_ID if is_sink else Resource.GROUP
-    refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_sink else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    resource, refusal = _RESOURCES[body.key_type]
     denied = request.denies(Operation.DESCRIBE, resource, keys)
-
-    coordinators: Groups | Sinks = request.services.sinks if is_sink else request.services.groups
-    if is_sink and len(request.services.image.brokers) > 1:
+    services = request.services
+    if body.key_type == SINK and len(services.image.brokers) > 1:
         _reply(request, keys, dict.fromkeys(keys, ErrorCode.UNSUPPORTED_VERSION))
         return
+    coordinators: Groups | Transactions | Sinks = services.groups
+    if body.key_type != GROUP:
+        coordinators = services.transactions if body.key_type == TRANSACTION else services.sinks
 
     def created(code: ErrorCode) -> None:
         _reply(request, keys, {key: refusal if key in denied else code for key in keys}, coordinators.place)
@@ -81,8 +81,6 @@ def _response(request: Request, keys: list[str], codes: dict[str, ErrorCode], pl
 
 
 def _message(code: ErrorCode) -> str | None:
-    if code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-        return "transactions are not served yet"
     if code is ErrorCode.UNSUPPORTED_VERSION:
         return "exactly-once sinks are served by a cluster of one broker, and not yet by one of several"
     return None if code is ErrorCode.NONE else code.name

@@ -1,31 +1,53 @@
-"""InitProducerId: an id for an idempotent producer (KIP-98). Versions 0-5.
+"""InitProducerId: an id for an idempotent producer, or the next epoch of a transactional one (KIP-98, KIP-360).
 
-Ids come in blocks that are recorded durably before the first is handed out, so none is ever given twice. A
-transactional id is refused: transactions are not served yet.
+Versions 0-5: v3 a producer that goes on (id and epoch) · v4 PRODUCER_FENCED · v5 TRANSACTION_ABORTABLE. Ids come in
+blocks that are recorded durably before the first is handed out, so none is ever given twice.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.machines.contract import ProducerEpoch
+from duramen.machines.transaction.commands import InitProducer
 from duramen.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from duramen.server.api.authorizer import CLUSTER_NAME, Operation, Resource
+from duramen.server.coordinators.transactions import transaction_error
 from duramen.wire.messages.init_producer_id import InitProducerIdResponse
 
 if TYPE_CHECKING:
     from duramen.server.api.request import Request
 
+KNOWS_FENCED = 4
+"""First version whose clients know PRODUCER_FENCED."""
+
 
 def handle(request: Request) -> None:
-    """A fresh producer id with epoch 0, also for a producer that tells the one it had; id and epoch come together."""
+    """A fresh producer id with epoch 0, also for a producer that tells the one it had; a transactional id's is decided
+    by its coordinator."""
     body = request.body
-    if body.transactional_id is not None:
-        if body.transactional_id == "":
-            _refuse(request, ErrorCode.INVALID_REQUEST)
-            return
-        peer = request.connection.transport.peer
-        request.services.refused_transactions.tell([body.transactional_id], request.client_id, peer)
-        _refuse(request, ErrorCode.INVALID_TXN_STATE)
+    if body.transactional_id is None:
+        _idempotent(request)
+        return
+    if request.denies(Operation.WRITE, Resource.TRANSACTIONAL_ID, [body.transactional_id]):
+        _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return
+
+    def answered(answer: ProducerEpoch | DuramenError) -> None:
+        if isinstance(answer, DuramenError):
+            _refuse(request, transaction_error(answer, knows_fenced=request.version >= KNOWS_FENCED))
+        else:
+            request.reply(InitProducerIdResponse.new(producer_id=answer.id, producer_epoch=answer.epoch))
+
+    command = InitProducer(body.transactional_id, body.transaction_timeout_ms, body.producer_id, body.producer_epoch)
+    request.services.transactions.submit(body.transactional_id, command, answered)
+
+
+def _idempotent(request: Request) -> None:
+    body = request.body
+    if CLUSTER_NAME in request.denied:
+        _refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return
     if (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_PRODUCER_EPOCH):
         _refuse(request, ErrorCode.INVALID_REQUEST)

@@ -62,6 +62,12 @@ _OF_PARTITIONS: Final[tuple[tuple[type[GaugeMetricFamily | CounterMetricFamily],
         "First offset read_committed cannot read.",
         lambda p: p.last_stable_offset,
     ),
+    (
+        GaugeMetricFamily,
+        "duramen_last_stable_offset_lag_records",
+        "High watermark minus last stable offset: held back by open transactions.",
+        lambda p: p.high_watermark - p.last_stable_offset,
+    ),
     (GaugeMetricFamily, "duramen_durable_end_offset", "All below is on stable storage.", lambda p: p.log.durable_end),
     (GaugeMetricFamily, "duramen_log_size_bytes", "Bytes in segments.", lambda p: p.log.size),
     (GaugeMetricFamily, _STABLE, "1 stable storage, 0 page cache.", lambda p: int(p.is_stable)),
@@ -99,6 +105,7 @@ class BrokerCollector(Collector):
         yield from self._partitions()
         yield from cluster_families(self._broker.services, self._changes)
         yield from self._groups()
+        yield from self._transactions()
         yield from self._sinks()
 
     def _requests(self) -> Iterator[Metric]:
@@ -335,6 +342,23 @@ class BrokerCollector(Collector):
                 if partition is not None:
                     lag.add_metric([group, tp.topic, str(tp.partition)], max(0, partition.high_watermark - offset))
             yield lag
+
+    def _transactions(self) -> Iterator[Metric]:
+        transactions = self._broker.services.transactions
+        told = transactions.summary()
+        for name, text, value in (
+            ("duramen_transactional_ids", "Coordinated here.", told.ids),
+            ("duramen_open_transactions", "Begun and not ended.", told.open),
+            ("duramen_oldest_open_transaction_seconds", "Since the oldest was begun.", told.oldest_open_seconds),
+            ("duramen_ending_transactions", "Decided, and without all of their markers.", told.ending),
+            ("duramen_oldest_ending_transaction_seconds", "Since the oldest was.", told.oldest_ending_seconds),
+        ):
+            yield GaugeMetricFamily(name, text, value)
+        for name, text, value in (
+            ("duramen_transaction_markers", "Written for transactions coordinated here.", told.markers),
+            ("duramen_transactions_aborted_by_coordinator", "By time-out, or for a new life of the id.", told.fenced),
+        ):
+            yield CounterMetricFamily(name, text, value)
 
     def _sinks(self) -> Iterator[Metric]:
         sinks = self._broker.services.sinks

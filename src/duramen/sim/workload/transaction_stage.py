@@ -29,7 +29,8 @@ from duramen.wire.batch import COMMIT, BatchHeader, batches, check_crc, read_mar
 
 ORDERS, CACHED, DOOMED, COPIES = "orders", "orders-cached", "doomed", "copies"
 """Written to by producers, on stable storage and in the page cache, and deleted now and then; what copiers write."""
-ADD_PARTITIONS_TO_TXN: Final = 24
+NEEDED: Final = (24, 27, 28)
+"""APIs: AddPartitionsToTxn, WriteTxnMarkers, TxnOffsetCommit."""
 HANGS_S: Final = 60.0
 """Virtual seconds behind the last client's end, and the last fault, within which nothing is open any more: the longest
 time-out of a transaction is 10 s."""
@@ -96,7 +97,9 @@ class TransactionStage:
         """Ask for what is served, and make the topics."""
         while not self.may_begin():
             yield RETRY_S
-        offered = yield from is_offered(self.scene, ADD_PARTITIONS_TO_TXN)
+        offered = True
+        for key in NEEDED:
+            offered = offered and (yield from is_offered(self.scene, key))
         if offered:
             for topic, count in self.topics.items():
                 yield from create_topic(self.scene, topic, count, self._configs[topic])

@@ -59,7 +59,7 @@ def test_errors_that_replies_tell_are_counted_by_api_and_code() -> None:
     told = {labels: n for (name, labels), n in _samples(server).items() if name == "duramen_error_replies_total"}
     assert told == {
         (("api", "ListOffsets"), ("error", "UNKNOWN_TOPIC_OR_PARTITION")): 3,
-        (("api", "InitProducerId"), ("error", "INVALID_TXN_STATE")): 1,
+        (("api", "InitProducerId"), ("error", "COORDINATOR_NOT_AVAILABLE")): 1,
     }
 
 
@@ -92,7 +92,7 @@ def test_records_are_counted_and_the_partitions_of_groups_share_a_row() -> None:
         if dict(labels).get("topic") == "__consumer_offsets"
     }
     assert {partition for _, partition in of_groups} == {"all"}
-    assert len(of_groups) == 10
+    assert len(of_groups) == 11
     every = (("partition", "all"), ("topic", "__consumer_offsets"))
     assert samples["duramen_durability_stable", every] == 1, "the least, not the sum"
     logs = [p.log for tp, p in server.broker.store.partitions.items() if tp.topic == "__consumer_offsets"]
