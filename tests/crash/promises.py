@@ -43,7 +43,8 @@ class LogPromise:
     taken away or is an old one; whichever start makes it anew says so. forgotten: the highest log start that was asked
     for and never came to be: the file of epochs may be of that moment, and know nothing of the batches in front. gaps:
     where the log ended in front of batches that do not begin there. anew: what is promised of the empty log that is to
-    take its place, while that is under way.
+    take its place, while that is under way. behind: batches that may be there only where another log has a record at an
+    offset.
     """
 
     tp: TopicPartition
@@ -65,6 +66,7 @@ class LogPromise:
     forgotten: int = 0
     gaps: dict[bytes, int] = field(default_factory=dict)
     anew: LogPromise | None = None
+    behind: dict[bytes, tuple[TopicId, int]] = field(default_factory=dict)
 
     def snapshot(self) -> LogPromise:
         """A copy that later acknowledgements do not change; what may be there is shared."""
@@ -139,6 +141,11 @@ def check_directory(directory: LogDirectory, promises: Promises) -> dict[TopicId
         require(not promise.deleted, f"{promise.tp} was deleted and is back")
         views[topic_id] = view_of(log)
         check_log(log, views[topic_id], promise)
+    for topic_id, view in views.items():
+        for base, data in view.batches:
+            other, offset = promises[topic_id].behind.get(data, (topic_id, -1))
+            what = f"{promises[topic_id].tp}: the batch at {base} is there, {promises[other].tp} ends before {offset}"
+            require(views[other].end > offset, what)
     require(not logs, f"logs that nobody made: {sorted(str(log.tp) for log in logs.values())}")
     return views
 

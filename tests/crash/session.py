@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, partialmethod
 from random import Random
+from unittest.mock import patch
 
 from tests.crash.promises import LogPromise, Promises, require
 from tests.crash.retention_oracle import allowed_start
@@ -15,6 +17,7 @@ from duramen.errors import DuramenError, KafkaError, StorageError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Disk
 from duramen.storage.compaction.compaction_pass import CleanerSettings
+from duramen.storage.directory.checkpointer import Checkpointer, CheckpointJob
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.log.config import PlainLogConfig
@@ -97,6 +100,8 @@ class Session:
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._sequences: dict[tuple[TopicId, int], int] = {}
         self._count = 0
+        self._synced: list[tuple[Log, int]] = []
+        """Logs that the jobs of a checkpoint have synced, and up to where, until its files are there."""
         self.first_step = 0
         self.now = NOW
         self.stored_ms: dict[bytes, int] = {}
@@ -178,10 +183,12 @@ class Session:
         tombstone: bool = False,
         timeless: bool = False,
         gap: int = 0,
+        behind: tuple[int, int] | None = None,
     ) -> int:
         """Append one batch of about `size` bytes, of seven keys in turn; returns its base offset.
 
-        gap: offsets in front of it that its leader has no more, where the log follows.
+        gap: offsets in front of it that its leader has no more, where the log follows. behind: (topic, offset) of a
+        record without which it must not be there.
         """
         log = self.log(number)
         promise = self.promises[topic_id(number)]
@@ -203,6 +210,8 @@ class Session:
         if producer >= 0:
             self._sequences[(log.topic_id, producer)] = sequence + records
         promise.queued.setdefault(base, []).append((promise.cuts_asked, data))
+        if behind is not None:
+            promise.behind[data] = topic_id(behind[0]), behind[1]
         if gap:
             promise.gaps[data] = log.end_offset
         if timeless:
@@ -218,6 +227,10 @@ class Session:
 
             self._later(acknowledged)
         return base
+
+    def keep_order(self) -> None:
+        """What follows is durable only with all that was put before."""
+        self.directory.keep_order()
 
     def truncate(self, number: int, offset: int) -> None:
         """Cut a log's end off."""
@@ -320,10 +333,13 @@ class Session:
         self.checkpoint_round()
         self.commit()
 
-    def checkpoint_round(self) -> None:
-        """A whole round, while a group may be open."""
+    def checkpoint_round(self, between: Callable[[], None] | None = None) -> None:
+        """A round, while a group may be open: as far as the journal lets it come.
+
+        between: is called when the first log of it has been synced, and no other.
+        """
         force = True
-        while (job := self.directory.take_checkpoint(force)) is not None:
+        while (job := self._take_checkpoint(force, one=between is not None)) is not None:
             try:
                 job.run()
             except OSError as error:
@@ -332,11 +348,24 @@ class Session:
             syncs = job.syncs  # which the job lets go
             self.directory.complete_checkpoint(job)
             force = False
-            for log, sync, _ in syncs:
-                promise = self.promises[log.topic_id]
-                promise.synced_end = max(promise.synced_end, sync.end_offset)
+            self._synced += [(log, sync.end_offset) for log, sync, _ in syncs]
             if job.files is not None:
+                for log, end in self._synced:
+                    promise = self.promises[log.topic_id]
+                    promise.synced_end = max(promise.synced_end, min(end, log.end_offset))
+                self._synced.clear()
                 break
+            if between is not None:
+                between()
+                between = None
+
+    def _take_checkpoint(self, force: bool, *, one: bool) -> CheckpointJob | None:
+        with (
+            patch.object(Checkpointer, "take_job", partialmethod(_take_one, Checkpointer.take_job))
+            if one
+            else nullcontext()
+        ):
+            return self.directory.take_checkpoint(force)
 
     def keep_house(self, now_ms: int) -> None:
         """Sealing, retention, removals, the journal's growth: two turns, since removals follow renames."""
@@ -415,6 +444,12 @@ def require_not_early(allowed: dict[Log, int]) -> None:
     """No log starts behind what it may."""
     for log, start in allowed.items():
         require(log.start_offset <= start, f"{log.tp} starts at {log.start_offset}, retention may take it to {start}")
+
+
+def _take_one(
+    checkpointer: Checkpointer, take_job: Callable[[Checkpointer, int], CheckpointJob | None], limit: int
+) -> CheckpointJob | None:
+    return take_job(checkpointer, 1)
 
 
 def _started(promise: LogPromise, offset: int) -> None:

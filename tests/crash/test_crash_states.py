@@ -13,6 +13,7 @@ from tests.crash.states import crash_states
 from tests.crash.sweep import REPAIR, check_of, explore_task, record, tasks
 from tests.crash.tape import TapeDisk
 
+from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
 from duramen.storage.segment.segment import Segment
 
@@ -105,6 +106,17 @@ def test_a_forgotten_sync_of_a_function_is_found(path: str, what: str, function:
     assert calls
     findings = explore(path, crash_states(tape, first=first), check_of(path), stop_at_first=True)
     assert findings.violations, f"{what} can be left out of {path}, and nobody notices"
+
+
+def test_an_order_that_is_not_kept_is_found() -> None:
+    """A batch that joins an extent from before the record it rests on is there without that."""
+    with patch.object(LogDirectory, "keep_order", lambda directory: None):
+        tapes = [record("ordered", seed) for seed in (3, 4, 5)]
+    found = [
+        explore("ordered", crash_states(tape, first=first, seed=seed), check_of("ordered"), stop_at_first=True)
+        for seed, (tape, first) in enumerate(tapes, 3)
+    ]
+    assert any(findings.violations for findings in found)
 
 
 def test_the_path_that_merges_does() -> None:

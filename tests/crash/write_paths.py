@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tests.crash.session import KIB, NOW, Session
 
@@ -50,6 +51,36 @@ def bypass_beside_a_checkpoint(run: Session) -> None:
     run.commit()
     run.put(2, 200)
     run.commit()
+
+
+def ordered(run: Session) -> None:
+    """Batches of one log that must not be there without a record of another one: of any size, beside checkpoints."""
+    run.segment_bytes = 64 * KIB
+    _two_topics(run)
+    run.create(3)
+    run.commit()
+    run.begin()
+
+    def turn(size: int) -> None:
+        run.put(2, size)  # a large one opens an extent that could take more
+        run.keep_order()
+        decision = run.put(1, 1200)
+        run.keep_order()
+        marks = run.put(2, 100, behind=(1, decision)), run.put(3, 100, behind=(1, decision))
+        run.keep_order()
+        run.put(1, 100, behind=(2, marks[0]))
+        run.put(3, size, behind=(2, marks[0]))
+
+    for number, size in enumerate((7000, 300, 6500, 7000)):
+        run.put(1, 200)
+        run.put(3, 90)
+        if number % 2:
+            run.checkpoint_round(partial(turn, size))
+        else:
+            turn(size)
+        run.commit()
+        if number % 2:
+            run.checkpoint()
 
 
 def roll_and_seal(run: Session) -> None:
@@ -473,6 +504,7 @@ STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
         append,
         journal_bypass,
         bypass_beside_a_checkpoint,
+        ordered,
         roll_and_seal,
         recycle,
         checkpoint,

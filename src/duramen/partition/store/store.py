@@ -323,6 +323,21 @@ class Store:
         self._write_waiters.wait_for(partitions, callback)
         self.commit_soon()
 
+    def keep_order(self, first: Partition, second: Partition) -> bool:
+        """Whether no crash leaves `second` what is appended to it from now on without all that `first` has now.
+
+        Then it need not wait for that to be committed. So it is in one journal, where neither has a copy elsewhere.
+        """
+        home = self._homes.get(first.tp)
+        if home is None or home is not self._homes.get(second.tp):
+            return False
+        for partition in (first, second):
+            is_journaled = partition.is_stable and partition not in self._durability_change
+            if not is_journaled or len(partition.replication.replicas) != 1:
+                return False
+        home.keep_order()
+        return True
+
     def is_settled(self, partition: Partition) -> bool:
         """Whether all of the partition is where its topic's durability wants it, and no other one is under way."""
         if partition in self._durability_change:

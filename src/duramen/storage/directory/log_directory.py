@@ -402,6 +402,10 @@ class LogDirectory:
         """Bytes that wait in segments for a sync, as a share of `dirty_max_bytes`."""
         return self._commits.dirty / self.settings.dirty_max_bytes
 
+    def keep_order(self) -> None:
+        """What is appended from now on is durable only where all that was appended before is, in whichever log."""
+        self.journal.end_extents()
+
     def take_checkpoint(self, force: bool = False) -> CheckpointJob | None:
         """The next job of a checkpoint, or None when none is due or one is running. `force` begins one anyway.
 
