@@ -145,11 +145,11 @@ class Line:
         assert reply is not None, "no reply, and nothing left to do"
         return reply
 
-    def create_topic(self, name: str, **configs: str) -> None:
+    def create_topic(self, name: str, partitions: int = 1, /, **configs: str) -> None:
         request = API[19].request
         topic = request.CreatableTopic(
             name=name,
-            num_partitions=1,
+            num_partitions=partitions,
             replication_factor=1,
             configs=[request.CreatableTopicConfig(name=k.replace("_", "."), value=v) for k, v in configs.items()],
         )

@@ -64,6 +64,7 @@ from duramen.server.handlers import (
     stage_batch,
     sync_group,
     too_many_elements,
+    txn_offset_commit,
     update_features,
 )
 from duramen.server.handlers.produce_fast_path import KnownProduces, ProduceRequest
@@ -248,6 +249,7 @@ ROWS = (
     ),
     _row(25, B, add_offsets_to_txn.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _transaction),
     _row(26, B, end_txn.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _transaction),
+    _row(28, B, txn_offset_commit.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _transaction),
     _row(29, BC, acls.handle_describe, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     _row(30, BC, acls.handle_create, Operation.ALTER, Resource.CLUSTER, _cluster),
     _row(31, BC, acls.handle_delete, Operation.ALTER, Resource.CLUSTER, _cluster),

@@ -108,7 +108,7 @@ KAFKA = {
 }
 TO_COME = {
     73: "c",
-    **dict.fromkeys((27, 28), "b"),
+    27: "b",
     **dict.fromkeys((38, 39, 40, 41, 49, 51), "bc"),
     **dict.fromkeys((69, 71, 72, *range(76, 80), *range(83, 93)), "b"),
 }
