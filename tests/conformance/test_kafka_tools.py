@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.worlds.served_node import Served
 
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 PAUSE = 90.0
 STAMP = int(time.time() * 1000) - 600_000  # milliseconds; young enough to be retained
 pytestmark = [pytest.mark.usefixtures("kafka_jars"), pytest.mark.timeout(300)]  # a JVM for every command
@@ -172,6 +173,34 @@ def test_dump_log_segments_reads_our_group_and_metadata_records(serve: Callable[
     assert '"name":"seen"' in dumped.replace(" ", "")
     assert "TOPIC_RECORD" in dumped
     assert "Could not decode" not in dumped
+
+
+def test_kafka_reads_offsets_of_transactions_from_our_log(serve: Callable[..., Served]) -> None:
+    """The decoder sees the batches of producers and their markers; the formatter sees what was committed."""
+    node = serve(**{"offsets.topic.num.partitions": "1"})
+    run(TOPICS, node, "--create", "--topic", "seen", "--partitions", "1")
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "copied-by"})
+    producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "copier"})
+    producer.init_transactions(PAUSE)
+    for offset, is_committed in ((41, True), (4242, False), (43, True)):
+        producer.begin_transaction()
+        place = TopicPartition("seen", 0, offset)
+        producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata(), PAUSE)
+        (producer.commit_transaction if is_committed else producer.abort_transaction)(PAUSE)
+    consumer.close()
+    formatter = "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"
+    words = ("--bootstrap-server", node.bootstrap, "--topic", "__consumer_offsets", "--from-beginning")
+    read = ("--isolation-level", "read_committed", "--formatter", formatter, "--timeout-ms", "10000")
+    shown = tool(CONSOLE_CONSUMER, *words, *read, timeout=PAUSE, check=False).stdout.replace(" ", "")
+    assert re.findall(r'"offset":(\d+)', shown) == ["41", "43"]
+    assert '"group":"copied-by"' in shown
+    node.stop()
+    (path,) = [path for path in node.data.glob("__consumer_offsets-*/*.log") if path.stat().st_size]
+    dumped = tool(DUMP_LOG, "--files", str(path), "--offsets-decoder", timeout=PAUSE).stdout
+    assert re.findall(r'"offset":(\d+)', dumped.replace(" ", "")) == ["41", "4242", "43"]
+    assert re.findall(r"endTxnMarker: (\w+)", dumped) == ["COMMIT", "ABORT", "COMMIT"]
+    assert dumped.count("isTransactional: true") == 6
+    assert not re.search(COMPLAINT, dumped)
 
 
 def metadata_folder(node: Served) -> Path:
