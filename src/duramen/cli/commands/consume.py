@@ -278,6 +278,8 @@ Printing = Callable[[MessageSource, Ends], None]
     type=click.Choice(["read_committed", "read_uncommitted"]),
     default="read_committed",
     show_default=True,
+    help="read_committed leaves out what transactions rolled back, and ends before the first that is open; "
+    "read_uncommitted shows all.",
 )
 @cluster_options
 def command(
