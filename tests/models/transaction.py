@@ -189,6 +189,15 @@ class Transactions:
     # ---- steps
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        for what, after in self._steps(state):
+            if self.without or after.wrong:
+                yield what, after
+            else:
+                # What can do nothing any more need not be told apart.
+                left = frozenset(message for message in after.sent if not _is_spent(after, message))
+                yield what, after._replace(sent=left)
+
+    def _steps(self, state: State) -> Iterator[tuple[str, State]]:
         for index, client in enumerate(state.clients):
             yield from self._act(state, index, client)
         for message in sorted(state.sent, key=repr):
@@ -455,6 +464,27 @@ class Transactions:
         for effect in effects:
             sent |= self._markers(effect, state.tokens, epoch)
         return state._replace(known=known, coordinator_epoch=epoch, sent=sent)
+
+
+def _is_spent(state: State, message: Any) -> bool:
+    """Whether it changes nothing, whenever it comes: epochs, serials and decisions never come again."""
+    transaction = state.known.transaction
+    assert transaction is not None
+    if isinstance(message, End):
+        client = state.clients[message.token.client]
+        is_awaited = client.number == message.token.number and client.phase in ("commits", "aborts")
+        known = transaction.producer
+        return not is_awaited and known.id == message.producer.id and known.epoch > message.producer.epoch
+    is_over = isinstance(message, (Marker, Done)) and (
+        not transaction.is_prepared or transaction.updated_ms != message.decided_ms
+    )
+    if isinstance(message, Done):
+        return is_over or message.coordinator_epoch != state.coordinator_epoch
+    entry = _entry(state, message.place, message.producer.id)
+    if isinstance(message, Marker):
+        return is_over and entry.epoch > message.producer.epoch
+    is_late = entry.epoch > message.producer.epoch or message.token in entry.seen
+    return is_late or (isinstance(message, Word) and message.serial != entry.serial)
 
 
 def _entry(state: State, place: int, producer_id: int) -> Entry:
