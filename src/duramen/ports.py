@@ -186,7 +186,7 @@ class Executor(Protocol):
         memory), "housekeeping" (deletion, retention), "producers" (read again behind a truncation), "scrub" (re-reading
         sealed segments), "lookups" (offsets by time), "rewriting" (batches that must be decoded), "large" (decoding of
         large requests, encoding of large replies), "staging-checks", "cleaner-N" (compaction), "names" (hosts that are
-        not numbers).
+        not numbers), "expressions", "assignments" (of consumer groups).
         """
 
     def together(self, work: Sequence[Callable[[], Any]]) -> list[Any]:

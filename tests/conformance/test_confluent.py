@@ -438,18 +438,6 @@ def test_what_is_not_served_is_refused_at_once(node: Served) -> None:
     assert time.monotonic() - began < SECONDS / 2
 
 
-@only_duramen
-def test_a_member_of_the_consumer_protocol_ends_with_an_error(node: Served, name: Names) -> None:
-    topic = name("next")
-    create(node, topic)
-    with consumer_of(node, name("g"), log_level=0, **{"group.protocol": "consumer"}) as consumer:
-        consumer.subscribe([topic])
-        message = consumer.poll(10)
-    assert message is not None, "it waits without a word"
-    assert message.error().code() == KafkaError._FATAL
-    assert "API version not supported" in message.error().str()
-
-
 def test_read_committed_reads_what_is_committed(node: Served, name: Names) -> None:
     topic = name("committed")
     create(node, topic)

@@ -83,6 +83,7 @@ class Broker:
             on_leaders=[],
             on_brokers=[],
             on_reconfigured=[],
+            on_topics=[],
             when_published=lambda callback: callback(),
         )
         self.partitions = SimpleNamespace(find=self.partition)
@@ -103,6 +104,8 @@ class Broker:
         return GroupCoordinators(
             CoordinatorContext(
                 clock=self.clock,
+                executor=Inline(),
+                access=node.access,
                 entropy=node.world.entropy,
                 settings=node.settings,
                 store=node.store,

@@ -4,30 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.worlds.group_clients import RANGE, REBALANCE, SESSION, GroupClients, assignment
 from tests.worlds.machine_fakes import FakeClock, FakePartition
 
-from duramen.errors import ErrorCode
 from duramen.machines.contract import ProducerEpoch
-from duramen.machines.group import (
-    CommitOffsets,
-    CommitTransactionOffsets,
-    FetchOffsets,
-    GroupMachine,
-    GroupSettings,
-    Heartbeat,
-    Joined,
-    JoinGroup,
-    LeaveGroup,
-    Leaver,
-    NewOffset,
-    SyncedMember,
-    SyncGroup,
-)
+from duramen.machines.group import GroupMachine, GroupSettings
 from duramen.partition.host.host import Host
 
-SESSION = 10_000
-REBALANCE = 60_000
-RANGE = (("range", b"r"),)
+__all__ = ["RANGE", "REBALANCE", "SESSION", "Coordinator", "assignment", "subscription"]
 
 
 def subscription(*topics: str) -> bytes:
@@ -36,7 +20,7 @@ def subscription(*topics: str) -> bytes:
     return b"\0\0" + len(topics).to_bytes(4, "big") + body + b"\xff\xff\xff\xff"
 
 
-class Coordinator:
+class Coordinator(GroupClients):
     """A loaded group machine whose log commits at once unless told otherwise."""
 
     def __init__(
@@ -51,7 +35,6 @@ class Coordinator:
         self.machine = GroupMachine(settings)
         self.host = Host(self.partition, self.machine, self.clock, on_clock_set=self.machine.ages.clock_set)
         self.host.load()
-        self._uuid = 0
 
     def submit(self, command: Any) -> list[Any]:
         """The list into which the answer will come."""
@@ -59,96 +42,11 @@ class Coordinator:
         self.host.submit(command, answers.append)
         return answers
 
-    def ask(self, command: Any) -> Any:
-        """The answer, which must come at once."""
-        answers = self.submit(command)
-        assert len(answers) == 1, f"{command} is parked"
-        return answers[0]
-
-    def join_command(self, member_id: str = "", group: str = "g", **options: Any) -> JoinGroup:
-        self._uuid += 1
-        fields: dict[str, Any] = {
-            "group_id": group,
-            "member_id": member_id,
-            "instance_id": None,
-            "client_id": "c",
-            "client_host": "/127.0.0.1",
-            "session_timeout_ms": SESSION,
-            "rebalance_timeout_ms": REBALANCE,
-            "protocol_type": "consumer",
-            "protocols": RANGE,
-            "new_id": f"uuid{self._uuid}",
-        }
-        return JoinGroup(**{**fields, **options})
-
-    def join(self, member_id: str = "", group: str = "g", **options: Any) -> list[Any]:
-        """Park a join; a dynamic member gets its id first, as clients do."""
-        if not member_id and options.get("instance_id") is None and options.get("requires_member_id", True):
-            given = self.ask(self.join_command("", group, **options))
-            if given.error != ErrorCode.MEMBER_ID_REQUIRED:
-                return [given]
-            member_id = given.member_id
-        return self.submit(self.join_command(member_id, group, **options))
-
-    def sync_command(self, joined: Joined, group: str = "g", **options: Any) -> SyncGroup:
-        fields: dict[str, Any] = {
-            "group_id": group,
-            "generation": joined.generation,
-            "member_id": joined.member_id,
-            "protocol_type": joined.protocol_type,
-            "protocol": joined.protocol,
-        }
-        if joined.members and not joined.skip_assignment:
-            fields["assignments"] = tuple((m.member_id, f"for {m.member_id}".encode()) for m in joined.members)
-        return SyncGroup(**{**fields, **options})
-
-    def stable(self, count: int = 1, group: str = "g", **options: Any) -> list[Joined]:
-        """A group of so many members with assignments; the leader comes first."""
-        parked = [self.join("", group, **options) for _ in range(count)]
-        self.clock.advance(3000 * count)
-        joined = sorted((answers[0] for answers in parked), key=lambda answer: not answer.members)
-        assert all(answer.error == ErrorCode.NONE for answer in joined), joined
-        syncs = [self.submit(self.sync_command(answer, group)) for answer in reversed(joined)]
-        assert all(synced[0].error == ErrorCode.NONE for synced in syncs)
-        return joined
-
-    def heartbeat(self, joined: Joined, group: str = "g", instance_id: str | None = None) -> ErrorCode:
-        answer = self.ask(Heartbeat(group, joined.generation, joined.member_id, instance_id))
-        assert isinstance(answer, ErrorCode)
-        return answer
-
-    def leave(self, *member_ids: str, group: str = "g") -> Any:
-        return self.ask(LeaveGroup(group, tuple(Leaver(member_id) for member_id in member_ids)))
-
-    def commit(
-        self, *offsets: NewOffset, group: str = "g", member_id: str = "", generation: int = -1, **options: Any
-    ) -> Any:
-        instance_id = options.pop("instance_id", None)
-        return self.ask(CommitOffsets(group, member_id, instance_id, generation, offsets, **options))
-
-    def commit_in_transaction(
-        self,
-        producer: ProducerEpoch,
-        *offsets: NewOffset,
-        group: str = "g",
-        member_id: str = "",
-        generation: int = -1,
-        instance_id: str | None = None,
-    ) -> Any:
-        return self.ask(CommitTransactionOffsets(group, member_id, instance_id, generation, producer, offsets))
-
     def end(self, producer: ProducerEpoch, *, commit: bool) -> None:
         """The marker of the producer's transaction, once the log has it."""
         answers: list[Any] = []
         self.host.end_transaction(producer, commit, 0, 2, answers.append)
         assert answers == [None]
-
-    def fetch(self, group: str = "g", partitions: Any = None, *, stable: bool = False) -> Any:
-        return self.ask(FetchOffsets(group, partitions, stable))
-
-    def state(self, group: str = "g") -> str | None:
-        found = self.machine.groups.get(group)
-        return None if found is None else found.state.value
 
     def reloaded(self, settings: GroupSettings | None = None) -> Coordinator:
         """Another coordinator that takes over the log."""
@@ -157,8 +55,3 @@ class Coordinator:
 
     def durable(self) -> Any:
         return dict(self.machine.stored), self.machine.offsets.snapshot()
-
-
-def assignment(synced: SyncedMember) -> bytes:
-    assert synced.error == ErrorCode.NONE
-    return synced.assignment

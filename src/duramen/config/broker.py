@@ -31,6 +31,8 @@ _VARIABLE = re.compile(r"\$\{|(^|/)\$\w+(/|$)")
 
 _COMMENT = re.compile(r"\s[#;]")
 
+_BOUNDED_OF_CONSUMER_GROUPS = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+
 LAYERS = ("dynamic-broker", "dynamic-default", "static", "default")
 """Where a value can come from, strongest first (KIP-226)."""
 
@@ -261,6 +263,7 @@ class BrokerConfig:
             self._check_topic_defaults,
             self._check_broker_sessions,
             self._check_group_sessions,
+            self._check_consumer_groups,
             self._check_queued_bytes,
             self._check_journal_parts,
             self._check_compaction_lags,
@@ -362,6 +365,23 @@ class BrokerConfig:
     def _check_group_sessions(self) -> None:
         if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):
             raise ConfigError("group.min.session.timeout.ms is above group.max.session.timeout.ms")
+
+    def _check_consumer_groups(self) -> None:
+        raise_all(mistakes_of(partial(self._check_within_bounds, name) for name in _BOUNDED_OF_CONSUMER_GROUPS))
+        if self.integer("group.consumer.heartbeat.interval.ms") >= self.integer("group.consumer.session.timeout.ms"):
+            raise ConfigError("group.consumer.heartbeat.interval.ms must be below group.consumer.session.timeout.ms")
+        if not self.strings("group.consumer.assignors"):
+            raise ConfigError("group.consumer.assignors names none")
+        if "classic" not in self.strings("group.coordinator.rebalance.protocols"):
+            raise ConfigError("group.coordinator.rebalance.protocols must have classic")
+
+    def _check_within_bounds(self, name: str) -> None:
+        low, high = f"group.consumer.min.{name}", f"group.consumer.max.{name}"
+        value, least, most = self.integer(f"group.consumer.{name}"), self.integer(low), self.integer(high)
+        if least > most:
+            raise ConfigError(f"{low} is above {high}")
+        if not least <= value <= most:
+            raise ConfigError(f"group.consumer.{name} must be from {low} ({least}) to {high} ({most})")
 
     def _check_queued_bytes(self) -> None:
         queued, largest = self.integer("queued.max.request.bytes"), self.integer("socket.request.max.bytes")

@@ -112,25 +112,11 @@ _TABLE = (
         """,
     ),
     (
-        "groups use the classic protocol in this release",
+        "what groups decide is appended at once, by the loop",
         """
-        group.consumer.assignment.interval.ms int 1000 0..
-        group.consumer.assignors list uniform,range
-        group.consumer.heartbeat.interval.ms int 5000 1..
-        group.consumer.max.assignment.interval.ms int 15000 0..
-        group.consumer.max.heartbeat.interval.ms int 15000 1..
-        group.consumer.max.session.timeout.ms int 60000 1..
-        group.consumer.max.size int 2147483647 1..
-        group.consumer.migration.policy string bidirectional ~disabled|downgrade|upgrade|bidirectional
-        group.consumer.min.assignment.interval.ms int 0 0..
-        group.consumer.min.heartbeat.interval.ms int 5000 1..
-        group.consumer.min.session.timeout.ms int 45000 1..
-        group.consumer.regex.refresh.interval.ms int 600000 10000.. internal
-        group.consumer.session.timeout.ms int 45000 1..
         group.coordinator.append.linger.ms int -1 -1..
         group.coordinator.background.threads int 2 1..
         group.coordinator.cached.buffer.max.bytes int 1048588 524288..
-        group.coordinator.rebalance.protocols list classic,consumer,streams consumer|classic|share|streams
         group.coordinator.threads int 4 1..
         """,
     ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from duramen.config.cleaner_settings import CLEANER_SETTINGS
 from duramen.config.cluster_settings import CLUSTER_SETTINGS
+from duramen.config.consumer_group_settings import CONSUMER_GROUP_SETTINGS
 from duramen.config.quorum_settings import QUORUM_SETTINGS
 from duramen.config.replication_settings import REPLICATION_SETTINGS
 from duramen.config.setting import LONG_MAX, PARTITIONS_MAX, Setting
@@ -587,6 +588,7 @@ SERVED_BROKER_SETTINGS: tuple[Setting, ...] = (
     + REPLICATION_SETTINGS
     + _FETCH
     + _GROUPS
+    + CONSUMER_GROUP_SETTINGS
     + TRANSACTION_SETTINGS
     + _LOG
     + CLEANER_SETTINGS

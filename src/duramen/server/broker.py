@@ -190,7 +190,9 @@ class Broker:
         )
         context = CoordinatorContext(
             clock=self.clock,
+            executor=self.world.executor,
             entropy=self.world.entropy,
+            access=self.access,
             settings=self.settings,
             store=self.store,
             controller=self.controller_client,

@@ -4,7 +4,7 @@ A row is served on the listeners that it names: B a broker's, C a controller's; 
 
 Nothing is advertised that is not served, but for what clients look for before they go on: Produce is advertised from
 version 0 although 0-2 are refused, because older librdkafka stops compressing otherwise (KAFKA-18659); access control
-lists, SASL and ConsumerGroupHeartbeat answer as in a Kafka where they are switched off, quotas and SCRAM credentials as
+lists and SASL answer as in a Kafka where they are switched off, quotas and SCRAM credentials as
 where there are none.
 """
 
@@ -24,6 +24,7 @@ from duramen.server.handlers import (
     admin_topics,
     api_versions,
     commit_staged,
+    consumer_group_describe,
     consumer_group_heartbeat,
     controller_commands,
     delete_groups,
@@ -167,6 +168,10 @@ def _groups(body: Any) -> Iterable[str]:
     return body.groups  # type: ignore[no-any-return]
 
 
+def _group_ids(body: Any) -> Iterable[str]:
+    return body.group_ids  # type: ignore[no-any-return]
+
+
 def _group_names(body: Any) -> Iterable[str]:
     return body.groups_names  # type: ignore[no-any-return]
 
@@ -299,7 +304,8 @@ ROWS = (
     _row(65, B, describe_transactions.handle, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _transactions),
     _row(66, B, list_transactions.handle, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, _nothing),
     _row(67, C, controller_commands.handle, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
-    _row(68, B, consumer_group_heartbeat.handle, Operation.READ, Resource.GROUP, _nothing),
+    _row(68, B, consumer_group_heartbeat.handle, Operation.READ, Resource.GROUP, _group, most=ONE_DECISION),
+    _row(69, B, consumer_group_describe.handle, Operation.DESCRIBE, Resource.GROUP, _group_ids),
     _row(70, C, controller_commands.handle_controller, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
     _row(74, B, admin_configs.handle_list, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, _cluster),
     _row(75, B, metadata.handle_describe_partitions, Operation.DESCRIBE, Resource.TOPIC, _topics),

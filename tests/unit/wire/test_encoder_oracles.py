@@ -34,10 +34,10 @@ with warnings.catch_warnings():
 
 UNKNOWN_TO_KAFKA_PYTHON = {
     f"{API[key].name}{kind}"
-    for key in (52, 53, 54, 56, 58, 59, 62, 63, 64, 67, 68, 70, 73, 80, 81, 82)
+    for key in (52, 53, 54, 56, 58, 59, 62, 63, 64, 67, 68, 69, 70, 73, 80, 81, 82)
     for kind in ("Request", "Response")
 }
-"""What only brokers and controllers say to each other, and the newer groups' heartbeat."""
+"""What only brokers and controllers say to each other, and what members of consumer groups say."""
 
 
 def kafka_python_class(name: str) -> Any:

@@ -8,16 +8,20 @@ from duramen.errors import ErrorCode
 from duramen.machines.contract import LogRecord
 from duramen.machines.group import records
 from duramen.machines.group.classic.state import Group, GroupState
+from duramen.machines.group.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from duramen.machines.group.commands import GroupDescription, ListedGroup, ListGroups, MemberDescription
+from duramen.machines.group.consumer import records as consumer_records
+from duramen.machines.group.consumer.state import ConsumerGroup
 from duramen.machines.group.offsets import OffsetTable
 
 CLASSIC = "classic"
+CONSUMER = "consumer"
 
 
-def describe(group_id: str, group: Group | None) -> GroupDescription:
+def describe(group_id: str, group: Group | None, *, is_other_type: bool) -> GroupDescription:
     """The group as it is; protocol and metadata only while they are agreed upon, assignments until there are others."""
     if group is None:
-        return GroupDescription(group_id, GroupState.DEAD.value, exists=False)
+        return GroupDescription(group_id, GroupState.DEAD.value, exists=False, is_other_type=is_other_type)
     stable = group.state is GroupState.STABLE
     return GroupDescription(
         group_id,
@@ -38,14 +42,16 @@ def describe(group_id: str, group: Group | None) -> GroupDescription:
     )
 
 
-def list_groups(groups: Iterable[Group], command: ListGroups) -> list[ListedGroup]:
+def list_groups(groups: Iterable[Group], consumers: Iterable[ConsumerGroup], command: ListGroups) -> list[ListedGroup]:
     """All groups that pass the filters (KIP-518, KIP-848)."""
-    if command.types and CLASSIC not in command.types:
-        return []
+    listed = [ListedGroup(group.id, group.protocol_type or "", group.state.value, CLASSIC) for group in groups]
+    if not command.types or CONSUMER in command.types:
+        listed += [ListedGroup(each.id, CONSUMER_PROTOCOL_TYPE, each.state.value, CONSUMER) for each in consumers]
     return [
-        ListedGroup(group.id, group.protocol_type or "", group.state.value, CLASSIC)
-        for group in groups
-        if not command.states or group.state.value.lower() in command.states
+        group
+        for group in listed
+        if (not command.states or group.state.lower() in command.states)
+        and (not command.types or group.group_type in command.types)
     ]
 
 
@@ -61,3 +67,11 @@ def delete_group(
     if is_recorded:
         written.append(records.group_tombstone(group_id))
     return written, ErrorCode.NONE
+
+
+def delete_consumer_group(group: ConsumerGroup, table: OffsetTable) -> tuple[list[LogRecord], ErrorCode]:
+    """The same for a consumer group."""
+    if group.members:
+        return [], ErrorCode.NON_EMPTY_GROUP
+    written = [records.offset_tombstone(group.id, *position) for position in table.positions(group.id)]
+    return written + consumer_records.group_tombstones(group), ErrorCode.NONE

@@ -116,7 +116,10 @@ class NewOffset(NamedTuple):
 
 
 class CommitOffsets(NamedTuple):
-    """Answer: one ErrorCode per offset; KafkaError when the group refuses all. retention_ms: -1 the broker's."""
+    """Answer: one ErrorCode per offset; KafkaError when the group refuses all. retention_ms: -1 the broker's.
+
+    generation: a member epoch in a consumer group. knows_epochs: the request is of a version that may bring one.
+    """
 
     group_id: str
     member_id: str
@@ -124,6 +127,7 @@ class CommitOffsets(NamedTuple):
     generation: int
     offsets: tuple[NewOffset, ...]
     retention_ms: int = -1
+    knows_epochs: bool = True
 
 
 class CommitTransactionOffsets(NamedTuple):
@@ -152,11 +156,14 @@ class FetchOffsets(NamedTuple):
     """Answer: {(topic, partition): CommittedOffset}, without those that were never committed; None asks for all.
 
     require_stable: UNSTABLE_OFFSET_COMMIT instead, where a transaction that is open has written one (KIP-447).
+    member_id, member_epoch: who asks, looked at in a consumer group; None and -1 for nobody in particular.
     """
 
     group_id: str
     partitions: tuple[tuple[str, int], ...] | None
     require_stable: bool = False
+    member_id: str | None = None
+    member_epoch: int = NO_GENERATION
 
 
 class DeleteOffsets(NamedTuple):
@@ -182,7 +189,7 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """exists is False for a group nobody knows; its state is then Dead."""
+    """exists is False for a group nobody knows; its state is then Dead. is_other_type: it is there, and not classic."""
 
     group_id: str
     state: str
@@ -190,6 +197,7 @@ class GroupDescription(NamedTuple):
     protocol: str = ""
     members: tuple[MemberDescription, ...] = ()
     exists: bool = True
+    is_other_type: bool = False
 
 
 class ListGroups(NamedTuple):
@@ -216,6 +224,12 @@ class TopicsDeleted(NamedTuple):
     """Topics, (name, id), are gone: their offsets follow, in slices. Answer: True when the last one is written."""
 
     topics: tuple[tuple[str, TopicId], ...]
+
+
+class ClassicJoinRefused(NamedTuple):
+    """Follow-up: the log did not let an empty consumer group give way to this classic one."""
+
+    group_id: str
 
 
 class AssignmentRefused(NamedTuple):

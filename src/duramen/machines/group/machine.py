@@ -1,4 +1,8 @@
-"""The group machine: one partition's worth of classic groups, their phases (soft) and what the log holds of them."""
+"""The group machine: one partition's worth of groups of every type, and the offsets they commit.
+
+A group id is a classic group's or a consumer group's, never both's: the newest record decides. What each type does is
+in its sub-package.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from duramen.machines.group.classic.state import Group, GroupState, Member
 from duramen.machines.group.commands import (
     NO_MEMBER,
     AssignmentRefused,
+    ClassicJoinRefused,
     CommitOffsets,
     CommitTransactionOffsets,
     DeleteGroups,
@@ -33,6 +38,20 @@ from duramen.machines.group.commands import (
     TombstonesRefused,
     TopicsDeleted,
 )
+from duramen.machines.group.consumer import commits as consumer_commits
+from duramen.machines.group.consumer import expression_refresh, group_descriptions, heartbeats, requests
+from duramen.machines.group.consumer import records as consumer_records
+from duramen.machines.group.consumer.commands import (
+    ConsumerHeartbeat,
+    DecisionRefused,
+    DescribeConsumerGroups,
+    ExpressionsResolved,
+    TargetComputed,
+    TopicsChanged,
+)
+from duramen.machines.group.consumer.groups import ConsumerGroups
+from duramen.machines.group.consumer.state import JOIN_EPOCH, ConsumerGroup
+from duramen.machines.group.consumer.timers import RebalanceTimer, SessionTimer
 from duramen.machines.group.settings import GroupSettings
 from duramen.machines.group.sweep import Sweep
 from duramen.model import TopicId
@@ -45,19 +64,29 @@ MAX_UNRECORDED_GROUPS: Final = 100_000
 class GroupMachine:
     """State machine over one partition of `__consumer_offsets`.
 
-    Durable: `stored` (generations by group id) and `offsets`, changed in `apply` alone. Soft: `groups`.
+    Durable: `stored` (generations by group id), `offsets` and `consumers.groups`, changed in `apply` alone. Soft:
+    `groups`, those of the classic protocol.
     """
 
     transaction_marks: TransactionMarks | None = None
 
     def __init__(self, settings: GroupSettings | None = None) -> None:
-        self.settings = settings or GroupSettings()
+        self.consumers = ConsumerGroups(settings or GroupSettings())
         self.stored: dict[str, records.StoredGroup] = {}
         self.offsets = offsets.OffsetTable()
         self.groups: dict[str, Group] = {}
         self.ages = Ages()
         self._loaded = False
         self._sweep = Sweep()
+
+    @property
+    def settings(self) -> GroupSettings:
+        """May change at any time."""
+        return self.consumers.settings
+
+    @settings.setter
+    def settings(self, settings: GroupSettings) -> None:
+        self.consumers.settings = settings
 
     # ------------------------------------------------------------------ the log
 
@@ -66,18 +95,36 @@ class GroupMachine:
         decoded = records.decode(record)
         if isinstance(decoded, records.GroupRecord):
             if decoded.stored is not None:
+                self.consumers.forget(decoded.group_id)
                 self.stored[decoded.group_id] = decoded.stored
                 if self._loaded and decoded.group_id not in self.groups:
                     self.groups[decoded.group_id] = _restored(decoded.group_id, decoded.stored, timestamp)
             else:
                 self.stored.pop(decoded.group_id, None)
                 self._forget_if_gone(decoded.group_id)
+        elif isinstance(decoded, records.ConsumerGroupRecord):
+            self._apply_consumer(decoded, timestamp)
         elif decoded is not None:
             self.offsets.apply(decoded, offset, producer)
             if decoded.committed is None:
                 self._forget_if_gone(decoded.group_id)
-            elif self._loaded and decoded.group_id not in self.groups:
-                self.groups[decoded.group_id] = Group(decoded.group_id, timestamp)
+            else:
+                self._keep_offsets(decoded.group_id, timestamp)
+
+    def _apply_consumer(self, decoded: records.ConsumerGroupRecord, timestamp: int) -> None:
+        group_id = decoded.key.group
+        if decoded.value is not None:
+            # A group that had offsets alone gives way; one with a generation was removed by a tombstone before.
+            self.stored.pop(group_id, None)
+            self.groups.pop(group_id, None)
+        self.consumers.apply(decoded.key, decoded.value)
+        if group_id in self.offsets:
+            self._keep_offsets(group_id, timestamp)
+
+    def _keep_offsets(self, group_id: str, timestamp: int) -> None:
+        """Offsets have a group, if need be one of the classic protocol that has nothing else."""
+        if self._loaded and group_id not in self.groups and group_id not in self.consumers.groups:
+            self.groups[group_id] = Group(group_id, timestamp)
 
     def _forget_if_gone(self, group_id: str) -> None:
         """A group without members of which the log holds nothing any more does not exist."""
@@ -109,13 +156,15 @@ class GroupMachine:
         out = Outcome()
         self._loaded = True
         for group_id in self.offsets:
-            self.groups[group_id] = Group(group_id, now)
+            if group_id not in self.consumers.groups:
+                self.groups[group_id] = Group(group_id, now)
         for group_id, stored in self.stored.items():
             group = self.groups[group_id] = _restored(group_id, stored, now)
             for member in group.members.values():
                 rebalance.expect_heartbeat(group, member, now, out)
             if len(group.members) > self.settings.max_size:
                 rebalance.prepare(group, self.settings, now, out)
+        heartbeats.restart_timers(self.consumers, now, out)
         out.timers.append((rebalance.EXPIRY, now + self.settings.retention_check_interval_ms))
         return out
 
@@ -147,6 +196,11 @@ class GroupMachine:
             out.replies.append((ticket, Joined(ErrorCode.INVALID_SESSION_TIMEOUT, member_id=command.member_id)))
             return
         group = self.groups.get(command.group_id)
+        consumers = self.consumers.groups.get(command.group_id)
+        if consumers is not None and consumers.members:
+            answer = Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=command.member_id)
+            out.replies.append((ticket, answer))
+            return
         if group is None:
             if command.member_id != NO_MEMBER:
                 out.replies.append((ticket, Joined(ErrorCode.UNKNOWN_MEMBER_ID, member_id=command.member_id)))
@@ -155,6 +209,9 @@ class GroupMachine:
                 out.replies.append((ticket, Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
                 return
             group = self.groups[command.group_id] = Group(command.group_id, now)
+            if consumers is not None:
+                out.records += consumer_records.group_tombstones(consumers)
+                out.if_refused = ClassicJoinRefused(command.group_id)
         membership.join(group, command, ticket, settings, now, out)
         membership.record_new_id(group, command, ticket, self.stored.get(command.group_id), out)
         self._forget_unless_written(command.group_id, out)
@@ -194,6 +251,12 @@ class GroupMachine:
     # ------------------------------------------------------------------ offsets
 
     def _commit(self, command: CommitOffsets, ticket: int, now: int, out: Outcome) -> None:
+        consumers = self.consumers.groups.get(command.group_id)
+        if consumers is not None:
+            _check_consumer_commit(consumers, command)
+            out.records, answers = offsets.commit(command, self.settings, now)
+            out.replies.append((ticket, answers))
+            return
         group = self.groups.get(command.group_id)
         offsets.check_commit(group, command)
         if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
@@ -206,8 +269,12 @@ class GroupMachine:
     def _commit_in_transaction(self, command: CommitTransactionOffsets, ticket: int, now: int, out: Outcome) -> None:
         if not command.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        consumers = self.consumers.groups.get(command.group_id)
         group = self.groups.get(command.group_id)
-        offsets.check_commit(group, command)
+        if consumers is not None:
+            _check_consumer_commit(consumers, command)
+        else:
+            offsets.check_commit(group, command)
         emptiness = self._emptiness(group)
         if emptiness:  # which is in no transaction: who commits comes again behind it
             out.records = emptiness
@@ -227,29 +294,51 @@ class GroupMachine:
         return [records.group_metadata(group)]
 
     def _fetch(self, command: FetchOffsets, ticket: int, now: int, out: Outcome) -> None:
+        consumers = self.consumers.groups.get(command.group_id)
+        if consumers is not None:
+            consumer_commits.check_fetch(consumers, command.member_id, command.member_epoch)
         out.replies.append((ticket, offsets.fetch(self.offsets, command)))
 
     def _delete_offsets(self, command: DeleteOffsets, ticket: int, now: int, out: Outcome) -> None:
-        group = self.groups.get(command.group_id)
-        written, answers = offsets.delete(self.offsets, group, command)
-        out.records = self._emptiness(group) + written if written else []
+        consumers = self.consumers.groups.get(command.group_id)
+        if consumers is not None:
+            out.records, answers = offsets.delete(self.offsets, command, consumers.is_subscribed)
+        else:
+            group = offsets.check_delete(self.groups.get(command.group_id), command)
+            written, answers = offsets.delete(self.offsets, command, group.is_subscribed)
+            out.records = self._emptiness(group) + written if written else []
         out.replies.append((ticket, answers))
 
     # ------------------------------------------------------------------ administration
 
     def _describe(self, command: DescribeGroups, ticket: int, now: int, out: Outcome) -> None:
-        described = [administration.describe(group_id, self.groups.get(group_id)) for group_id in command.group_ids]
+        described = [
+            administration.describe(
+                group_id, self.groups.get(group_id), is_other_type=group_id in self.consumers.groups
+            )
+            for group_id in command.group_ids
+        ]
+        out.replies.append((ticket, described))
+
+    def _describe_consumers(self, command: DescribeConsumerGroups, ticket: int, now: int, out: Outcome) -> None:
+        described = [group_descriptions.describe(self.consumers, group_id) for group_id in command.group_ids]
         out.replies.append((ticket, described))
 
     def _list(self, command: ListGroups, ticket: int, now: int, out: Outcome) -> None:
-        out.replies.append((ticket, administration.list_groups(self.groups.values(), command)))
+        out.replies.append(
+            (ticket, administration.list_groups(self.groups.values(), self.consumers.groups.values(), command))
+        )
 
     def _delete_groups(self, command: DeleteGroups, ticket: int, now: int, out: Outcome) -> None:
         answers = []
         deleted: set[str] = set()
         for group_id in command.group_ids:
             group = None if group_id in deleted else self.groups.get(group_id)
-            written, error = administration.delete_group(group_id, group, self.offsets, group_id in self.stored)
+            consumers = None if group_id in deleted else self.consumers.groups.get(group_id)
+            if consumers is not None:
+                written, error = administration.delete_consumer_group(consumers, self.offsets)
+            else:
+                written, error = administration.delete_group(group_id, group, self.offsets, group_id in self.stored)
             out.records.extend(written)
             answers.append(error)
             if error is ErrorCode.NONE:
@@ -264,6 +353,55 @@ class GroupMachine:
             group.remove(member_id)
             rebalance.forget_heartbeat(group, member_id, out)
         self._forget_if_gone(group.id)
+
+    # ------------------------------------------------------------------ consumer groups
+
+    def _consumer_heartbeat(self, command: ConsumerHeartbeat, ticket: int, now: int, out: Outcome) -> None:
+        requests.check(command, self.settings.consumer_assignors)
+        if command.epoch < JOIN_EPOCH:
+            group = self.consumers.existing(command.group_id)
+            answer = heartbeats.leave(self.consumers, group, command, now, out)
+        else:
+            group = self._consumer_group(command, out)
+            answer = heartbeats.heartbeat(self.consumers, group, command, now, out)
+        out.replies.append((ticket, answer))
+
+    def _consumer_group(self, command: ConsumerHeartbeat, out: Outcome) -> ConsumerGroup:
+        """The group, or one that begins: an empty classic group gives way to it."""
+        group_id = command.group_id
+        if command.epoch != JOIN_EPOCH or group_id in self.consumers.groups:
+            return self.consumers.existing(group_id)
+        classic = self.groups.get(group_id)
+        if classic is not None:
+            if classic.state is not GroupState.EMPTY:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id} is a classic group with members")
+            if group_id in self.stored:
+                out.records.append(records.group_tombstone(group_id))
+            for member_id in classic.pending_joins:
+                rebalance.forget_heartbeat(classic, member_id, out)
+        return ConsumerGroup(group_id)
+
+    def _topics_changed(self, command: TopicsChanged, ticket: int, now: int, out: Outcome) -> None:
+        self.consumers.topics.changed(command.view, command.names, appeared=command.appeared)
+        out.immediate = True
+        out.replies.append((ticket, True))
+
+    def _expressions_resolved(self, command: ExpressionsResolved, ticket: int, now: int, out: Outcome) -> None:
+        expression_refresh.resolved(self.consumers, command, now, out)
+        out.replies.append((ticket, True))
+
+    def _target_computed(self, command: TargetComputed, ticket: int, now: int, out: Outcome) -> None:
+        heartbeats.target_computed(self.consumers, command, now, out)
+        out.replies.append((ticket, True))
+
+    def _decision_refused(self, command: DecisionRefused, ticket: int, now: int, out: Outcome) -> None:
+        heartbeats.refused(self.consumers, command, now, out)
+
+    def _classic_join_refused(self, command: ClassicJoinRefused, ticket: int, now: int, out: Outcome) -> None:
+        group = self.groups.pop(command.group_id, None)
+        if group is not None:
+            for member_id in [*group.members, *group.pending_joins]:
+                rebalance.forget_heartbeat(group, member_id, out)
 
     # ------------------------------------------------------------------ tombstones in slices
 
@@ -300,6 +438,9 @@ class GroupMachine:
         if isinstance(key, rebalance.ExpiryTimer):
             self._write_tombstones(now, out)
             return
+        if isinstance(key, SessionTimer | RebalanceTimer):
+            heartbeats.timer_fired(self.consumers, key, now, out)
+            return
         group = self.groups.get(key.group_id)
         if group is None:
             return
@@ -310,6 +451,18 @@ class GroupMachine:
         elif isinstance(key, rebalance.SyncTimer):
             rebalance.sync_timer_fired(group, key.generation, self.settings, now, out)
         self._forget_unless_written(key.group_id, out)
+
+
+def _check_consumer_commit(group: ConsumerGroup, command: CommitOffsets | CommitTransactionOffsets) -> None:
+    consumer_commits.check_commit(
+        group,
+        command.member_id,
+        command.instance_id,
+        command.generation,
+        command.offsets,
+        knows_epochs=not isinstance(command, CommitOffsets) or command.knows_epochs,
+        is_transactional=isinstance(command, CommitTransactionOffsets),
+    )
 
 
 def _restored(group_id: str, stored: records.StoredGroup, now: int) -> Group:
@@ -351,6 +504,13 @@ _DECISIONS: Final[dict[type, _Decision]] = {
     DescribeGroups: GroupMachine._describe,
     ListGroups: GroupMachine._list,
     DeleteGroups: GroupMachine._delete_groups,
+    ConsumerHeartbeat: GroupMachine._consumer_heartbeat,
+    DescribeConsumerGroups: GroupMachine._describe_consumers,
+    TopicsChanged: GroupMachine._topics_changed,
+    ExpressionsResolved: GroupMachine._expressions_resolved,
+    TargetComputed: GroupMachine._target_computed,
+    DecisionRefused: GroupMachine._decision_refused,
+    ClassicJoinRefused: GroupMachine._classic_join_refused,
     TopicsDeleted: GroupMachine._topics_deleted,
     TombstonesRefused: GroupMachine._slices_refused,
     AssignmentRefused: GroupMachine._assignment_refused,

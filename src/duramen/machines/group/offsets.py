@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from duramen.errors import ErrorCode, KafkaError
@@ -155,19 +155,26 @@ def fetch(table: OffsetTable, command: FetchOffsets) -> dict[Position, Committed
     return found
 
 
-def delete(table: OffsetTable, group: Group | None, command: DeleteOffsets) -> tuple[list[LogRecord], list[ErrorCode]]:
-    """Tombstones and one error code per partition; offsets of topics that members still read are kept (KIP-496)."""
+def check_delete(group: Group | None, command: DeleteOffsets) -> Group:
+    """KafkaError unless offsets of this group may be deleted (KIP-496)."""
     if not command.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group.id} has members")
+    return group
+
+
+def delete(
+    table: OffsetTable, command: DeleteOffsets, is_subscribed: Callable[[str], bool]
+) -> tuple[list[LogRecord], list[ErrorCode]]:
+    """Tombstones and one error code per partition; offsets of topics that members still read are kept."""
     offsets = set(table.positions(command.group_id))
     written: dict[Position, LogRecord] = {}
     answers: list[ErrorCode] = []
     for position in command.partitions:
-        if group.is_subscribed(position[0]):
+        if is_subscribed(position[0]):
             answers.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
             continue
         if position in offsets:
@@ -192,8 +199,21 @@ def expired(group: Group, table: OffsetTable, retention_ms: int, ages: Ages, now
         since = None
     else:
         return
-    for position, committed in table.of(group.id).items():
-        if group.is_subscribed(position[0]) or table.is_pending(group.id, position):
+    yield from expired_unsubscribed(group.id, group.is_subscribed, since, table, retention_ms, ages, now)
+
+
+def expired_unsubscribed(
+    group_id: str,
+    is_subscribed: Callable[[str], bool],
+    since: int | None,
+    table: OffsetTable,
+    retention_ms: int,
+    ages: Ages,
+    now: int,
+) -> Iterator[Position]:
+    """The same where it is known since when nobody reads them; None: since each commit."""
+    for position, committed in table.of(group_id).items():
+        if is_subscribed(position[0]) or table.is_pending(group_id, position):
             continue
         base = committed.commit_timestamp
         if committed.expire_timestamp != NO_EXPIRY:

@@ -55,6 +55,13 @@ class GroupRecord(NamedTuple):
     stored: StoredGroup | None
 
 
+class ConsumerGroupRecord(NamedTuple):
+    """A record of a consumer group, as the schema has it (`consumer/record_application.py`)."""
+
+    key: Any
+    value: Any
+
+
 # ---------------------------------------------------------------------- writing
 
 
@@ -149,13 +156,15 @@ def group_tombstone(group_id: str) -> LogRecord:
 # ---------------------------------------------------------------------- reading
 
 
-def decode(record: LogRecord) -> OffsetRecord | GroupRecord | None:
+def decode(record: LogRecord) -> OffsetRecord | GroupRecord | ConsumerGroupRecord | None:
     """What a record says; None for record types of other protocols. KafkaError CORRUPT_MESSAGE for a bad one."""
     if record.key is None:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a coordinator record has no key")
     kind, key, value = schema.decode_record(record.key, record.value)
-    if kind in ("unknown", "consumer-group") or isinstance(value, Unknown):
+    if kind == "unknown" or isinstance(value, Unknown):
         return None
+    if kind == "consumer-group":
+        return ConsumerGroupRecord(key, value)
     if kind == "group":
         return GroupRecord(key.group, None if value is None else _stored(value))
     return OffsetRecord(key.group, key.topic, key.partition, None if value is None else _committed(value))

@@ -20,6 +20,19 @@ class GroupSettings(NamedTuple):
     offset_metadata_max_length: int = 4096
     offsets_retention_ms: int = 7 * 24 * 60 * MINUTE_MS
     retention_check_interval_ms: int = 10 * MINUTE_MS
+    consumer_session_timeout_ms: int = 45_000
+    consumer_min_session_timeout_ms: int = 45_000
+    consumer_max_session_timeout_ms: int = 60_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_min_heartbeat_interval_ms: int = 5_000
+    consumer_max_heartbeat_interval_ms: int = 15_000
+    consumer_assignment_interval_ms: int = 1_000
+    consumer_min_assignment_interval_ms: int = 0
+    consumer_max_assignment_interval_ms: int = 15_000
+    consumer_regex_refresh_interval_ms: int = 10 * MINUTE_MS
+    consumer_max_size: int = 2**31 - 1
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_migration_policy: str = "bidirectional"
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> GroupSettings:
@@ -31,4 +44,17 @@ class GroupSettings(NamedTuple):
             offset_metadata_max_length=config.integer("offset.metadata.max.bytes"),
             offsets_retention_ms=config.integer("offsets.retention.minutes") * MINUTE_MS,
             retention_check_interval_ms=config.integer("offsets.retention.check.interval.ms"),
+            consumer_session_timeout_ms=config.integer("group.consumer.session.timeout.ms"),
+            consumer_min_session_timeout_ms=config.integer("group.consumer.min.session.timeout.ms"),
+            consumer_max_session_timeout_ms=config.integer("group.consumer.max.session.timeout.ms"),
+            consumer_heartbeat_interval_ms=config.integer("group.consumer.heartbeat.interval.ms"),
+            consumer_min_heartbeat_interval_ms=config.integer("group.consumer.min.heartbeat.interval.ms"),
+            consumer_max_heartbeat_interval_ms=config.integer("group.consumer.max.heartbeat.interval.ms"),
+            consumer_assignment_interval_ms=config.integer("group.consumer.assignment.interval.ms"),
+            consumer_min_assignment_interval_ms=config.integer("group.consumer.min.assignment.interval.ms"),
+            consumer_max_assignment_interval_ms=config.integer("group.consumer.max.assignment.interval.ms"),
+            consumer_regex_refresh_interval_ms=config.integer("group.consumer.regex.refresh.interval.ms"),
+            consumer_max_size=config.integer("group.consumer.max.size"),
+            consumer_assignors=tuple(config.strings("group.consumer.assignors")),
+            consumer_migration_policy=config.string("group.consumer.migration.policy").lower(),
         )

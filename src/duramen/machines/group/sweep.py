@@ -12,6 +12,8 @@ from duramen.machines.group import offsets, records
 from duramen.machines.group.classic import rebalance
 from duramen.machines.group.classic.state import Group, GroupState
 from duramen.machines.group.commands import CommittedOffset
+from duramen.machines.group.consumer import records as consumer_records
+from duramen.machines.group.consumer.groups import ConsumerGroups
 from duramen.machines.group.pending_offsets import Position
 from duramen.machines.group.settings import GroupSettings
 from duramen.model import NO_TOPIC_ID, TopicId
@@ -32,6 +34,7 @@ class SweptGroups(Protocol):
     stored: dict[str, records.StoredGroup]
     offsets: offsets.OffsetTable
     groups: dict[str, Group]
+    consumers: ConsumerGroups
     ages: Ages
 
 
@@ -59,7 +62,7 @@ class Sweep:
     def step(self, machine: SweptGroups, now: int, out: Outcome) -> bool:
         """The next slice; the timer brings another one, and the next sweep. Whether tombstones are written."""
         if self._left is None:
-            self._left = deque(machine.groups)
+            self._left = deque([*machine.groups, *machine.consumers.groups])
         found = _Slice()
         looked_at = 0
         while self._left and looked_at < SLICE_POSITIONS:
@@ -81,8 +84,7 @@ class Sweep:
     def _look_at(self, machine: SweptGroups, group_id: str, now: int, found: _Slice) -> bool:
         """False where the slice was full before the group's end."""
         group = machine.groups.get(group_id)
-        if group is None:
-            return True
+        consumers = machine.consumers.groups.get(group_id)
         table = machine.offsets
         before = len(found.records)
         if self._dropped:
@@ -91,14 +93,25 @@ class Sweep:
                     return False
             if len(found.records) > before:
                 return True  # what else it has is looked at by the next sweep
+        retention_ms, ages = machine.settings.offsets_retention_ms, machine.ages
+        if consumers is not None:
+            is_subscribed = consumers.is_subscribed
+            positions = offsets.expired_unsubscribed(group_id, is_subscribed, None, table, retention_ms, ages, now)
+        elif group is not None:
+            positions = offsets.expired(group, table, retention_ms, ages, now)
+        else:
+            return True
         expired = 0
-        for position in offsets.expired(group, table, machine.settings.offsets_retention_ms, machine.ages, now):
+        for position in positions:
             expired += 1
             if not found.add(records.offset_tombstone(group_id, *position)):
                 return False
-        is_idle = group.state is GroupState.EMPTY and not group.pending_joins
-        is_left = expired == len(table.of(group_id)) and group_id not in table.pending
-        if is_idle and is_left and group_id in machine.stored:
+        if expired < len(table.of(group_id)) or group_id in table.pending:
+            return True
+        if consumers is not None and not consumers.members:
+            return found.add_all(consumer_records.group_tombstones(consumers))
+        is_idle = group is not None and group.state is GroupState.EMPTY and not group.pending_joins
+        if is_idle and group_id in machine.stored:
             return found.add(records.group_tombstone(group_id))
         return True
 
@@ -132,6 +145,10 @@ class _Slice:
 
     def add(self, record: LogRecord) -> bool:
         """Whether there is room for another one."""
-        self.records.append(record)
-        self._bytes += len(record.key or b"")
+        return self.add_all([record])
+
+    def add_all(self, records: list[LogRecord]) -> bool:
+        """The same for several that belong together."""
+        self.records += records
+        self._bytes += sum(len(record.key or b"") for record in records)
         return len(self.records) < SLICE_RECORDS and self._bytes < SLICE_BYTES

@@ -42,6 +42,9 @@ class MetadataPublisher:
         """Called when brokers were registered, fenced, unfenced or unregistered, behind what follows from that."""
         self.on_leaders: list[Callable[[str], None]] = []
         """Called with the name of each topic whose partitions may have begun, or ceased, to be led here."""
+        self.on_topics: list[Callable[[list[str], bool], None]] = []
+        """Called with the names of topics that are new, gone, or have other partitions, replicas or racks, and whether
+        any is new."""
         self.on_configured: list[Callable[[str], None]] = []
         """Called with the name of each topic whose open partitions have got its settings."""
         self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
@@ -109,6 +112,7 @@ class MetadataPublisher:
         self._topic_configs.clear()
         if changes.broker_configs:
             self.reconfigure()
+        self._tell_topics(changes)
         for name, topic_id in changes.removed:
             self._report("topic-deleted", topic=name, id=topic_id_text(topic_id))
             self._remove(name, topic_id)
@@ -150,6 +154,13 @@ class MetadataPublisher:
             self._report("broker-configured", node=name or "every", settings=_listed(settings))
         for name in changes.group_configs:
             self._report("group-configured", group=name, settings=_listed(self.image.group_config(name)))
+
+    def _tell_topics(self, changes: Changes) -> None:
+        changed = [topic for topic_id in changes.partitions if (topic := self.image.topic_by_id(topic_id)) is not None]
+        names = [*(name for name, _ in changes.removed), *(topic.name for topic in changed)]
+        if names:
+            for callback in self.on_topics:
+                callback(names, bool(changes.created))
 
     def _tell_peers(self, changed: Iterable[int]) -> None:
         for node_id in sorted({*changed} - {self._node_id}):

@@ -12,7 +12,8 @@ from duramen.machines.metadata.image import MetadataImage
 from duramen.model import TopicId
 from duramen.partition.host.load_turns import LoadTurns
 from duramen.partition.store.store import Store
-from duramen.ports import Clock, Entropy
+from duramen.ports import Clock, Entropy, Executor
+from duramen.server.api.authorizer import AccessControl
 from duramen.server.api.services import EventReport, LiveSettings
 from duramen.server.coordinators.staging_relocation import RelocationRules
 
@@ -30,6 +31,7 @@ class FollowedMetadata(Protocol):
 
     on_deleted: list[Callable[[str, TopicId], None]]
     on_leaders: list[Callable[[str], None]]
+    on_topics: list[Callable[[list[str], bool], None]]
     on_reconfigured: list[Callable[[BrokerConfig], None]]
 
     @property
@@ -44,7 +46,9 @@ class CoordinatorContext:
     """See the module. load_turns: of all coordinators; one slice of loading a turn."""
 
     clock: Clock
+    executor: Executor
     entropy: Entropy
+    access: AccessControl
     settings: LiveSettings
     store: Store
     controller: TopicCreator

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from duramen.config import BrokerConfig
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
 from duramen.machines.group.commands import TopicsDeleted
+from duramen.machines.group.consumer.commands import TopicsChanged
 from duramen.machines.group.machine import GroupMachine
 from duramen.machines.group.settings import GroupSettings
 from duramen.model import NO_TOPIC_ID, OFFSETS_TOPIC, TopicPartition
 from duramen.partition.host.host import Host
 from duramen.partition.replica.partition import Partition
 from duramen.server.coordinators.context import CoordinatorContext
+from duramen.server.coordinators.group_effects import GroupEffects
+from duramen.server.coordinators.group_topics import ImageTopics
 from duramen.server.coordinators.partitioner import partition_for
 from duramen.server.coordinators.shell import (
     MAX_BATCH_BYTES,
@@ -52,6 +56,9 @@ class GroupCoordinators(CoordinatorShell[GroupCoordinator]):
                 forget=_forget,
             ),
         )
+        self._topics = ImageTopics(lambda: context.image)
+        self._effects = GroupEffects(context)
+        context.publisher.on_topics.append(self._topics_changed)
 
     def _make(self, partitions: list[Partition]) -> GroupCoordinator:
         machine = GroupMachine(GroupSettings.from_config(self._context.config))
@@ -63,9 +70,18 @@ class GroupCoordinators(CoordinatorShell[GroupCoordinator]):
             commit_timeout_ms=self._context.config.integer("offsets.commit.timeout.ms"),
             on_clock_set=machine.ages.clock_set,
         )
+        host.on_effect = partial(self._effects.carry_out, host)
+        machine.consumers.topics.replaced(self._topics)
         return GroupCoordinator(host, machine)
 
+    def _topics_changed(self, names: list[str], appeared: bool) -> None:
+        command = TopicsChanged(self._topics, tuple(names), appeared)
+        for coordinator in self.running():
+            coordinator.host.submit(command, lambda _: None)
+
     def _loaded_groups(self, coordinator: GroupCoordinator) -> None:
+        # Nobody has told it of what has changed since it was made.
+        coordinator.machine.consumers.topics.replaced(self._topics)
         image = self._context.image
         deleted = [
             (name, topic_id)

@@ -81,7 +81,9 @@ def _describe(request: Request, name: str, answer: Any) -> Any:
     )
     if not group.exists and request.version >= 6:
         entry.error_code = int(ErrorCode.GROUP_ID_NOT_FOUND)
-        entry.error_message = f"Group {name} not found."
+        entry.error_message = (
+            f"Group {name} is not a classic group." if group.is_other_type else f"Group {name} not found."
+        )
     elif request.version >= 3 and request.body.include_authorized_operations:
         entry.authorized_operations = sum(
             1 << operation for operation in GROUP_OPERATIONS if not request.denies(operation, Resource.GROUP, [name])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from duramen.server.api.request import Request
 
 FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
+FIRST_VERSION_WITH_MEMBER_EPOCHS = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 MAX_AT_ONCE = 1_000
@@ -123,6 +124,7 @@ class _OffsetCommitCall:
             body.generation_id_or_member_epoch,
             tuple(offset for _, offset in piece),
             body.retention_time_ms if request.version <= 4 else -1,
+            request.version >= FIRST_VERSION_WITH_MEMBER_EPOCHS,
         )
         self._open += 1
         request.services.groups.submit(body.group_id, command, answered)

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from duramen.errors import DuramenError, ErrorCode
-from duramen.machines.group.commands import CommittedOffset, FetchOffsets
+from duramen.machines.group.commands import NO_GENERATION, CommittedOffset, FetchOffsets
 from duramen.model import NO_TOPIC_ID
 from duramen.server.api.authorizer import Operation, Resource
 from duramen.server.coordinators.groups import group_error
@@ -35,11 +35,13 @@ def handle(request: Request) -> None:
 
 
 class _Question(NamedTuple):
-    """What is asked of one group. topics: as in the request; positions: the same, None for all."""
+    """What is asked of one group, and by which member (id, epoch). topics: as in the request; positions: the same, None
+    for all."""
 
     group_id: str
     topics: Any
     positions: tuple[tuple[str, int], ...] | None
+    member: tuple[str | None, int] = (None, NO_GENERATION)
 
 
 def _ask(request: Request, wanted: list[_Question]) -> None:
@@ -58,11 +60,11 @@ def _ask(request: Request, wanted: list[_Question]) -> None:
     numbered = iter(enumerate(wanted))
 
     def ask(some: list[str]) -> None:
-        for number, (group_id, _, positions) in islice(numbered, len(some)):
+        for number, (group_id, _, positions, member) in islice(numbered, len(some)):
             if group_id in request.denied:
                 answered(number, ErrorCode.GROUP_AUTHORIZATION_FAILED)
                 continue
-            command = FetchOffsets(group_id, positions, request.body.require_stable)
+            command = FetchOffsets(group_id, positions, request.body.require_stable, *member)
             request.services.groups.submit(group_id, command, partial(answered, number))
 
     request.services.groups.in_turns(request, [each.group_id for each in wanted], ask)
@@ -79,11 +81,13 @@ def _questions(request: Request) -> Steps:
     for number, group in enumerate(body.groups, 1):
         if number % STEP == 0:
             yield
+        member = (group.member_id, group.member_epoch)
         if group.topics is not None:
-            wanted.append(_Question(group.group_id, group.topics, (yield from _positions(request, group.topics))))
+            positions = yield from _positions(request, group.topics)
+            wanted.append(_Question(group.group_id, group.topics, positions, member))
         elif group.group_id not in in_full:
             in_full.add(group.group_id)
-            wanted.append(_Question(group.group_id, None, None))
+            wanted.append(_Question(group.group_id, None, None, member))
     return wanted
 
 
@@ -107,7 +111,7 @@ def _named(request: Request, topic: Any) -> tuple[str | None, bytes, list[int]]:
 
 def _response(request: Request, wanted: list[_Question], answers: list[Any]) -> Steps:
     if request.version < FIRST_BATCHED_VERSION:
-        (_, topics, _), answer = wanted[0], answers[0]
+        topics, answer = wanted[0].topics, answers[0]
         failed = _failure(answer)
         if failed is not None and request.version >= 2:
             return OffsetFetchResponse.new(topics=[], error_code=int(failed))
@@ -115,7 +119,7 @@ def _response(request: Request, wanted: list[_Question], answers: list[Any]) -> 
         return OffsetFetchResponse.new(topics=(yield from _topics(request, topics, answer, failed, kinds)))
     kinds = (OffsetFetchResponse.OffsetFetchResponseTopics, OffsetFetchResponse.OffsetFetchResponsePartitions)
     groups = []
-    for number, ((group_id, topics, _), answer) in enumerate(zip(wanted, answers, strict=True), 1):
+    for number, ((group_id, topics, _, _), answer) in enumerate(zip(wanted, answers, strict=True), 1):
         if number % STEP == 0:
             yield
         failed = _failure(answer)

@@ -119,6 +119,7 @@ _MODULES = {
     66: ("ListTransactions", "list_transactions"),
     67: ("AllocateProducerIds", "allocate_producer_ids"),
     68: ("ConsumerGroupHeartbeat", "consumer_group_heartbeat"),
+    69: ("ConsumerGroupDescribe", "consumer_group_describe"),
     70: ("ControllerRegistration", "controller_registration"),
     73: ("AssignReplicasToDirs", "assign_replicas_to_dirs"),
     74: ("ListConfigResources", "list_config_resources"),

@@ -314,9 +314,9 @@ class Crowd(RuleBasedStateMachine):
         self.coordinator.host.close()
         self.collect()
         assert self.parked == []
-        uuid = self.coordinator._uuid
+        uuid = self.coordinator.uuid
         self.coordinator = self.coordinator.reloaded()
-        self.coordinator._uuid = uuid
+        self.coordinator.uuid = uuid
         assert self.coordinator.durable() == before
         self.generations = {}
         self.leaders = {}

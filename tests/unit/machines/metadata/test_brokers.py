@@ -141,7 +141,7 @@ def test_the_controllers_own_node_may_have_moved_its_logs(cluster: Cluster) -> N
         ({"directories": (topic_id(1001),)}, ErrorCode.INVALID_REGISTRATION),
         ({"features": (("metadata.version", 1, 29),)}, ErrorCode.UNSUPPORTED_VERSION),
         ({"features": (("metadata.version", 31, 40),)}, ErrorCode.UNSUPPORTED_VERSION),
-        ({"features": (("other.version", 1, 1),)}, None),
+        ({"features": (("group.version", 0, 1), ("other.version", 1, 1))}, None),
         ({"endpoints": (Endpoint("PLAINTEXT", "elsewhere", 9092, 0),)}, None),
     ],
 )

@@ -1,0 +1,21 @@
+"""What consumer groups wait for. The last field tells keys apart, which are compared as the tuples that they are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class SessionTimer(NamedTuple):
+    """A member has to beat."""
+
+    group_id: str
+    member_id: str
+    kind: str = "session"
+
+
+class RebalanceTimer(NamedTuple):
+    """A member has to give up what it was asked to; it runs while it is UNREVOKED."""
+
+    group_id: str
+    member_id: str
+    kind: str = "rebalance"
