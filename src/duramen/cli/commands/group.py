@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, MemberAssignment
 
 from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import (
@@ -58,7 +58,7 @@ def command() -> None:
 @command.command(
     "list",
     epilog="\b\nExamples:\n  duramen group list\n  duramen group list --json\n",
-    help="List consumer groups with their state, members and lag.",
+    help="List consumer groups with their type, state, members and lag.",
 )
 @json_option
 @cluster_options
@@ -66,19 +66,19 @@ def list_(cluster: ClusterAccess, as_json: bool) -> None:
     admin = cluster.admin()
     rows = group_rows(cluster, admin)
     if as_json:
-        keys = ("group", "state", "members", "lag")
+        keys = ("group", "type", "state", "members", "lag")
         print_json([dict(zip(keys, row, strict=True)) for row in rows])
     elif rows:
-        print_table(("group", "state", "members", "lag"), rows, right=("members", "lag"))
+        print_table(("group", "type", "state", "members", "lag"), rows, right=("members", "lag"))
     else:
         note("there are no groups; `duramen consume TOPIC --group NAME` makes one")
 
 
-def group_rows(cluster: ClusterAccess, admin: AdminClient) -> list[tuple[str, str, int, int | None]]:
-    """Each group's name, state, number of members and lag (None where nothing was committed)."""
+def group_rows(cluster: ClusterAccess, admin: AdminClient) -> list[tuple[str, str, str, int, int | None]]:
+    """Each group's name, type, state, number of members and lag (None where nothing was committed)."""
     rows = []
     for told, positions in group_positions(cluster, admin):
-        rows.append((told.group_id, state_name(told), len(told.members), lag_of(positions)))
+        rows.append((told.group_id, type_name(told), state_name(told), len(told.members), lag_of(positions)))
     return rows
 
 
@@ -114,6 +114,11 @@ def _describe(cluster: ClusterAccess, admin: AdminClient, names: list[str]) -> l
 def state_name(group: ConsumerGroupDescription) -> str:
     """The group's state as Kafka names it: Stable, Empty, PreparingRebalance, …"""
     return group.state.name.replace("_", " ").title().replace(" ", "").replace("Rebalancing", "Rebalance")
+
+
+def type_name(group: ConsumerGroupDescription) -> str:
+    """classic or consumer: the protocol that the group's members speak."""
+    return str(group.type.name).lower()
 
 
 class GroupPosition(NamedTuple):
@@ -183,13 +188,25 @@ def _position(place: Where, offset: int | None, ends: tuple[int, int] | None, me
 
 @command.command(
     short_help="Show groups' members, offsets and lag.",
-    epilog="\b\nExamples:\n  duramen group describe audit\n  duramen group describe audit --json\n",
+    epilog="""\b
+Examples:
+  duramen group describe audit
+  duramen group describe audit --members
+  duramen group describe audit --state
+  duramen group describe audit --json
+""",
     help="Show groups' members, what they have committed in each partition, and how far behind they are.",
 )
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True, type=NAME)
+@click.option("--members", "only_members", is_flag=True, help="Who is in the group, and what each of them has.")
+@click.option("--state", "only_state", is_flag=True, help="One line for each group.")
 @json_option
 @cluster_options
-def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> None:
+def describe(
+    cluster: ClusterAccess, names: tuple[str, ...], only_members: bool, only_state: bool, as_json: bool
+) -> None:
+    if only_members and only_state:
+        raise click.UsageError("give --members or --state, not both.")
     admin = cluster.admin()
     told: list[dict[str, Any]] = []
     groups = _describe(cluster, admin, list(dict.fromkeys(names)))
@@ -202,6 +219,7 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
         told.append(
             {
                 "group": group.group_id,
+                "type": type_name(group),
                 "state": state_name(group),
                 "assignor": group.partition_assignor,
                 "coordinator": None if group.coordinator is None else group.coordinator.id,
@@ -211,6 +229,8 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
                         "client_id": member.client_id,
                         "host": member.host.lstrip("/"),
                         "instance_id": member.group_instance_id,
+                        "partitions": _listed(member.assignment),
+                        "target": _listed(member.target_assignment),
                     }
                     for member in group.members
                 ],
@@ -223,15 +243,45 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
         print_json(told)
         return
     for description in told:
-        _print_group(description)
+        _print_state(description)
+        if only_members:
+            _print_members(description)
+        elif not only_state:
+            _print_positions(description)
 
 
-def _print_group(group: dict[str, Any]) -> None:
+def _listed(assignment: MemberAssignment | None) -> list[str] | None:
+    """As topic:partition; None for what a classic group does not have."""
+    if assignment is None:
+        return None
+    return sorted(f"{owned.topic}:{owned.partition}" for owned in assignment.topic_partitions)
+
+
+def _print_members(group: dict[str, Any]) -> None:
+    rows = [
+        (
+            printable(member["member_id"]),
+            printable(f"{member['client_id']}@{member['host']}"),
+            printable(member["instance_id"] or "-"),
+            len(member["partitions"] or ()),
+            " ".join(map(printable, member["partitions"] or ())) or "-",
+        )
+        for member in group["members"]
+    ]
+    if rows:
+        print_table(("member", "client", "instance", "count", "partitions"), rows, right=("count",))
+
+
+def _print_state(group: dict[str, Any]) -> None:
     assignor = f", assignor {printable(group['assignor'])}" if group["assignor"] else ""
     members = len(group["members"])
-    click.echo(f"{printable(group['group'])}: {group['state']}, members {members}, lag {group['lag']:,}{assignor}")
+    what = f"{printable(group['group'])}: {group['type']}, {group['state']}"
+    click.echo(f"{what}, members {members}, lag {group['lag']:,}{assignor}")
     for name, value in group["settings"].items():
         click.echo(f"    {printable(name)}={printable(value)}")
+
+
+def _print_positions(group: dict[str, Any]) -> None:
     rows = [tuple(row.values()) for row in group["partitions"]]
     if rows:
         headings = ("topic", "partition", "committed", "end", "lag", "member")

@@ -160,6 +160,9 @@ class Groups(Protocol):
     ) -> None:
         """End a producer's transaction in a partition of `__consumer_offsets`; `done(None)` once that is committed."""
 
+    def summary(self) -> Any:
+        """How many groups and members there are."""
+
     def committed_offsets(self) -> Iterator[tuple[str, TopicPartition, int]]:
         """(group, partition, committed offset) of every loaded group."""
 

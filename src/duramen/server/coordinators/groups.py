@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from duramen.config import BrokerConfig
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
+from duramen.machines.group.administration import CLASSIC, CONSUMER
 from duramen.machines.group.commands import TopicsDeleted
 from duramen.machines.group.consumer.commands import TopicsChanged
 from duramen.machines.group.machine import GroupMachine
@@ -30,6 +32,14 @@ from duramen.server.coordinators.shell import (
 
 group_error = coordinator_error
 """The code a group API answers with when its host refused or failed."""
+
+
+class GroupsSummary(NamedTuple):
+    """groups: how many there are by (type, state). rebalances: how often the epoch of a consumer group has risen."""
+
+    groups: dict[tuple[str, str], int]
+    members: dict[str, int]
+    rebalances: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +81,12 @@ class GroupCoordinators(CoordinatorShell[GroupCoordinator]):
             on_clock_set=machine.ages.clock_set,
         )
         host.on_effect = partial(self._effects.carry_out, host)
+        machine.consumers.configs = self._own_configs
         machine.consumers.topics.replaced(self._topics)
         return GroupCoordinator(host, machine)
+
+    def _own_configs(self, group_id: str) -> dict[str, str]:
+        return self._context.image.group_config(group_id)
 
     def _topics_changed(self, names: list[str], appeared: bool) -> None:
         command = TopicsChanged(self._topics, tuple(names), appeared)
@@ -114,6 +128,21 @@ class GroupCoordinators(CoordinatorShell[GroupCoordinator]):
         """The partition of `__consumer_offsets` that has the group; None while there is no such topic."""
         count = self.partition_count
         return TopicPartition(OFFSETS_TOPIC, partition_for(group_id, count)) if count else None
+
+    def summary(self) -> GroupsSummary:
+        """Of every loaded group, for metrics."""
+        counts: dict[tuple[str, str], int] = {}
+        members = {CLASSIC: 0, CONSUMER: 0}
+        rebalances = 0
+        for coordinator in self.running():
+            machine = coordinator.machine
+            rebalances += machine.consumers.rebalances
+            for kind, groups in ((CLASSIC, machine.groups), (CONSUMER, machine.consumers.groups)):
+                for group in groups.values():
+                    key = kind, group.state.value
+                    counts[key] = counts.get(key, 0) + 1
+                    members[kind] += len(group.members)
+        return GroupsSummary(counts, members, rebalances)
 
     def committed_offsets(self) -> Iterator[tuple[str, TopicPartition, int]]:
         """(group, partition, committed offset) of every loaded group, for metrics; they may change between two."""

@@ -104,6 +104,7 @@ class BrokerCollector(Collector):
         yield from self._storage()
         yield from self._partitions()
         yield from cluster_families(self._broker.services, self._changes)
+        yield from self._group_counts()
         yield from self._groups()
         yield from self._transactions()
         yield from self._sinks()
@@ -329,6 +330,19 @@ class BrokerCollector(Collector):
                     together = min(values) if name == _STABLE else sum(values)
                     family.add_metric([topic, FOLDED_PARTITION], together)
                 yield family
+
+    def _group_counts(self) -> Iterator[Metric]:
+        told = self._broker.services.groups.summary()
+        groups = GaugeMetricFamily("duramen_groups", "Coordinated here, by type and state.", labels=["type", "state"])
+        for (kind, state), count in sorted(told.groups.items()):
+            groups.add_metric([kind, state], count)
+        members = GaugeMetricFamily("duramen_group_members", "Members of these groups.", labels=["type"])
+        for kind, count in told.members.items():
+            members.add_metric([kind], count)
+        yield from (groups, members)
+        yield CounterMetricFamily(
+            "duramen_consumer_group_rebalances", "How often a consumer group's epoch has risen.", told.rebalances
+        )
 
     def _groups(self) -> Iterator[Metric]:
         for piece in pieces_of(self._broker.services.groups.committed_offsets()):

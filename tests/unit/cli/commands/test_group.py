@@ -1,11 +1,13 @@
-"""What `duramen group reset-offsets` tells of what it could not take as it was said."""
+"""`duramen group`: both types of groups, their settings, and what a reset could not take as it was said."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from duramen.cli.main import main
 
@@ -50,6 +52,33 @@ def test_a_group_s_own_settings(
     run("config", "alter", "--group", group, "--set", "consumer.heartbeat.interval.ms=6000")
     run("group", "alter", group, "--delete", "consumer.session.timeout.ms")
     assert run("group", "describe", group, "--json")[0]["settings"] == {"consumer.heartbeat.interval.ms": "6000"}
+
+
+def test_groups_of_both_protocols(
+    run: Callable[..., Any], topic: str, lines: Callable[..., str], bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("produce", topic, lines("a"))
+    run("consume", topic, "--group", f"classic-{topic}")
+    group = f"new-{topic}"
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "group.protocol": "consumer"})
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + 60
+    while not consumer.assignment():
+        assert time.monotonic() < deadline
+        consumer.poll(0.1)
+    listed = {row["group"]: (row["type"], row["state"], row["members"]) for row in run("group", "list", "--json")}
+    assert listed[f"classic-{topic}"] == ("classic", "Empty", 0)
+    assert listed[group] == ("consumer", "Stable", 1)
+    (described,) = run("group", "describe", group, "--json")
+    (member,) = described["members"]
+    assert (described["type"], described["assignor"]) == ("consumer", "uniform")
+    assert member["partitions"] == member["target"] == [f"{topic}:0"]
+    state = run("group", "describe", group, "--state")
+    assert state.startswith(f"{group}: consumer, Stable, members 1, lag 0, assignor uniform")
+    assert len(state.splitlines()) == 1
+    assert f"{topic}:0" in run("group", "describe", group, "--members").splitlines()[-1]
+    assert "not both" in run("group", "describe", group, "--members", "--state", code=2)
+    consumer.close()
 
 
 def test_group_settings_that_are_refused(run: Callable[..., Any], topic: str) -> None:
