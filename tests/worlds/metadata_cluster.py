@@ -23,6 +23,7 @@ from duramen.machines.metadata import (
     SetConfigs,
     codec,
 )
+from duramen.machines.metadata.features import OFFERED
 from duramen.model import TopicPartition
 from duramen.partition.host.host import Host
 from duramen.partition.host.record_writer import RecordWriter
@@ -37,12 +38,7 @@ def registration(node_id: int = 1, incarnation: int = 7, directory: int | None =
     """Of a process; its log directory is its node's own unless it is said to be another one."""
     endpoints = (Endpoint("PLAINTEXT", "localhost", 9091 + node_id, 0),)
     home = topic_id(1000 + node_id if directory is None else directory)
-    given = {
-        "rack": "r",
-        "features": (("metadata.version", 1, 30), ("transaction.version", 0, 2), ("group.version", 0, 1)),
-        "directories": (home,),
-        **more,
-    }
+    given = {"rack": "r", "features": (("metadata.version", 1, 30), *OFFERED[1:]), "directories": (home,), **more}
     return RegisterBroker(node_id, topic_id(incarnation), endpoints, **given)
 
 

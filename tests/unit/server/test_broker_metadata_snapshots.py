@@ -91,9 +91,9 @@ def test_a_start_reads_the_snapshot_and_only_the_log_behind_it(monkeypatch: pyte
     applied: list[int] = []
     original = CommittedImage.apply
 
-    def counted(self: Any, record: LogRecord, offset: int, timestamp: int) -> None:
+    def counted(self: Any, record: LogRecord, offset: int, timestamp: int, *producer: Any) -> None:
         applied.append(offset)
-        original(self, record, offset, timestamp)
+        original(self, record, offset, timestamp, *producer)
 
     monkeypatch.setattr(CommittedImage, "apply", counted)
     server = restarted(disk)

@@ -25,6 +25,7 @@ from duramen.machines.metadata import (
     codec,
 )
 from duramen.machines.metadata.brokers import BALANCE, NEXT_STEP
+from duramen.machines.metadata.features import OFFERED
 from duramen.machines.metadata.image import BROKER_RESOURCE, LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 
 SESSION_MS = 3000
@@ -141,7 +142,7 @@ def test_the_controllers_own_node_may_have_moved_its_logs(cluster: Cluster) -> N
         ({"directories": (topic_id(1001),)}, ErrorCode.INVALID_REGISTRATION),
         ({"features": (("metadata.version", 1, 29),)}, ErrorCode.UNSUPPORTED_VERSION),
         ({"features": (("metadata.version", 31, 40),)}, ErrorCode.UNSUPPORTED_VERSION),
-        ({"features": (("group.version", 0, 1), ("other.version", 1, 1))}, None),
+        ({"features": (("other.version", 1, 1), *OFFERED)}, None),
         ({"endpoints": (Endpoint("PLAINTEXT", "elsewhere", 9092, 0),)}, None),
     ],
 )

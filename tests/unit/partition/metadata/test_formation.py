@@ -9,6 +9,8 @@ import pytest
 
 from duramen.config import load_broker_config
 from duramen.errors import ConfigError, StorageError
+from duramen.machines.metadata import codec
+from duramen.machines.metadata.features import OFFERED
 from duramen.partition.metadata.directory_checks import check_formation
 from duramen.partition.metadata.formation import (
     Founding,
@@ -61,10 +63,12 @@ def test_the_bootstrap_snapshot_has_the_records_version() -> None:
         for batch in bootstrap(7)
         for record in records(memoryview(batch), max_bytes=1 << 20)
     ]
+    levels = [(name, highest) for name, _, highest in OFFERED]
     assert found == [
         (0, bytes([0, 0, 0, 3]), bytes(11)),
         (1, b"", b"\x01\x0c\x00\x11metadata.version\x00\x1e\x00"),
-        (2, bytes([0, 0, 0, 4]), bytes(3)),
+        *((offset, b"", bytes(codec.feature(*each).value or b"")) for offset, each in enumerate(levels[1:], 2)),
+        (1 + len(levels), bytes([0, 0, 0, 4]), bytes(3)),
     ]
 
 
