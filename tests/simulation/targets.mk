@@ -4,13 +4,15 @@ SEEDS ?=
 MINUTES ?=
 BREAK ?=
 NODES ?= 1
+# everything, transactions or groups.
+WORLD ?= everything
 # Seeds that run side by side.
 PROCESSES ?= 2
 SIM = PYTHONHASHSEED=0 $(BIN)/python -m duramen.sim
 
 .PHONY: sim sim-guards sim-guards-removed sim-cuts sim-long sim-cluster
-sim: $(VENV)/run.stamp ## simulated worlds: SEED=n [SEEDS=n] [NODES=3] [BREAK=guard] [PROCESSES=n]
-	@$(SIM) --seed $(SEED) --nodes $(NODES) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(BREAK),--break $(BREAK)) --processes $(PROCESSES)
+sim: $(VENV)/run.stamp ## simulated worlds: SEED=n [SEEDS=n] [NODES=3] [WORLD=transactions|groups] [BREAK=guard] [PROCESSES=n]
+	@$(SIM) --seed $(SEED) --nodes $(NODES) --world $(WORLD) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(BREAK),--break $(BREAK)) --processes $(PROCESSES)
 
 sim-guards: $(VENV)/run.stamp ## the guards that make sim BREAK=... can remove
 	@$(SIM) --list-guards

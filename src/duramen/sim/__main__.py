@@ -15,6 +15,7 @@ from duramen.sim.mutations.mutations import GUARDS
 from duramen.sim.mutations.replica_mutations import ALL_CLUSTER_GUARDS
 from duramen.sim.run.campaign import Book, SeedRun, Violation, jobs_for, run_all, run_one, tally_for
 from duramen.sim.run.power_cuts import cut_everywhere
+from duramen.sim.world.plan import KINDS
 
 HELD, BROKEN, USAGE = 0, 1, 2
 SEARCHED_SEEDS = 200
@@ -41,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seed", type=int, default=None, help="the first (or only) seed; default 1")
     made.add_argument("--seeds", type=int, help="how many seeds; default 1, with --break up to 200")
     made.add_argument("--nodes", type=int, default=1, help="how many nodes the world has; more than one: a cluster")
+    made.add_argument("--world", default="everything", choices=list(KINDS), help="what is at the centre of it")
     made.add_argument("--processes", type=int, default=1, help="how many seeds to run side by side")
     made.add_argument("--break", dest="guard", metavar="GUARD", help="remove this guard and expect a promise to break")
     made.add_argument("--list-guards", action="store_true", help="name the guards and what each one prevents")
@@ -52,27 +54,30 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def replay(seed: int, guard: str | None, nodes: int) -> str:
+def replay(seed: int, guard: str | None, nodes: int, kind: str) -> str:
     """The command that shows this seed again."""
-    return f"make sim SEED={seed}" + (f" NODES={nodes}" if nodes > 1 else "") + (f" BREAK={guard}" if guard else "")
+    if guard:
+        return f"make sim SEED={seed}" + (f" NODES={nodes}" if nodes > 1 else "") + f" BREAK={guard}"
+    world = "" if kind == "everything" else f" WORLD={kind}"
+    return f"make sim SEED={seed}" + (f" NODES={nodes}" if nodes > 1 else "") + world
 
 
-def tell(violation: Violation, guard: str | None, nodes: int = 1) -> None:
+def tell(violation: Violation, guard: str | None, nodes: int = 1, kind: str = "everything") -> None:
     """What broke, and how to see it again."""
     for line in violation.lines:
         say(line)
     say(f"seed {violation.seed}: {violation.invariant} is violated")
     say(violation.detail)
-    say(f"replay: {replay(violation.seed, guard, nodes)}")
+    say(f"replay: {replay(violation.seed, guard, nodes, kind)}")
 
 
-def run_single(seed: int, guard: str | None, nodes: int = 1, *, trace: bool) -> int:
+def run_single(seed: int, guard: str | None, nodes: int = 1, *, trace: bool, kind: str = "everything") -> int:
     """Run one seed twice (once without a guard); returns the exit status."""
     started = time.perf_counter()
-    (job,) = jobs_for([seed], twice_every=1, guard=guard, nodes=nodes)
+    (job,) = jobs_for([seed], twice_every=1, guard=guard, nodes=nodes, kind=kind)
     result = run_one(job._replace(trace=trace))
     if isinstance(result, Violation):
-        tell(result, guard, nodes)
+        tell(result, guard, nodes, kind)
         return BROKEN
     for line in result.lines:
         say(line)
@@ -85,15 +90,15 @@ def run_single(seed: int, guard: str | None, nodes: int = 1, *, trace: bool) -> 
     return HELD
 
 
-def run(seed: int, count: int, guard: str | None, processes: int, nodes: int = 1) -> int:
+def run(seed: int, count: int, guard: str | None, processes: int, nodes: int = 1, kind: str = "everything") -> int:
     """Run `count` seeds from `seed` on, until a promise breaks; returns the exit status."""
     started = time.perf_counter()
     tally = tally_for(nodes)
-    jobs = jobs_for(range(seed, seed + count), twice_every=1, guard=guard, nodes=nodes)
+    jobs = jobs_for(range(seed, seed + count), twice_every=1, guard=guard, nodes=nodes, kind=kind)
     for outcome in run_all(jobs, processes):
         tally.add(outcome)
         if isinstance(outcome, Violation):
-            tell(outcome, guard, nodes)
+            tell(outcome, guard, nodes, kind)
             return BROKEN
         if tally.seeds % 100 == 0:
             say(f"{tally.seeds} seeds, {tally.seeds / (time.perf_counter() - started) * 60:.0f} a minute")
@@ -174,8 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.book is not None:
         return run_long(options.book, options.seeds, options.minutes, options.processes, options.commit, nodes)
     if count == 1 or options.trace:
-        return run_single(seed, options.guard, nodes, trace=options.trace)
-    return run(seed, count, options.guard, options.processes, nodes)
+        return run_single(seed, options.guard, nodes, trace=options.trace, kind=options.world)
+    return run(seed, count, options.guard, options.processes, nodes, options.world)
 
 
 def cuts(seed: int, step: int) -> int:

@@ -13,7 +13,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from duramen.sim.mutations.mutations import GUARDS, Guard, taken_out
 from duramen.sim.mutations.replica_mutations import ALL_CLUSTER_GUARDS
 from duramen.sim.run.cluster_simulation import CLUSTER_STATES, simulate_cluster
 from duramen.sim.run.simulation import SimulationResult, simulate
-from duramen.sim.world.plan import ClusterPlan, Plan
+from duramen.sim.world.plan import KINDS, ClusterPlan, Plan
 
 
 class Violation(NamedTuple):
@@ -98,13 +98,14 @@ def run_all(jobs: Iterable[SeedRun], processes: int) -> Iterator[SimulationResul
             room.release()  # the pool ends only when nobody waits to give it a job
 
 
-def jobs_for(seeds: Iterable[int], *, twice_every: int, guard: str | None = None, nodes: int = 1) -> Iterator[SeedRun]:
-    """A job for each seed; every so manieth is run twice. nodes: more than one are a cluster."""
+def jobs_for(
+    seeds: Iterable[int], *, twice_every: int, guard: str | None = None, nodes: int = 1, kind: str = "everything"
+) -> Iterator[SeedRun]:
+    """A job for each seed; every so manieth is run twice. nodes: more than one are a cluster. kind: of world."""
+    plan = replace(KINDS[kind].cluster, nodes=nodes) if nodes > 1 else KINDS[kind].single
     for seed in seeds:
         if guard is None:
-            yield SeedRun(
-                seed, seed % twice_every == 0, plan=ClusterPlan(nodes=nodes, brokers=None) if nodes > 1 else None
-            )
+            yield SeedRun(seed, seed % twice_every == 0, plan=plan)
         elif guard in ALL_CLUSTER_GUARDS:
             yield SeedRun(seed, twice=False, guard=guard, plan=ALL_CLUSTER_GUARDS[guard].cluster)
         else:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
+from typing import NamedTuple
 
 CHANCES = {"small journal": 0.6, "compacted": 0.4, "expiring": 0.5, "recreator": 0.7, "hardener": 0.7, "trimmer": 0.7,
            "second producer": 0.4, "second group": 0.3, "odd times": 0.4,
@@ -60,3 +61,24 @@ class ClusterPlan:
     copies: int = 3
     transactions: bool | None = None
     shared_group: bool | None = None
+
+
+class WorldKind(NamedTuple):
+    """What is at the centre of a world: its plan with one node, and with several."""
+
+    single: Plan
+    cluster: ClusterPlan
+
+
+QUIET = Plan(records=3, readers=0, members=0, partitions=1, page_cache=False, churn=False)
+"""A world in which little happens besides what its features are about."""
+KINDS = {
+    "everything": WorldKind(Plan(), ClusterPlan(brokers=None)),
+    "transactions": WorldKind(
+        replace(QUIET, features=("transactions",)), ClusterPlan(brokers=True, changes=2, transactions=True)
+    ),
+    "groups": WorldKind(
+        replace(QUIET, features=("shared group",)), ClusterPlan(brokers=True, changes=2, shared_group=True)
+    ),
+}
+"""By the name that WORLD= takes."""
