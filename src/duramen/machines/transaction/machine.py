@@ -61,8 +61,9 @@ class TransactionMachine:
         self.transaction_version = SECOND_GENERATION
         self.transactions: dict[str, Transaction] = {}
         self.unmarked: dict[str, set[TopicPartition]] = {}
-        self.ongoing: dict[str, None] = {}
-        """Ids whose transaction is open, the one that was begun first in front."""
+        self.ongoing: dict[str, int] = {}
+        """Ids whose transaction is open, the one that was begun first in front, and since when that is counted: what
+        was begun by a clock that has been set back since is as old as the first look at it, or would hang so long."""
         self.ages = Ages()
         self.fenced = 0
         """Transactions that the coordinator itself aborted, since the load: time-outs and new lives."""
@@ -87,7 +88,7 @@ class TransactionMachine:
         if transaction.is_prepared:
             self.unmarked[transactional_id] = set(transaction.partitions)
         if transaction.state is TransactionState.ONGOING:
-            self.ongoing.setdefault(transactional_id)
+            self.ongoing.setdefault(transactional_id, transaction.started_ms)
         else:
             self.ongoing.pop(transactional_id, None)
 
@@ -329,8 +330,7 @@ class TransactionMachine:
 
     def oldest_open_ms(self, now: int) -> int:
         """How long the oldest open transaction has been open; 0 when none is."""
-        started = [self.transactions[each].started_ms for each in self.ongoing]
-        return max(0, now - min(started)) if started else 0
+        return max(0, now - min(self.ongoing.values())) if self.ongoing else 0
 
     # ------------------------------------------------------------------ timers
 
@@ -346,10 +346,11 @@ class TransactionMachine:
             self._ask_for_markers(key.transactional_id, out)
 
     def _abort_timed_out(self, now: int, out: Outcome) -> None:
+        self.ongoing.update({each: now for each, since in self.ongoing.items() if since > now})
         due = [
             each
-            for each in self.ongoing
-            if self.ages.since(self.transactions[each].started_ms, now) > self.transactions[each].timeout_ms
+            for each, since in self.ongoing.items()
+            if self.ages.since(since, now) > self.transactions[each].timeout_ms
         ]
         room = sweeps.Room()
         has_room = True

@@ -52,6 +52,7 @@ TRANSACTION_STATES = (
     "late EndTxn refused",
     "position waited for a transaction",
     "topic deleted under transactions",
+    "records deleted under transactions",
 )
 """What transactional clients report."""
 SHARED_GROUP_STATES = (

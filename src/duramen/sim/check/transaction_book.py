@@ -84,15 +84,16 @@ def rank(producer: ProducerEpoch) -> int:
 
 
 class TransactionBook:
-    """Of one world. excused: topics that are deleted meanwhile: what is there of a transaction says nothing.
+    """Of one world. excused: topics that are deleted or cut meanwhile: what is there of a transaction says nothing.
 
-    ledger: knows which topics last.
+    compacted: topics that keep the last of each key. ledger: knows which topics last.
     """
 
     def __init__(self, ledger: Ledger, coverage: Coverage) -> None:
         self.ledger = ledger
         self.coverage = coverage
         self.excused: set[str] = set()
+        self.compacted: set[str] = set()
         self._lives: defaultdict[str, Life] = defaultdict(Life)
         self._by_value: dict[bytes, KnownTransaction] = {}
         self._stable_offsets: defaultdict[TopicPartition, HighestKnown] = defaultdict(HighestKnown)
@@ -100,6 +101,8 @@ class TransactionBook:
         self._offered: defaultdict[GroupPartition, dict[int, KnownTransaction]] = defaultdict(dict)
         self._ends: defaultdict[str, dict[TopicPartition, bool]] = defaultdict(dict)
         self._found: dict[TopicPartition, list[bytes]] = {}
+        self._stored: defaultdict[TopicPartition, dict[bytes, tuple[bytes, int]]] = defaultdict(dict)
+        """Of compacted topics: key and offset of each value that was acknowledged."""
 
     # ---- what clients do and are told --------------------------------------------------------------------------
 
@@ -123,6 +126,12 @@ class TransactionBook:
         transaction.values.setdefault(tp, []).extend(values)
         for value in values:
             self._by_value[value] = transaction
+
+    def stored(self, tp: TopicPartition, offset: int, values: Sequence[bytes], keys: Sequence[bytes]) -> None:
+        """These values were acknowledged, from this offset on."""
+        if tp.topic in self.compacted:
+            for place, (value, key) in enumerate(zip(values, keys, strict=True)):
+                self._stored[tp][value] = key, offset + place
 
     def offsets_sent(self, transaction: KnownTransaction, group: str, tp: TopicPartition, offset: int) -> None:
         """This position is about to be sent as a part of it."""
@@ -209,13 +218,32 @@ class TransactionBook:
         for transaction in reading.open.values():
             raise InvariantViolated("StableAdvances", f"{tp}: {transaction.name} is still open")
         expected = reading.committed
-        if expected != committed:
+        if tp.topic in self.compacted:  # the cleaner may have gone over it between the two readings
+            self._check_compacted(tp, committed)
+        elif expected != committed:
             extra = set(committed) - set(expected)
             name = "AbortedUnseen" if extra else "Atomic"
             raise InvariantViolated(
                 name, f"{tp}: readers are given {len(committed)} records, {len(expected)} are committed"
             )
         self._found[tp] = expected
+
+    def _check_compacted(self, tp: TopicPartition, committed: list[bytes]) -> None:
+        """What is committed last of each key is there, or what came after it; and nothing that was aborted."""
+        for value in committed:
+            self.seen(tp, -1, value)
+        stored = self._stored[tp]
+        last: dict[bytes, int] = {}
+        for value in committed:
+            if value in stored:
+                key, offset = stored[value]
+                last[key] = max(offset, last.get(key, -1))
+        for value, (key, offset) in stored.items():
+            if self._by_value[value].verdict and last.get(key, -1) < offset and self.ledger.lasts(tp):
+                raise InvariantViolated(
+                    "AbortedUnseen",
+                    f"{tp}: {value[:40]!r} is the last of {key!r} at {offset}; {last.get(key)} is there",
+                )
 
     def ended(self, tp: TopicPartition, transaction: KnownTransaction, *, committed: bool) -> None:
         """A marker for it is in this partition's log."""
@@ -255,7 +283,8 @@ class TransactionBook:
         if not (transaction.verdict or transaction.seen or any(found.values())):
             return
         for tp, values in sorted(transaction.values.items()):
-            if tp.topic in self.excused or tp not in self._found or not self.ledger.lasts(tp):
+            is_excused = tp.topic in self.excused or tp.topic in self.compacted
+            if is_excused or tp not in self._found or not self.ledger.lasts(tp):
                 continue
             if found[tp] != values:
                 where = sorted(transaction.seen) or ("its producer knows" if transaction.verdict else sorted(found))

@@ -12,7 +12,7 @@ from duramen.client.loop.node_client import NodeRequest, call
 from duramen.errors import ErrorCode
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import TopicPartition
-from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.check.invariants import InvariantViolated, Retention
 from duramen.sim.check.transaction_book import LogBatch, TransactionBook
 from duramen.sim.workload.scripts import Script, Steps
 from duramen.sim.workload.workload import (
@@ -27,8 +27,9 @@ from duramen.sim.workload.workload import (
 )
 from duramen.wire.batch import COMMIT, BatchHeader, batches, check_crc, read_marker, records
 
-ORDERS, CACHED, DOOMED, COPIES = "orders", "orders-cached", "doomed", "copies"
-"""Written to by producers, on stable storage and in the page cache, and deleted now and then; what copiers write."""
+ORDERS, CACHED, DOOMED, BALANCES, COPIES = "orders", "orders-cached", "doomed", "balances", "copies"
+"""Written to by producers: on stable storage, in the page cache, deleted and cut now and then, compacted; and what
+copiers write."""
 NEEDED: Final = (24, 27, 28)
 """APIs: AddPartitionsToTxn, WriteTxnMarkers, TxnOffsetCommit."""
 HANGS_S: Final = 60.0
@@ -45,7 +46,7 @@ class TransactionStage:
         self.scene = scene
         self.book = TransactionBook(scene.ledger, scene.coverage)
         self.spawn = spawn
-        self.topics = {ORDERS: 2, CACHED: 1, DOOMED: 1, COPIES: 2}
+        self.topics = {ORDERS: 2, CACHED: 1, DOOMED: 1, BALANCES: 1, COPIES: 2}
         self.offered: bool | None = None
         self.is_made = False
         self.may_begin: Callable[[], bool] = lambda: True
@@ -55,11 +56,19 @@ class TransactionStage:
         """Scripts that have not ended: lives of producers and copiers, and what comes late."""
         self.watching = 0
         """Readers that have not ended."""
-        scene.ledger.stable |= {ORDERS, DOOMED, COPIES}
+        scene.ledger.stable |= {ORDERS, DOOMED, BALANCES, COPIES}
         self.book.excused.add(DOOMED)
+        scene.ledger.retention[DOOMED] = Retention()  # its log start is anywhere
+        self.book.compacted.add(BALANCES)
         size = {"internal.segment.bytes": str(random.choice((1000, 4000, 100_000)))}
         self._configs = {topic: dict(size) for topic in self.topics}
         self._configs[CACHED]["duramen.ack.durability"] = "page-cache"
+        self._configs[BALANCES] = {
+            "cleanup.policy": "compact",
+            "internal.segment.bytes": "2000",
+            "min.cleanable.dirty.ratio": "0.01",
+            "delete.retention.ms": random.choice(("0", "300", "100000")),
+        }
         if copies > 1:
             for topic in self.topics:
                 count = random.randint(2, copies)
@@ -119,6 +128,9 @@ class TransactionStage:
             return
         while scene.faults_on:
             yield random.uniform(0.3, 3.0)
+            if random.random() < 0.4:
+                yield from self._cut()
+                continue
             while True:
                 answer = yield call("DeleteTopics", 5, topic_names=[DOOMED], timeout_ms=5000)
                 code = None if answer is None else answer.responses[0].error_code
@@ -131,6 +143,21 @@ class TransactionStage:
             scene.note(f"{DOOMED} is deleted")
             yield random.choice((0.0, 0.5)) * random.random()
             yield from create_topic(scene, DOOMED, self.topics[DOOMED], self._configs[DOOMED])
+
+    def _cut(self) -> Script:
+        """Delete the records of a topic up to its end, past what transactions have open there."""
+        tp = TopicPartition(DOOMED, 0)
+        wanted = call("DeleteRecords", 2, timeout_ms=5000)
+        kinds = wanted.api.request
+        partition = kinds.DeleteRecordsPartition(partition_index=0, offset=-1)
+        wanted.request.topics.append(kinds.DeleteRecordsTopic(name=DOOMED, partitions=[partition]))
+        answer = yield wanted
+        code = None if answer is None else answer.topics[0].partitions[0].error_code
+        self.scene.note(f"{tp} is cut: {code}")
+        if code == ErrorCode.NONE:
+            self.scene.coverage.hit("records deleted under transactions")
+        elif code is not None and not ErrorCode(code).retriable:
+            raise unexpected(f"delete records of {tp}", code)
 
     # ---- the end -----------------------------------------------------------------------------------------------
 
@@ -188,7 +215,8 @@ class CommittedReader:
         self.stage = stage
         self.tp = tp
         self.offset = 0
-        self.end = 0
+        self.end = -1
+        """The high watermark, as it was told last."""
 
     def script(self) -> Script:
         """Read until the scene says that reading is over."""

@@ -11,6 +11,7 @@ from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.workload.cluster_client import GROUP, TRANSACTION
 from duramen.sim.workload.scripts import Script, Steps
 from duramen.sim.workload.transaction_stage import (
+    BALANCES,
     CACHED,
     COPIES,
     DOOMED,
@@ -143,7 +144,7 @@ class TransactionalProducer(TransactionalProgram):
     def _write(self, life: TransactionalClient) -> Steps[Fate | None]:
         """Everything of one transaction but its end; None: the client died."""
         stage, random = self.stage, self.stage.scene.random
-        everywhere = stage.partitions(ORDERS) * 3 + stage.partitions(CACHED) * 2 + stage.partitions(DOOMED)
+        everywhere = stage.partitions(ORDERS) * 3 + stage.partitions(CACHED) * 2 + stage.partitions(DOOMED, BALANCES)
         for _ in range(random.choice((0, 1, 1, 2, 3))):
             tps = sorted({random.choice(everywhere) for _ in range(random.choice((1, 1, 2, 3)))})
             if self.dies():
@@ -224,7 +225,7 @@ class Copier(TransactionalProgram):
             found: list[bytes] = []
             while fate is Fate.DONE and not found:
                 found = yield from reader.read(random.choice((300, 2000, 20000)))
-                if not found and not stage.at_work and 0 < reader.end <= reader.offset:
+                if not found and not stage.at_work and 0 <= reader.end <= reader.offset:
                     self.is_done = True
                 if self.is_done or not self.is_newest(life):
                     return

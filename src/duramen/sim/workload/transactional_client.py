@@ -68,6 +68,7 @@ class SentBatch(NamedTuple):
 
     tp: TopicPartition
     sequence: int
+    keys: list[bytes]
     values: list[bytes]
     data: bytes
 
@@ -214,6 +215,8 @@ class TransactionalClient:
                 if code is ErrorCode.NONE:
                     self._is_begun = True
                     self.book.accepted(self.id, self.producer, "a batch", asked)
+                    offset = reply.responses[0].partition_responses[0].base_offset
+                    self.book.stored(batch.tp, offset, batch.values, batch.keys)
                     continue
                 left.append(batch)
                 self._lost |= code is None
@@ -256,14 +259,16 @@ class TransactionalClient:
         now = self.scene.clock.wall_ms()
         sequence = self._sequences.get(tp, 0)
         self._sequences[tp] = sequence + len(values)
+        # Of few keys each transactional id has its own and shares others.
+        keys = [f"{self.id}-{self.made % 2}".encode() if self.made % 3 else b"shared" for _ in values]
         data = build_batch(
-            [(self.id.encode(), value, [], now) for value in values],
+            [(key, value, [], now) for key, value in zip(keys, values, strict=True)],
             producer_id=self.producer.id,
             producer_epoch=self.producer.epoch,
             base_sequence=sequence,
             transactional=True,
         )
-        batch = SentBatch(tp, sequence, values, bytes(data))
+        batch = SentBatch(tp, sequence, keys, values, bytes(data))
         self.sent.append(batch)
         return batch
 

@@ -75,7 +75,8 @@ QUIET = Plan(records=3, readers=0, members=0, partitions=1, page_cache=False, ch
 KINDS = {
     "everything": WorldKind(Plan(), ClusterPlan(brokers=None)),
     "transactions": WorldKind(
-        replace(QUIET, features=("transactions",)), ClusterPlan(brokers=True, changes=2, transactions=True)
+        replace(QUIET, features=("transactions", "checkpoints")),
+        ClusterPlan(brokers=True, changes=2, transactions=True),
     ),
     "groups": WorldKind(
         replace(QUIET, features=("shared group",)), ClusterPlan(brokers=True, changes=2, shared_group=True)

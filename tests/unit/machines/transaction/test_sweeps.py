@@ -124,6 +124,17 @@ def test_a_clock_that_is_set_ahead_ends_nothing() -> None:
     assert coordinator.transaction.state.title == "PrepareAbort"
 
 
+def test_behind_a_clock_that_is_set_back_a_transaction_does_not_hang() -> None:
+    coordinator, _ = opened()
+    coordinator.now -= DAY_MS
+    coordinator.fire(sweeps.TIME_OUTS)  # timers go by another clock
+    for _ in range(6):
+        coordinator.wait(INTERVAL_MS)
+    assert coordinator.transaction.state.title == "Ongoing", "its time counts from the first look at it"
+    coordinator.wait(INTERVAL_MS)
+    assert coordinator.markers().cause == "time-out"
+
+
 # ---------------------------------------------------------------------- expiry
 
 
