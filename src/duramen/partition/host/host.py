@@ -133,6 +133,8 @@ class Host:
         """Called in log order with records that are now committed and the offset behind them, before their answers."""
         self.on_effect: Callable[[Any], None] = _no_effect
         """Carries out one effect of a decision."""
+        self.keeps_order: Callable[[Any], bool] = lambda effect: False
+        """Whether what the effect appends elsewhere is never there without what this log has now: it need not wait."""
         self.loaded = False
         self.failed: DuramenError | None = None
         """Why this host takes no more commands; None while it does."""
@@ -141,6 +143,8 @@ class Host:
         self._writer = RecordWriter(partition, machine, max_batch_bytes, compression)
         self._waiting: dict[int, OnReply] = {}
         self._last_ticket = NO_TICKET
+        self._ordered: set[int] = set()
+        """Tickets whose answers need not wait for the commit."""
         self._uncommitted: deque[_Uncommitted] = deque()
         self._doubt: KafkaError | None = None
         """Of what was appended below `_doubted_end` nobody could be told in time whether it is committed."""
@@ -232,8 +236,12 @@ class Host:
 
     # ------------------------------------------------------------------ commands
 
-    def submit(self, command: Any, on_reply: OnReply) -> None:
-        """Decide `command`; `on_reply(answer)` is called once, with a KafkaError (or other DuramenError) on failure."""
+    def submit(self, command: Any, on_reply: OnReply, *, is_ordered: bool = False) -> None:
+        """Decide `command`; `on_reply(answer)` is called once, with a KafkaError (or other DuramenError) on failure.
+
+        is_ordered: who asks does nothing with the answer but append to a log that keeps its order with this one
+        (`Store.keep_order`). It need not wait for the commit.
+        """
         if self.failed is not None:
             on_reply(self.failed)
             return
@@ -243,7 +251,10 @@ class Host:
         self._last_ticket += 1
         ticket = self._last_ticket
         self._waiting[ticket] = on_reply
+        if is_ordered:
+            self._ordered.add(ticket)
         self._decide(command, ticket)
+        self._ordered.discard(ticket)
 
     def resume(self, ticket: int, command: Any) -> None:
         """Decide again for a caller who still waits, with what an effect of its first command has brought."""
@@ -316,30 +327,41 @@ class Host:
 
     def _follow(self, outcome: Outcome, now: int) -> None:
         """Everything behind the append: set the timers, park or give the answers."""
-        replies = outcome.replies
+        replies, effects, at_once = outcome.replies, outcome.effects, []
+        if self._ordered:
+            self._answer([reply for reply in replies if reply[0] in self._ordered])
+            replies = [reply for reply in replies if reply[0] not in self._ordered]
+        if effects:
+            at_once = [effect for effect in effects if self.keeps_order(effect)]
+            effects = [effect for effect in effects if effect not in at_once]
         for key, due in outcome.timers:
             self._timer_table.set(key, None if due is None else (due - now) / 1000)
-        if not replies and not outcome.records and not outcome.effects:
+        self._park(outcome, replies, effects)
+        self._start_effects(at_once)
+        self._deliver()
+
+    def _park(self, outcome: Outcome, replies: list[tuple[int, Any]], effects: list[Any]) -> None:
+        """What waits for the commit, if there is something to wait for."""
+        if not replies and not outcome.records and not effects:
             return
         if outcome.immediate and not outcome.records:
             self._answer_unwritten(replies)
-            self._start_effects(outcome.effects)
+            self._start_effects(effects)
         else:
             end = self.partition.log_end_offset
             if self._doubt is not None and not outcome.records and self.partition.high_watermark < self._doubted_end:
                 # Nobody knows how long it will be, and whoever was given up waits no longer either.
                 self._answer([(ticket, self._doubt) for ticket, _ in replies])
-                if outcome.effects:
-                    self._uncommitted.append(_Uncommitted(end, math.inf, [], [], outcome.effects))
+                if effects:
+                    self._uncommitted.append(_Uncommitted(end, math.inf, [], [], effects))
             elif outcome.records or self._uncommitted or self.partition.high_watermark < end:
                 overdue = self._clock.monotonic() + self._commit_timeout
-                self._uncommitted.append(_Uncommitted(end, overdue, outcome.records, replies, outcome.effects))
+                self._uncommitted.append(_Uncommitted(end, overdue, outcome.records, replies, effects))
                 self._watermark_moved()
                 self._arm_commit_timer()
             else:
                 self._answer_unwritten(replies)
-                self._start_effects(outcome.effects)
-        self._deliver()
+                self._start_effects(effects)
 
     def _refused(self, outcome: Outcome, ticket: int, error: DuramenError) -> None:
         """Answer everybody whom the refused decision concerned with the error, then let the machine take back."""

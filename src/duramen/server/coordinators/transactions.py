@@ -6,7 +6,7 @@ Whoever leads a partition asks them through `verify` whether a transaction has i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -110,6 +110,7 @@ class TransactionCoordinators(CoordinatorShell[TransactionCoordinator]):
         )
         coordinator = TransactionCoordinator(host, machine, partitions[0])
         host.on_effect = partial(self._carry_out, coordinator)
+        host.keeps_order = partial(self._keeps_order, coordinator)
         return coordinator
 
     @property
@@ -153,6 +154,16 @@ class TransactionCoordinators(CoordinatorShell[TransactionCoordinator]):
             check(isinstance(effect, DrawProducerId), "an effect of transactions that nobody knows")
             self._producer_ids.next(partial(self._drawn, coordinator, effect))
 
+    def _keeps_order(self, coordinator: TransactionCoordinator, effect: Any) -> bool:
+        """Whether all of the markers go to the journal that has the Prepare: no crash leaves them without it."""
+        return isinstance(effect, WriteMarkers) and self._order(coordinator, effect.partitions)
+
+    def _order(self, coordinator: TransactionCoordinator, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether what these partitions get from now on is never there without what the coordinator's log has now."""
+        store = self._context.store
+        found = map(store.partitions.get, partitions)
+        return all(partition is not None and store.keep_order(coordinator.state, partition) for partition in found)
+
     def _drawn(self, coordinator: TransactionCoordinator, effect: DrawProducerId, drawn: int | KafkaError) -> None:
         command = effect.command
         if isinstance(drawn, KafkaError):
@@ -180,12 +191,26 @@ class TransactionCoordinators(CoordinatorShell[TransactionCoordinator]):
             done(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         elif node_id != self._node_id:
             self._reach().verify(node_id, transactional_id, producer, partitions, verify_only, done)
-        elif verify_only:
-            command = VerifyPartitions(transactional_id, producer, partitions)
-            self.submit(transactional_id, command, lambda answer: done(refused_of(answer, partitions)))
         else:
-            added = AddPartitions(transactional_id, producer, partitions, SECOND_GENERATION)
-            self.submit(transactional_id, added, lambda answer: done(refused_of(answer, partitions)))
+            command: Any = VerifyPartitions(transactional_id, producer, partitions)
+            if not verify_only:
+                command = AddPartitions(transactional_id, producer, partitions, SECOND_GENERATION)
+            self._verify_here(transactional_id, command, lambda answer: done(refused_of(answer, partitions)))
+
+    def _verify_here(self, name: str, command: AddPartitions | VerifyPartitions, answer: Callable[[Any], None]) -> None:
+        """What the answer lets into the partitions need not wait for the commit of what is recorded here, where they
+        share a journal: both are in one group commit, or what is recorded is in an earlier one."""
+        found = self.of(name)
+        if found is None or not self._order(found, command.partitions):
+            self.submit(name, command, answer)
+            return
+
+        def answered(result: Any) -> None:
+            self._order(found, command.partitions)
+            answer(result)
+
+        found.machine.transaction_version = self._level
+        found.host.submit(command, answered, is_ordered=True)
 
     # ---- metrics ---------------------------------------------------------------------------------------------
 

@@ -143,3 +143,29 @@ def test_replay_equals_what_was_live_and_asks_for_what_is_still_due(world: World
     assert (again.machine.total, again.machine.pending) == (6, {OTHER: [6]})
     assert again.events == [("effect", ("again", OTHER))]
     assert again.machine.applied == world.machine.applied
+
+
+def test_an_effect_in_the_same_journal_does_not_wait(world: World) -> None:
+    world.host.keeps_order = lambda effect: effect != "elsewhere"
+    world.submit("ask", "here", "elsewhere")
+    assert world.events == [("effect", "here")]
+    world.partition.commit()
+    assert world.events == [("effect", "here"), "asked", ("effect", "elsewhere")]
+
+
+def test_an_effect_in_the_same_journal_needs_the_record_all_the_same(world: World) -> None:
+    world.host.keeps_order = lambda effect: True
+    world.partition.refuse = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.submit("ask", "never")
+    assert [event for event in world.events if isinstance(event, tuple)] == []
+
+
+def test_who_appends_to_the_same_journal_is_answered_before_the_commit(world: World) -> None:
+    world.host.submit(("add", 1), world.events.append, is_ordered=True)
+    world.submit("read")
+    assert world.events == [1], "and others wait"
+    world.partition.refuse = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.host.submit(("add", 1), world.events.append, is_ordered=True)
+    assert world.events[1].code is ErrorCode.NOT_ENOUGH_REPLICAS
+    world.partition.commit()
+    assert world.events[2:] == [1]
