@@ -1,37 +1,18 @@
-"""Runs the README's tour as a reader would: its Python blocks and its console blocks, in order, against a real node."""
+"""Runs the README's tour, and that of docs/transactions.md, as a reader would, against a real node."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from benchmarks import chart
+from tests.worlds.printed_page import ADDRESS, BIN, blocks, run, run_tour
 from tests.worlds.served_node import Served
 
 README = Path(__file__).resolve().parent.parent / "README.md"
-BIN = Path(sys.executable).parent
-ADDRESS = "127.0.0.1:9092"
-
-
-class Block(NamedTuple):
-    """A fenced block of the README: its language, its text and the line it starts on."""
-
-    language: str
-    text: str
-    line: int
-
-
-def blocks() -> list[Block]:
-    text = README.read_text(encoding="utf-8")
-    found = re.finditer(r"^```(\w+)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    return [Block(m[1], m[2], text.count("\n", 0, m.start()) + 1) for m in found]
 
 
 @pytest.fixture
@@ -46,48 +27,19 @@ def address(tmp_path: Path) -> Iterator[str]:
         node.kill()
 
 
-def run(words: list[str], address: str, folder: Path, where: str) -> str:
-    """What a person sees of it: stdout and stderr."""
-    environment = {**os.environ, "DURAMEN_BOOTSTRAP": address, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    ran = subprocess.run(
-        words,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ran.returncode == 0, f"{where}: {words[-1]}\n{ran.stdout}"
-    return ran.stdout
-
-
-def run_console(block: Block, address: str, folder: Path) -> None:
-    """Each `$` line is run; the lines below it are what it prints, all of them."""
-    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
-        command, _, shown = part.partition("\n")
-        assert run(["sh", "-c", command], address, folder, f"README.md:{block.line}") == shown, command
-
-
 def test_the_tour(address: str, tmp_path: Path) -> None:
-    tour = [block for block in blocks() if block.language in {"python", "console"}]
-    assert {block.language for block in tour} == {"python", "console"}
-    printed = []
-    for block in tour:
-        if block.language == "console":
-            run_console(block, address, tmp_path)
-        else:
-            script = block.text.replace(ADDRESS, address)
-            printed.append(run([sys.executable, "-c", script], address, tmp_path, f"README.md:{block.line}"))
+    printed = run_tour(README, address, tmp_path)
     assert printed == ["1000 orders are on disk\n", "7 customers billed\n", "0 b'k' b'it happened'\n"]
+
+
+def test_the_tour_of_transactions(address: str, tmp_path: Path) -> None:
+    assert run_tour(README.parent / "docs" / "transactions.md", address, tmp_path) == ["", "", ""]
 
 
 def test_the_shell_blocks_name_things_that_exist() -> None:
     """Targets of make and commands of duramen in the blocks that are not run here."""
     makefile = (README.parent / "Makefile").read_text()
-    shell = "".join(block.text for block in blocks() if block.language == "sh")
+    shell = "".join(block.text for block in blocks(README) if block.language == "sh")
     targets = re.findall(r"^make ([\w-]+)", shell, flags=re.MULTILINE)
     assert targets
     for target in targets:

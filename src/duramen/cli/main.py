@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "produce": ("duramen.cli.commands.produce", "Write records from stdin or files."),
     "consume": ("duramen.cli.commands.consume", "Read records."),
     "group": ("duramen.cli.commands.group", "List, describe, alter, reset and delete groups."),
+    "transaction": ("duramen.cli.commands.transaction", "List and abort transactions; find those that hang."),
     "truncate": ("duramen.cli.commands.truncate", "Delete the records before an offset."),
     "config": ("duramen.cli.commands.config", "Describe and alter settings of topics, nodes, groups."),
     "features": ("duramen.cli.commands.features", "Describe, raise and lower the levels of features."),
