@@ -9,11 +9,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.worlds.served_node import Served
+from tests.worlds.controller_trio import ControllerTrio
+from tests.worlds.served_node import Served, only_duramen
 
 Names = Callable[[str], str]
 SECONDS = 60
@@ -54,7 +58,7 @@ def create(node: Served, topic: str, partitions: int) -> None:
     admin_of(node).create_topics([NewTopic(topic, partitions, 1)])[topic].result(SECONDS)
 
 
-def fill(node: Served, topic: str, partitions: int, each: int) -> None:
+def fill(node: Any, topic: str, partitions: int, each: int) -> None:
     producer = Producer({"bootstrap.servers": node.bootstrap, "log_level": 0})
     for number in range(partitions * each):
         producer.produce(topic, str(number).encode(), partition=number % partitions)
@@ -62,7 +66,7 @@ def fill(node: Served, topic: str, partitions: int, each: int) -> None:
 
 
 @contextmanager
-def member(node: Served, group: str, *topics: str, **config: object) -> Iterator[Consumer]:
+def member(node: Any, group: str, *topics: str, **config: object) -> Iterator[Consumer]:
     consumer = Consumer(
         {
             "bootstrap.servers": node.bootstrap,
@@ -211,3 +215,35 @@ def test_a_node_that_is_killed_goes_on_with_its_groups(serve: Callable[..., Serv
                 values += [message.value() for message in consumer.consume(50, 0.1) if message.error() is None]
         assert len(set(values)) == 40
         assert counts(first, second) == [2, 2]
+
+
+@only_duramen
+def test_three_nodes_of_which_the_coordinator_is_killed(tmp_path: Path, name: Names) -> None:
+    copies = {"default.replication.factor": "3", "offsets.topic.replication.factor": "3", "min.insync.replicas": "2"}
+    trio = ControllerTrio(tmp_path, {**SETTINGS, **copies, "offsets.topic.num.partitions": "3"})
+    trio.form()
+    try:
+        trio.whole()
+        everywhere = SimpleNamespace(bootstrap=",".join(node.bootstrap for node in trio.nodes))
+        topic, group = name("t"), name("g")
+        admin = AdminClient({"bootstrap.servers": everywhere.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic(topic, 6, 3)])[topic].result(SECONDS)
+        with member(everywhere, group, topic) as first, member(everywhere, group, topic) as second:
+            until([first, second], lambda: counts(first, second) == [3, 3], "two have three each")
+            coordinator = admin.describe_consumer_groups([group])[group].result(SECONDS).coordinator.id
+            next(node for node in trio.nodes if node.id == coordinator).kill()
+            fill(everywhere, topic, 6, 10)
+            values: list[bytes] = []
+            deadline = time.monotonic() + SECONDS
+            while len(set(values)) < 60:
+                assert time.monotonic() < deadline, len(values)
+                for consumer in (first, second):
+                    values += [each.value() for each in consumer.consume(50, 0.1) if each.error() is None]
+            until([first, second], lambda: counts(first, second) == [3, 3], "they have what they had")
+            # The first admin client waits for the coordinator that it knows.
+            other = AdminClient({"bootstrap.servers": everywhere.bootstrap, "log_level": 0})
+            described = other.describe_consumer_groups([group])[group].result(SECONDS)
+            assert described.coordinator.id != coordinator
+            assert len(described.members) == 2
+    finally:
+        trio.kill()
