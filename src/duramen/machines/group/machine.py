@@ -13,7 +13,7 @@ from typing import Any, Final
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.ages import Ages
 from duramen.machines.contract import LogRecord, Outcome, ProducerEpoch, TimerFired, TransactionMarks
-from duramen.machines.group import administration, offsets, records
+from duramen.machines.group import administration, conversion, offsets, records
 from duramen.machines.group.classic import membership, rebalance
 from duramen.machines.group.classic.state import Group, GroupState, Member
 from duramen.machines.group.commands import (
@@ -38,8 +38,14 @@ from duramen.machines.group.commands import (
     TombstonesRefused,
     TopicsDeleted,
 )
+from duramen.machines.group.consumer import (
+    classic_members,
+    expression_refresh,
+    group_descriptions,
+    heartbeats,
+    requests,
+)
 from duramen.machines.group.consumer import commits as consumer_commits
-from duramen.machines.group.consumer import expression_refresh, group_descriptions, heartbeats, requests
 from duramen.machines.group.consumer import records as consumer_records
 from duramen.machines.group.consumer.commands import (
     ConsumerHeartbeat,
@@ -50,8 +56,8 @@ from duramen.machines.group.consumer.commands import (
     TopicsChanged,
 )
 from duramen.machines.group.consumer.groups import ConsumerGroups
-from duramen.machines.group.consumer.state import JOIN_EPOCH, ConsumerGroup
-from duramen.machines.group.consumer.timers import RebalanceTimer, SessionTimer
+from duramen.machines.group.consumer.state import JOIN_EPOCH, ConsumerGroup, ConsumerMember
+from duramen.machines.group.consumer.timers import MemberTimer
 from duramen.machines.group.settings import GroupSettings
 from duramen.machines.group.sweep import Sweep
 from duramen.model import TopicId
@@ -72,6 +78,7 @@ class GroupMachine:
 
     def __init__(self, settings: GroupSettings | None = None) -> None:
         self.consumers = ConsumerGroups(settings or GroupSettings())
+        self.consumers.give_back = self._give_back
         self.stored: dict[str, records.StoredGroup] = {}
         self.offsets = offsets.OffsetTable()
         self.groups: dict[str, Group] = {}
@@ -198,8 +205,7 @@ class GroupMachine:
         group = self.groups.get(command.group_id)
         consumers = self.consumers.groups.get(command.group_id)
         if consumers is not None and consumers.members:
-            answer = Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=command.member_id)
-            out.replies.append((ticket, answer))
+            self._join_consumers(consumers, command, ticket, now, out)
             return
         if group is None:
             if command.member_id != NO_MEMBER:
@@ -216,10 +222,42 @@ class GroupMachine:
         membership.record_new_id(group, command, ticket, self.stored.get(command.group_id), out)
         self._forget_unless_written(command.group_id, out)
 
+    def _join_consumers(self, group: ConsumerGroup, command: JoinGroup, ticket: int, now: int, out: Outcome) -> None:
+        """A member of the classic protocol; with a static one the last of the consumer protocol may be replaced."""
+        try:
+            answer, member, replaced = classic_members.join(self.consumers, group, command, now, out)
+        except KafkaError as error:
+            answer, member, replaced = Joined(error.code, member_id=command.member_id), None, None
+        out.replies.append((ticket, answer))
+        if member is not None and replaced is not None:
+            left = {each.id: each for each in group.members.values() if each.id != replaced}
+            if conversion.may_downgrade({**left, member.id: member}, self.settings):
+                self._downgrade(group, {**left, member.id: member}, {member.id: replaced}, now, out)
+
+    def _give_back(self, group: ConsumerGroup, members: list[ConsumerMember], now: int, out: Outcome) -> bool:
+        going = {member.id for member in members}
+        left = {member_id: member for member_id, member in group.members.items() if member_id not in going}
+        if any(member.classic is None for member in members) and conversion.may_downgrade(left, self.settings):
+            self._downgrade(group, left, {}, now, out)
+            return True
+        return False
+
+    def _downgrade(
+        self,
+        group: ConsumerGroup,
+        members: dict[str, ConsumerMember],
+        targets: dict[str, str],
+        now: int,
+        out: Outcome,
+    ) -> None:
+        self.groups[group.id] = conversion.downgrade(group, members, targets, self.consumers, now, out)
+
     def _sync(self, command: SyncGroup, ticket: int, now: int, out: Outcome) -> None:
         group = self.groups.get(command.group_id)
         if not command.group_id:
             out.replies.append((ticket, SyncedMember(ErrorCode.INVALID_GROUP_ID)))
+        elif (consumers := self.consumers.groups.get(command.group_id)) is not None:
+            out.replies.append((ticket, classic_members.sync(self.consumers, consumers, command, now, out)))
         elif group is None:
             out.replies.append((ticket, SyncedMember(ErrorCode.UNKNOWN_MEMBER_ID)))
         else:
@@ -230,6 +268,8 @@ class GroupMachine:
         group = self.groups.get(command.group_id)
         if not command.group_id:
             answer = ErrorCode.INVALID_GROUP_ID
+        elif (consumers := self.consumers.groups.get(command.group_id)) is not None:
+            answer = classic_members.heartbeat(self.consumers, consumers, command, now, out)
         elif group is None:
             answer = ErrorCode.UNKNOWN_MEMBER_ID
         else:
@@ -241,7 +281,10 @@ class GroupMachine:
         if not command.group_id:
             out.replies.append((ticket, (ErrorCode.INVALID_GROUP_ID, [])))
             return
-        if group is None:
+        consumers = self.consumers.groups.get(command.group_id)
+        if consumers is not None:
+            answers = classic_members.leave(self.consumers, consumers, command, now, out)
+        elif group is None:
             answers = [ErrorCode.UNKNOWN_MEMBER_ID] * len(command.members)
         else:
             answers = membership.leave(group, command, self.settings, now, out)
@@ -362,19 +405,23 @@ class GroupMachine:
             group = self.consumers.existing(command.group_id)
             answer = heartbeats.leave(self.consumers, group, command, now, out)
         else:
-            group = self._consumer_group(command, out)
+            group = self._consumer_group(command, now, out)
             answer = heartbeats.heartbeat(self.consumers, group, command, now, out)
+            classic = self.groups.get(command.group_id)
+            if classic is not None and classic.members:
+                conversion.end_classic(classic, out)
         out.replies.append((ticket, answer))
 
-    def _consumer_group(self, command: ConsumerHeartbeat, out: Outcome) -> ConsumerGroup:
-        """The group, or one that begins: an empty classic group gives way to it."""
+    def _consumer_group(self, command: ConsumerHeartbeat, now: int, out: Outcome) -> ConsumerGroup:
+        """The group, or one that begins: a classic group without members gives way to it, one with members is it."""
         group_id = command.group_id
         if command.epoch != JOIN_EPOCH or group_id in self.consumers.groups:
             return self.consumers.existing(group_id)
         classic = self.groups.get(group_id)
         if classic is not None:
             if classic.state is not GroupState.EMPTY:
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id} is a classic group with members")
+                is_recorded = group_id in self.stored
+                return conversion.upgrade(classic, self.consumers, is_recorded=is_recorded, now=now, out=out)
             if group_id in self.stored:
                 out.records.append(records.group_tombstone(group_id))
             for member_id in classic.pending_joins:
@@ -395,7 +442,13 @@ class GroupMachine:
         out.replies.append((ticket, True))
 
     def _decision_refused(self, command: DecisionRefused, ticket: int, now: int, out: Outcome) -> None:
+        """A change of protocol was refused, too: the group is of the type that it was."""
         heartbeats.refused(self.consumers, command, now, out)
+        classic = self.groups.get(command.group_id)
+        if classic is not None and command.group_id in self.consumers.groups:
+            del self.groups[command.group_id]
+        elif classic is not None:
+            rebalance.restart_timers(classic, now, out)
 
     def _classic_join_refused(self, command: ClassicJoinRefused, ticket: int, now: int, out: Outcome) -> None:
         group = self.groups.pop(command.group_id, None)
@@ -438,7 +491,7 @@ class GroupMachine:
         if isinstance(key, rebalance.ExpiryTimer):
             self._write_tombstones(now, out)
             return
-        if isinstance(key, SessionTimer | RebalanceTimer):
+        if isinstance(key, MemberTimer):
             heartbeats.timer_fired(self.consumers, key, now, out)
             return
         group = self.groups.get(key.group_id)

@@ -72,7 +72,6 @@ class SharedGroup:
             scene.ledger.behind.add(DEALT)
         random = scene.random
         kinds = random.choice(((NewMember,), (NewMember,), (NewMember, ClassicMember), (NewMember, ClassicMember)))
-        kinds = kinds[:1]  # a group changes its protocol when it is empty, so far
         self.book.is_mixed = len(kinds) > 1
         self.members = [SharedMember(self, f"g{number}", kinds, is_static=random.random() < 0.3) for number in range(3)]
         self.late = SharedMember(self, "late", (NewMember,), is_static=False)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.contract import Outcome
 from duramen.machines.group.consumer import record_application
-from duramen.machines.group.consumer.state import ConsumerGroup
+from duramen.machines.group.consumer.state import ConsumerGroup, ConsumerMember
 from duramen.machines.group.consumer.topic_view import KnownTopics
 from duramen.machines.group.settings import GroupSettings
 
@@ -32,6 +33,14 @@ class Computing(NamedTuple):
     static_ids: Mapping[str, str]
 
 
+GiveBack = Callable[[ConsumerGroup, list[ConsumerMember], int, Outcome], bool]
+"""(group, members that go, now, out)"""
+
+
+def _never(group: ConsumerGroup, members: list[ConsumerMember], now: int, out: Outcome) -> bool:
+    return False
+
+
 class ConsumerGroups:
     """Recorded: `groups`. The rest is soft: whoever takes over begins without it."""
 
@@ -47,6 +56,10 @@ class ConsumerGroups:
         """When that was asked for last, ms since 1970."""
         self.computing: dict[str, Computing] = {}
         self.checked: dict[str, Checked] = {}
+        self.rejoining: set[tuple[str, str]] = set()
+        """(group, member) of the classic protocol that were told to join again, and have a time to do so."""
+        self.give_back: GiveBack = _never
+        """Has a group whose last member of the consumer protocol goes go on as a classic one; whether it does."""
         self.rebalances = 0
         """How often a group's epoch has risen here."""
 
@@ -63,6 +76,7 @@ class ConsumerGroups:
         self.resolving.discard(group_id)
         self.asked_to_resolve.pop(group_id, None)
         self.computing.pop(group_id, None)
+        self.rejoining -= {each for each in self.rejoining if each[0] == group_id}
 
     def existing(self, group_id: str) -> ConsumerGroup:
         """GROUP_ID_NOT_FOUND unless it is a consumer group."""

@@ -18,7 +18,7 @@ from duramen.machines.group.consumer.commands import (
 )
 from duramen.machines.group.consumer.expression_refresh import ExpressionChange, raise_epoch
 from duramen.machines.group.consumer.groups import Checked, Computing, ConsumerGroups
-from duramen.machines.group.consumer.reconciliation import Target, check_known, is_part, reconcile
+from duramen.machines.group.consumer.reconciliation import Reported, Target, check_known, is_part, reconcile
 from duramen.machines.group.consumer.state import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -28,7 +28,7 @@ from duramen.machines.group.consumer.state import (
     ConsumerMember,
     MemberState,
 )
-from duramen.machines.group.consumer.timers import RebalanceTimer, SessionTimer
+from duramen.machines.group.consumer.timers import MemberTimer, RebalanceTimer, RejoinTimer, ResyncTimer, SessionTimer
 
 RETRY_MS: Final = 1000
 """How long a member that the log did not let us fence has more."""
@@ -43,18 +43,8 @@ def heartbeat(
     before, replaced = _member_before(groups, group, command, out)
     check_known(before, command.owned)
     after = _updated(before, command)
-    epoch, has_changed = _subscribe(groups, group, command, before, after, replaced, now, out)
-    aim = _aim(groups, group, epoch, after, replaced, now, out)
-    moved = after
-    if has_changed or not after.is_at(aim.epoch):
-        topic_ids = groups.topics.ids(group.topics_of(after))
-        moved = reconcile(after, aim, topic_ids, group.owner, command.owned, has_changed=has_changed)
-    if moved.progress() != after.progress():
-        out.records.append(records.current_assignment(group.id, moved))
-        _time_revocation(group.id, moved, now, out)
+    moved = advance(groups, group, before, after, replaced, command.owned, command.caller, now, out)
     out.timers.append((SessionTimer(group.id, moved.id), now + groups.session_timeout_ms(group.id)))
-    if out.effects:
-        out.if_refused = DecisionRefused(group.id)
     is_full = (
         command.rebalance_timeout_ms != -1
         and (command.topics is not None or command.expression is not None)
@@ -65,6 +55,33 @@ def heartbeat(
     return ConsumerAnswer(
         moved.id, moved.epoch, groups.heartbeat_interval_ms(group.id), listed(assigned) if tells else None
     )
+
+
+def advance(
+    groups: ConsumerGroups,
+    group: ConsumerGroup,
+    before: ConsumerMember,
+    after: ConsumerMember,
+    replaced: str | None,
+    reported: Reported | None,
+    caller: object,
+    now: int,
+    out: Outcome,
+) -> ConsumerMember:
+    """What follows from what a member is now: the group's epoch, the target, and where the member has come to."""
+    epoch, has_changed = _subscribe(groups, group, caller, before, after, replaced, now, out)
+    aim = _aim(groups, group, epoch, after, replaced, now, out)
+    moved = after
+    if has_changed or not after.is_at(aim.epoch):
+        topic_ids = groups.topics.ids(group.topics_of(after))
+        moved = reconcile(after, aim, topic_ids, group.owner, reported, has_changed=has_changed)
+    if moved.progress() != after.progress():
+        out.records.append(records.current_assignment(group.id, moved))
+        if moved.classic is None:
+            _time_revocation(group.id, moved, now, out)
+    if out.effects:
+        out.if_refused = DecisionRefused(group.id)
+    return moved
 
 
 def _member_before(
@@ -95,7 +112,7 @@ def _member_before(
             raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, message)
         # The same process joins again: its first answer was lost, or it was fenced. Kafka refuses that, too.
         return holder, None
-    return _replace(group, holder, member_id, out), holder.id
+    return replace_static(group, holder, member_id, out), holder.id
 
 
 def _check_instance(group: ConsumerGroup, holder: ConsumerMember | None, command: ConsumerHeartbeat) -> ConsumerMember:
@@ -118,7 +135,7 @@ def _check_epoch(member: ConsumerMember, command: ConsumerHeartbeat) -> None:
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, message)
 
 
-def _replace(group: ConsumerGroup, holder: ConsumerMember, member_id: str, out: Outcome) -> ConsumerMember:
+def replace_static(group: ConsumerGroup, holder: ConsumerMember, member_id: str, out: Outcome) -> ConsumerMember:
     """A static member comes back under another id: it takes over what its earlier process had (KIP-345)."""
     member = holder._replace(id=member_id, epoch=0, previous_epoch=0)
     out.records += records.member_tombstones(group.id, holder.id)
@@ -127,7 +144,13 @@ def _replace(group: ConsumerGroup, holder: ConsumerMember, member_id: str, out: 
     out.records.append(records.current_assignment(group.id, member))
     out.timers.append((SessionTimer(group.id, holder.id), None))
     out.timers.append((RebalanceTimer(group.id, holder.id), None))
+    _forget_rejoin(group.id, holder.id, out)
     return member
+
+
+def _forget_rejoin(group_id: str, member_id: str, out: Outcome) -> None:
+    out.timers.append((RejoinTimer(group_id, member_id), None))
+    out.timers.append((ResyncTimer(group_id, member_id), None))
 
 
 def _updated(member: ConsumerMember, command: ConsumerHeartbeat) -> ConsumerMember:
@@ -150,7 +173,7 @@ def _updated(member: ConsumerMember, command: ConsumerHeartbeat) -> ConsumerMemb
 def _subscribe(
     groups: ConsumerGroups,
     group: ConsumerGroup,
-    command: ConsumerHeartbeat,
+    caller: object,
     before: ConsumerMember,
     after: ConsumerMember,
     replaced: str | None,
@@ -178,7 +201,7 @@ def _subscribe(
             if group.has_partition_metadata:
                 out.records.append(records.partition_metadata_tombstone(group.id))
             groups.checked[group.id] = Checked(groups.topics.changes, epoch)
-    expression_refresh.resolve_if_due(groups, group, known, after, command.caller, now, out)
+    expression_refresh.resolve_if_due(groups, group, known, after, caller, now, out)
     return epoch, has_changed
 
 
@@ -256,11 +279,11 @@ def leave(
         member = group.members.get(command.member_id)
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{command.member_id} is no member of {group.id}")
-        fence(groups, group, [member], out)
+        fence(groups, group, [member], now, out)
         return answer
     member = _check_instance(group, group.static_member(command.instance_id), command)
     if command.epoch != LEAVE_STATIC_EPOCH:
-        fence(groups, group, [member], out)
+        fence(groups, group, [member], now, out)
         return answer
     # What it has is kept for whoever comes back with the instance id; what it gave up is given up.
     away = member._replace(
@@ -273,12 +296,16 @@ def leave(
     return answer
 
 
-def fence(groups: ConsumerGroups, group: ConsumerGroup, members: list[ConsumerMember], out: Outcome) -> None:
-    """Members go: what they had is free, and the group rebalances."""
+def fence(groups: ConsumerGroups, group: ConsumerGroup, members: list[ConsumerMember], now: int, out: Outcome) -> None:
+    """Members go: what they had is free, and the group rebalances; it may go on as a classic one."""
+    if not members or groups.give_back(group, members, now, out):
+        return
     for member in members:
         out.records += records.member_tombstones(group.id, member.id)
         out.timers.append((SessionTimer(group.id, member.id), None))
         out.timers.append((RebalanceTimer(group.id, member.id), None))
+        groups.rejoining.discard((group.id, member.id))
+        _forget_rejoin(group.id, member.id, out)
     names, dropped = group.subscription_with(members, None)
     out.records += [records.expression_tombstone(group.id, text) for text in dropped]
     raise_epoch(groups, group, groups.topics.hash_of(names), out)
@@ -292,15 +319,16 @@ def _time_revocation(group_id: str, member: ConsumerMember, now: int, out: Outco
     out.timers.append((RebalanceTimer(group_id, member.id), due))
 
 
-def timer_fired(groups: ConsumerGroups, key: SessionTimer | RebalanceTimer, now: int, out: Outcome) -> None:
-    """A member did not beat, or did not give up in time what it was asked to: it is fenced."""
+def timer_fired(groups: ConsumerGroups, key: MemberTimer, now: int, out: Outcome) -> None:
+    """A member did not beat, or did not do in time what it was asked to: it is fenced."""
     group = groups.groups.get(key.group_id)
     member = None if group is None else group.members.get(key.member_id)
     if group is None or member is None:
         return
     if isinstance(key, RebalanceTimer) and member.state is not MemberState.UNREVOKED:
         return
-    fence(groups, group, [member], out)
+    fence(groups, group, [member], now, out)
+    # Also where the group goes on as a classic one.
     out.if_refused = DecisionRefused(group.id, (key,))
 
 
@@ -311,5 +339,5 @@ def restart_timers(groups: ConsumerGroups, now: int, out: Outcome) -> None:
         for member in group.members.values():
             session = timeout if member.classic is None else member.classic.session_timeout_ms
             out.timers.append((SessionTimer(group.id, member.id), now + session))
-            if member.state is MemberState.UNREVOKED:
+            if member.state is MemberState.UNREVOKED and member.classic is None:
                 _time_revocation(group.id, member, now, out)

@@ -19,3 +19,22 @@ class RebalanceTimer(NamedTuple):
     group_id: str
     member_id: str
     kind: str = "rebalance"
+
+
+class RejoinTimer(NamedTuple):
+    """A member of the classic protocol was told to join again."""
+
+    group_id: str
+    member_id: str
+    kind: str = "rejoin"
+
+
+class ResyncTimer(NamedTuple):
+    """A member of the classic protocol has joined, and has to fetch its assignment."""
+
+    group_id: str
+    member_id: str
+    kind: str = "resync"
+
+
+MemberTimer = SessionTimer | RebalanceTimer | RejoinTimer | ResyncTimer
