@@ -23,7 +23,10 @@ HEADER = "transaction"
 ROLLED_BACK = 0.1
 BATCH = 250
 ANSWER_SECONDS = 10.0
-QUIET = {"log_level": 0, "error_cb": lambda _error: None, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
+QUIET = {
+    "log_level": 0, "error_cb": lambda _error: None, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200,
+    "metadata.recovery.strategy": "none",  # or librdkafka forgets the coordinators of a node that is gone
+}  # fmt: skip
 
 
 class Biller:

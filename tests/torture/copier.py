@@ -11,6 +11,7 @@ started again.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import random
 import signal
@@ -24,12 +25,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 FENCED, STUCK = 3, 4
 """Exit statuses: what it began goes on elsewhere; the library did not come back from a call."""
 STUCK_SECONDS = 40
-"""librdkafka's send_offsets_to_transaction (2.16) may never return when it is called again after a time-out."""
+"""Longer than any call may take."""
 ABORTED = b"aborted "
 """What the values of a transaction begin with that is aborted on purpose."""
 ATTEMPT_SECONDS = 10.0
 BATCH = 100
-QUIET = {"log_level": 0, "error_cb": lambda error: None, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
+QUIET = {
+    "log_level": 0, "error_cb": lambda error: None, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200,
+    # As it comes (rebootstrap), librdkafka forgets its coordinators with the last broker that it lost, looks for them
+    # for seconds, and may then never send a TxnOffsetCommit.
+    "metadata.recovery.strategy": "none",
+}  # fmt: skip
 
 
 class Watch:
@@ -47,6 +53,7 @@ class Watch:
             time.sleep(1)
             self.seconds += 1
         print(f"{time.time():.3f} stuck", flush=True)
+        faulthandler.dump_traceback()
         os._exit(STUCK)
 
 
