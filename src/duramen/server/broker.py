@@ -36,6 +36,7 @@ from duramen.server.api.request_decoder import RequestDecoder
 from duramen.server.api.served_partitions import ServedPartitions
 from duramen.server.api.services import LiveSettings, NodeIdentity, Services
 from duramen.server.api.sliced_work import SlicedWork
+from duramen.server.api.transactional_appends import TransactionalAppends
 from duramen.server.controller.broker_lifecycle import BrokerLifecycle
 from duramen.server.controller.command_messages import SESSION_MS
 from duramen.server.controller.controller_client import ControllerClient
@@ -310,6 +311,7 @@ class Broker:
             transactions=self.transactions,
             sinks=self.sinks,
             producer_ids=self.producer_ids,
+            transactional_appends=TransactionalAppends(self.clock, lambda: self.settings.config, self.transactions),
             appends=self.appends,
             parked=self.parked,
             cold_reads=self.cold_reads,

@@ -67,6 +67,7 @@ from duramen.server.handlers import (
     too_many_elements,
     txn_offset_commit,
     update_features,
+    write_txn_markers,
 )
 from duramen.server.handlers.produce_fast_path import KnownProduces, ProduceRequest
 from duramen.server.net.listener_type import ListenerType
@@ -254,6 +255,7 @@ ROWS = (
     ),
     _row(25, B, add_offsets_to_txn.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _transaction),
     _row(26, B, end_txn.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _transaction),
+    _row(27, B, write_txn_markers.handle, Operation.CLUSTER_ACTION, Resource.CLUSTER, _cluster),
     _row(28, B, txn_offset_commit.handle, Operation.WRITE, Resource.TRANSACTIONAL_ID, _transaction),
     _row(29, BC, acls.handle_describe, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
     _row(30, BC, acls.handle_create, Operation.ALTER, Resource.CLUSTER, _cluster),

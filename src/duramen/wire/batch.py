@@ -252,6 +252,14 @@ def codec_of(view: memoryview) -> int:
     return view[low] & COMPRESSION_MASK if len(view) > low else 0
 
 
+def transactional_producer(view: memoryview) -> tuple[int, int, int] | None:
+    """Producer id, epoch and base sequence of the transactional batch that the view seems to begin with; unchecked."""
+    if len(view) < HEADER_SIZE or view[16] != MAGIC or not view[CRC_START + 1] & TRANSACTIONAL:
+        return None
+    producer: tuple[int, int, int] = _PRODUCER.unpack_from(view, 43)
+    return producer if producer[0] >= 0 else None
+
+
 def check_crc(view: _Buffer, header: BatchHeader) -> bool:
     """Whether the CRC matches; `view` starts at the batch and may go on behind it."""
     size = header.size

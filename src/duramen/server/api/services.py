@@ -21,6 +21,7 @@ from duramen.server.api.authorizer import AccessControl
 from duramen.server.api.outstanding_appends import OutstandingAppends
 from duramen.server.api.served_partitions import ServedPartitions
 from duramen.server.api.sliced_work import SlicedWork
+from duramen.server.api.transactional_appends import TransactionalAppends
 from duramen.server.net.listener_type import ListenerType
 from duramen.server.reads.cold_read_scheduler import ColdReads
 from duramen.server.reads.fetch_sessions import FetchSessions
@@ -310,6 +311,7 @@ class Services:
     transactions: Transactions
     sinks: Sinks
     producer_ids: ProducerIdSupply
+    transactional_appends: TransactionalAppends
     appends: OutstandingAppends
     parked: ParkedFetches
     cold_reads: ColdReads

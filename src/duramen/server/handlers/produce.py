@@ -4,19 +4,22 @@ Each partition of a request stands or falls alone. The reply leaves when every p
 request's timeout has passed; a timeout says that the outcome is unknown, not that nothing was stored.
 
 v5 log start offset in the reply · v7 zstd (KIP-110) · v8 error text and per-record errors (KIP-467) · v9 flexible ·
-v10 leader hints (KIP-951) · v12 implicit transactions (refused here) · v13 topic ids
+v10 leader hints (KIP-951) · v11 TRANSACTION_ABORTABLE · v12 partitions join transactions (KIP-890) · v13 topic ids
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import pack, unpack_from
 from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import INTERNAL_TOPICS
 from duramen.partition.replica.partition import Appended, Partition
+from duramen.server.api.authorizer import Operation, Resource
 from duramen.server.api.leader_hints import NOT_THE_LEADER, LeaderHints
 from duramen.server.api.request import ApiRow, Request
+from duramen.server.api.transactional_appends import TransactionalBatch
 from duramen.server.handlers.produce_fast_path import (
     FIRST_VERSION_WITH_LEADER_HINTS,
     FIRST_VERSION_WITH_TOPIC_IDS,
@@ -26,7 +29,7 @@ from duramen.server.handlers.produce_fast_path import (
     fill_error,
 )
 from duramen.server.net.steps import STEP, Steps
-from duramen.wire.batch import codec_of
+from duramen.wire.batch import codec_of, transactional_producer
 from duramen.wire.compression import ZSTD
 from duramen.wire.messages.produce import ProduceResponse
 
@@ -156,7 +159,7 @@ def _handle_one(request: ProduceRequest, topic: Any, data: Any) -> None:
     services = request.services
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     name = services.image.topic_name(topic.topic_id) if by_id else topic.name
-    found = _refusal(body) or _locate(request, name, by_id, data)
+    found = _refusal(request, (topic,)) or _locate(request, name, by_id, data)
     if isinstance(found, KafkaError):
         request.refuse(topic.name, topic.topic_id, data.index, body.acks, found, name)
     else:
@@ -183,7 +186,7 @@ def _take(call: ProduceCall, topics: list[Any], number: int) -> Work:
     """Make the entries of the reply for these topics, whose first batch has the number."""
     request = call.request
     services = request.services
-    refusal = _refusal(request.body)
+    refusal = _refusal(request, topics)
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     work: Work = []
     responses = call.response.responses
@@ -209,6 +212,13 @@ def _append(call: ProduceCall, work: Work) -> None:
     services = call.request.services
     now = services.clock.wall_ms()
     services.cold_reads.busy_at = call.request.started
+    transactional_id = call.request.body.transactional_id
+    if transactional_id is not None:
+        batches = [
+            TransactionalBatch(partition, view, _Done(call, place, partition)) for place, partition, view in work
+        ]
+        services.transactional_appends.append(transactional_id, call.request.version, call.acks, batches)
+        return
     for place, partition, view in work:
         partition.append(view, call.acks, now, _Done(call, place, partition))
 
@@ -244,10 +254,16 @@ def _append_in_steps(call: LargeProduceCall) -> Steps:
         call.settle_last()
 
 
-def _refusal(body: Any) -> KafkaError | None:
+def _refusal(request: Request, topics: Iterable[Any]) -> KafkaError | None:
     """What refuses the request as a whole."""
-    if body.transactional_id is not None:
-        return KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet; nothing was stored")
+    body = request.body
+    if body.transactional_id is not None and request.denies(
+        Operation.WRITE, Resource.TRANSACTIONAL_ID, (body.transactional_id,)
+    ):
+        batches = (data.records for topic in topics for data in topic.partition_data if data.records is not None)
+        if any(transactional_producer(batch) is not None for batch in batches):
+            reason = f"not allowed to write with transactional id {body.transactional_id}"
+            return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, reason)
     if body.acks not in (-1, 0, 1):
         return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {body.acks}")
     return None

@@ -20,6 +20,7 @@ from duramen.partition.replica.partition import Appended, Partition
 from duramen.server.api.authorizer import AllowAll
 from duramen.server.api.leader_hints import NOT_THE_LEADER, LeaderHints
 from duramen.server.api.request import Request
+from duramen.server.api.transactional_appends import TransactionalBatch
 from duramen.wire.frame import SIZE_BYTES, encode_request, encode_response
 from duramen.wire.messages import API
 from duramen.wire.messages.produce import ProduceResponse
@@ -59,7 +60,7 @@ PREFIX_START = 8
 """Behind key, version and correlation id: the length of the client id."""
 CLIENT_START = PREFIX_START + 2
 BEFORE_TOPIC = 1 + 1 + 2 + 4 + 1
-"""No tagged fields, no transactional id, acks, timeout, the number of topics."""
+"""No tagged fields, the length of the transactional id, acks, timeout, the number of topics."""
 BEHIND_TOPIC = 1 + 4
 """The number of partitions and the index of the one."""
 TOPIC_ID_BYTES = 16
@@ -113,7 +114,8 @@ class Destination:
     """Where a request of one batch goes, and what it waits for. `timeout` is in seconds."""
 
     __slots__ = (
-        "acks", "client_bytes", "index", "partition", "row", "template", "timeout", "topic_id", "topic_name", "version"
+        "acks", "client_bytes", "index", "partition", "row", "template", "timeout", "topic_id", "topic_name",
+        "transactional_id", "version",
     )  # fmt: skip
 
     def __init__(
@@ -129,6 +131,7 @@ class Destination:
         self.timeout = max(timeout_ms, 0) / 1000
         self.partition = partition
         self.template: ReplyTemplate | None = None
+        self.transactional_id: str | None = request.body.transactional_id
 
 
 class ProduceRequest(Request):
@@ -148,7 +151,11 @@ class ProduceRequest(Request):
         if not appends.sweeping:
             appends.sweep_later()
         services.cold_reads.busy_at = self.started
-        to.partition.append(batch, to.acks, services.clock.wall_ms(), self)
+        if to.transactional_id is None:
+            to.partition.append(batch, to.acks, services.clock.wall_ms(), self)
+        else:
+            batches = (TransactionalBatch(to.partition, batch, self),)
+            services.transactional_appends.append(to.transactional_id, to.version, to.acks, batches)
 
     def __call__(self, result: Appended | KafkaError) -> None:
         """The partition's answer; one that comes after the timeout changes nothing."""
@@ -241,6 +248,11 @@ class KnownProduces:
         end = CLIENT_START + client + BEFORE_TOPIC
         if known is None or client < 0 or len(view) <= end:
             return False
+        transactional_id = view[CLIENT_START + client + 1]  # one more than its bytes; 0 without
+        if transactional_id:
+            end += transactional_id - 1
+            if transactional_id > 127 or len(view) <= end:
+                return False
         end += BEHIND_TOPIC + (TOPIC_ID_BYTES if version >= FIRST_VERSION_WITH_TOPIC_IDS else view[end])
         prefix = view[PREFIX_START:end].tobytes()
         to = known.get(prefix)
@@ -265,10 +277,11 @@ class KnownProduces:
             return
         by_name = version < FIRST_VERSION_WITH_TOPIC_IDS
         topic = 1 + len(to.topic_name.encode()) if by_name else TOPIC_ID_BYTES
-        end = CLIENT_START + len(to.client_bytes) + BEFORE_TOPIC + topic + BEHIND_TOPIC
+        id_bytes = 0 if to.transactional_id is None else len(to.transactional_id.encode())
+        end = CLIENT_START + len(to.client_bytes) + BEFORE_TOPIC + id_bytes + topic + BEHIND_TOPIC
         prefix = view[PREFIX_START:end].tobytes()
         known = self._known.setdefault(version, {})
-        if topic > 127 or len(prefix) > LONGEST_PREFIX or prefix in known:
+        if topic > 127 or id_bytes > 126 or len(prefix) > LONGEST_PREFIX or prefix in known:
             return
         parts = encode_request(request.row.api, version, request.correlation_id, client, request.body)
         if b"".join(parts)[SIZE_BYTES:] == view:  # type: ignore[arg-type]  # no spans in a request

@@ -68,6 +68,12 @@ _OF_PARTITIONS: Final[tuple[tuple[type[GaugeMetricFamily | CounterMetricFamily],
         "High watermark minus last stable offset: held back by open transactions.",
         lambda p: p.high_watermark - p.last_stable_offset,
     ),
+    (
+        GaugeMetricFamily,
+        "duramen_partition_open_transactions",
+        "Transactions with records here that no marker has ended.",
+        lambda p: p.log.producers.open_transactions,
+    ),
     (GaugeMetricFamily, "duramen_durable_end_offset", "All below is on stable storage.", lambda p: p.log.durable_end),
     (GaugeMetricFamily, "duramen_log_size_bytes", "Bytes in segments.", lambda p: p.log.size),
     (GaugeMetricFamily, _STABLE, "1 stable storage, 0 page cache.", lambda p: int(p.is_stable)),
@@ -103,6 +109,7 @@ class BrokerCollector(Collector):
         yield from self._connections()
         yield from self._storage()
         yield from self._partitions()
+        yield from self._oldest_transactions()
         yield from cluster_families(self._broker.services, self._changes)
         yield from self._group_counts()
         yield from self._groups()
@@ -343,6 +350,22 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily(
             "duramen_consumer_group_rebalances", "How often a consumer group's epoch has risen.", told.rebalances
         )
+
+    def _oldest_transactions(self) -> Iterator[Metric]:
+        """By the last record of each, as `find-hanging` goes."""
+        known = sorted(self._broker.services.store.partitions.items())
+        for piece in pieces_of(known):
+            now_ms = self._broker.services.clock.wall_ms()
+            family = GaugeMetricFamily(
+                "duramen_partition_oldest_transaction_seconds",
+                "Since the last record of the oldest open transaction, where there is one.",
+                labels=["topic", "partition"],
+            )
+            for tp, partition in piece:
+                oldest = partition.log.producers.oldest_transaction
+                if oldest is not None:
+                    family.add_metric([tp.topic, str(tp.partition)], max(0, now_ms - oldest.last_timestamp) / 1000)
+            yield family
 
     def _groups(self) -> Iterator[Metric]:
         for piece in pieces_of(self._broker.services.groups.committed_offsets()):
