@@ -17,7 +17,7 @@ from duramen.model import TopicId, TopicPartition
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.log import Log
 from duramen.storage.segment.producer_state import Duplicate
-from duramen.wire.batch import parse_header, records
+from duramen.wire.batch import ABORT, parse_header, read_marker, records
 
 READ_BYTES = 1 << 20
 
@@ -185,6 +185,8 @@ def check_log(log: Log, view: LogView, promise: LogPromise) -> None:
     require((expected or view.end) == view.end, f"{tp} ends at {view.end}, its last batch at {expected}")
     _check_acknowledged(view, promise, found)
     _check_epochs(view, promise)
+    if view.start == 0:
+        _check_transactions(log, view)
     if promise.stable:
         _check_retries(log, promise, found)
 
@@ -220,6 +222,28 @@ def _check_epochs(view: LogView, promise: LogPromise) -> None:
         said = max((epoch for epoch, start in view.epochs if start <= base), default=-1)
         if header.leader_epoch >= 0 and base >= max(view.start, known_from):
             require(said == header.leader_epoch, f"{promise.tp}: batch {base}: {header.leader_epoch}, {view.epochs}")
+
+
+def _check_transactions(log: Log, view: LogView) -> None:
+    """What is open, and what was rolled back, is what the log's own batches say."""
+    opened: dict[int, int] = {}
+    aborted: list[tuple[int, int]] = []
+    for base, data in view.batches:
+        header = parse_header(data)
+        if header.is_transactional and not header.is_control:
+            opened.setdefault(header.producer_id, base)
+        elif header.is_transactional:
+            marker, first = read_marker(data, header), opened.pop(header.producer_id, None)
+            if marker is not None and marker.type == ABORT and first is not None:
+                aborted.append((header.producer_id, first))
+    states = log.producers
+    found = {each.id: each.transaction_start for each in states.active() if each.transaction_start >= 0}
+    require(found == opened, f"{log.tp}: open are {found}, by its batches {opened}")
+    require(states.open_transactions == len(opened), f"{log.tp}: {states.open_transactions} open, not {len(opened)}")
+    unstable, first_open = states.first_unstable_offset, min(opened.values(), default=None)
+    require(unstable == first_open, f"{log.tp}: unstable from {unstable} on, by its batches from {first_open}")
+    told = sorted(log.aborted(0, view.end))
+    require(told == sorted(aborted), f"{log.tp}: {told} was rolled back, by its batches {sorted(aborted)}")
 
 
 Content = tuple[bytes | None, bytes | None]
@@ -284,7 +308,8 @@ def _check_retries(log: Log, promise: LogPromise, found: dict[int, bytes]) -> No
             require(same, f"{promise.tp}: producer {producer_id} sends {base} again and hears {answer}")
     if promise.cuts_asked:
         return
-    latest = {parse_header(data).producer_id: base for base, data in sorted(promise.acknowledged.items())}
+    sent = ((base, parse_header(data)) for base, data in sorted(promise.acknowledged.items()))
+    latest = {header.producer_id: base for base, header in sent if not header.is_control}
     for producer_id, base in latest.items():
         behind = [other for other in promise.queued if other > base]
         later = [other for other in behind if parse_header(promise.queued[other][-1][1]).producer_id == producer_id]

@@ -23,7 +23,7 @@ from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.follower import append_as_follower
 from duramen.storage.log.log import Log
-from duramen.wire.batch import build_batch, parse_header
+from duramen.wire.batch import ABORT, COMMIT, build_batch, build_marker, parse_header
 
 KIB = 1024
 DATA = "/data"
@@ -184,6 +184,7 @@ class Session:
         timeless: bool = False,
         gap: int = 0,
         behind: tuple[int, int] | None = None,
+        transactional: bool = False,
     ) -> int:
         """Append one batch of about `size` bytes, of seven keys in turn; returns its base offset.
 
@@ -206,12 +207,35 @@ class Session:
             for index in range(records)
         ]
         identity = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence} if producer >= 0 else {}
-        data = bytes(build_batch(rows, base_offset=base, leader_epoch=log.epochs.latest, **identity))
+        data = bytes(
+            build_batch(rows, base_offset=base, leader_epoch=log.epochs.latest, transactional=transactional, **identity)
+        )
         if producer >= 0:
             self._sequences[(log.topic_id, producer)] = sequence + records
-        promise.queued.setdefault(base, []).append((promise.cuts_asked, data))
         if behind is not None:
             promise.behind[data] = topic_id(behind[0]), behind[1]
+        self._append(log, promise, data, gap, timeless=timeless)
+        return base
+
+    def end_transaction(self, number: int, producer: int, *, commit: bool) -> None:
+        """Append the marker; in a page-cache topic it is synced before its coordinator hears of it."""
+        log = self.log(number)
+        promise = self.promises[topic_id(number)]
+        kind = COMMIT if commit else ABORT
+        where = {"base_offset": log.end_offset, "leader_epoch": log.epochs.latest}
+        self._append(log, promise, bytes(build_marker(producer, 0, kind, 1, self.now, **where)))
+        if not promise.stable:
+            self.run_groups()
+            job = log.take_sync()
+            if job is not None:
+                job.run()
+                log.complete_sync(job)
+                promise.synced_end = max(promise.synced_end, job.end_offset)
+                self.mark()
+
+    def _append(self, log: Log, promise: LogPromise, data: bytes, gap: int = 0, *, timeless: bool = False) -> None:
+        base = log.end_offset + gap
+        promise.queued.setdefault(base, []).append((promise.cuts_asked, data))
         if gap:
             promise.gaps[data] = log.end_offset
         if timeless:
@@ -226,7 +250,6 @@ class Session:
                 promise.acknowledged[base] = data
 
             self._later(acknowledged)
-        return base
 
     def keep_order(self) -> None:
         """What follows is durable only with all that was put before."""

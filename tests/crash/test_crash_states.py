@@ -59,6 +59,8 @@ FORGOTTEN: list[tuple[str, str, Callable[[str], bool]]] = [
     ("creation_and_deletion", "the sync of new names", name_syncs),
     ("cut_into_what_is_sealed", "the sync of the names beside a file that was cut", name_syncs),
     ("recycle", "every sync of names", name_syncs),
+    ("transactions", "the sync of what was rolled back", syncs(".txnindex")),
+    ("transactions", "the sync of a page-cache topic behind a marker", syncs(".log")),
     ("repair_journal", "the sync of what must not be used again", syncs("duramen-forgone")),
     ("quorum_state", "the sync of a vote", syncs("quorum-state")),
     ("quorum_state", "the sync of a vote's name", name_syncs),

@@ -491,6 +491,36 @@ def begun_anew(run: Session) -> None:
     run.commit()
 
 
+def transactions(run: Session) -> None:
+    """Transactions of three producers overlap in a stable and a page-cache topic, over rolls and a checkpoint."""
+    run.start()
+    run.create(1)
+    run.create(2, stable=False)
+    run.commit()
+    run.begin()
+    for number in (1, 2):
+        run.put(number, 200, producer=7, transactional=True)
+        run.put(number, 200, producer=8, transactional=True)
+        run.put(number, 100)
+    run.commit()
+    for number in (1, 2):
+        run.end_transaction(number, 8, commit=False)
+    run.commit()
+    run.put(1, 1500, producer=9, transactional=True)
+    run.put(2, 1500, producer=9, transactional=True)
+    run.commit()
+    run.checkpoint()
+    for number in (1, 2):
+        run.end_transaction(number, 7, commit=True)
+        run.put(number, 1200, producer=8, transactional=True)
+        run.put(number, 900, producer=7, transactional=True)
+    run.commit()
+    for number in (1, 2):
+        run.end_transaction(number, 9, commit=False)
+        run.end_transaction(number, 7, commit=False)
+    run.commit()
+
+
 def _two_topics(run: Session) -> None:
     run.start()
     run.create(1)
@@ -522,5 +552,6 @@ STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
         change_of_durability,
         followed,
         begun_anew,
+        transactions,
     )
 }

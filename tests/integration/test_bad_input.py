@@ -310,7 +310,7 @@ BAD_BATCHES = {
     "short": (bytes(batch(b"x"))[:40], ErrorCode.INVALID_RECORD),
     "transactional": (
         bytes(batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)),
-        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ),
     "negative sequence": (
         bytes(batch(b"x", producer_id=1, producer_epoch=0, base_sequence=-1)),

@@ -108,7 +108,6 @@ KAFKA = {
 }
 TO_COME = {
     73: "c",
-    27: "b",
     **dict.fromkeys((38, 39, 40, 41, 49, 51), "bc"),
     **dict.fromkeys((71, 72, *range(76, 80), *range(83, 93)), "b"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from duramen.errors import ErrorCode
 from duramen.server.net.steps import STEP, Steps
@@ -28,8 +28,8 @@ def _response(request: Request) -> Steps:
         before.update(indexes)
         partitions = []
         for index in indexes:
-            partitions.append(_partition(request, topic.name, index))
-            done += 1 + len(partitions[-1].active_producers)
+            partitions.append((yield from _partition(request, topic.name, index)))
+            done += 1
             if done >= STEP:
                 done = 0
                 yield
@@ -41,7 +41,7 @@ def _response(request: Request) -> Steps:
     return DescribeProducersResponse.new(topics=topics)
 
 
-def _partition(request: Request, name: str, index: int) -> Any:
+def _partition(request: Request, name: str, index: int) -> Steps:
     entry = DescribeProducersResponse.PartitionResponse(partition_index=index, active_producers=[])
     partition = request.services.partitions.find(name, index)
     if name in request.denied:
@@ -53,15 +53,17 @@ def _partition(request: Request, name: str, index: int) -> Any:
     elif not partition.log.is_whole:  # behind a truncation they are read again
         entry.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
     else:
-        entry.active_producers = [
-            DescribeProducersResponse.ProducerState(
-                producer_id=producer.id,
-                producer_epoch=producer.epoch,
-                last_sequence=producer.last_sequence,
-                last_timestamp=producer.last_timestamp,
-                coordinator_epoch=producer.coordinator_epoch,
-                current_txn_start_offset=producer.transaction_start,
+        for producer in partition.log.producers.active():
+            entry.active_producers.append(
+                DescribeProducersResponse.ProducerState(
+                    producer_id=producer.id,
+                    producer_epoch=producer.epoch,
+                    last_sequence=producer.last_sequence,
+                    last_timestamp=producer.last_timestamp,
+                    coordinator_epoch=producer.coordinator_epoch,
+                    current_txn_start_offset=producer.transaction_start,
+                )
             )
-            for producer in partition.log.producers.active()
-        ]
+            if len(entry.active_producers) % STEP == 0:
+                yield
     return entry

@@ -354,7 +354,7 @@ class BrokerCollector(Collector):
     def _oldest_transactions(self) -> Iterator[Metric]:
         """By the last record of each, as `find-hanging` goes."""
         known = sorted(self._broker.services.store.partitions.items())
-        for piece in pieces_of(known):
+        for piece in pieces_of(each for each in known if each[0].topic not in FOLDED_TOPICS):
             now_ms = self._broker.services.clock.wall_ms()
             family = GaugeMetricFamily(
                 "duramen_partition_oldest_transaction_seconds",

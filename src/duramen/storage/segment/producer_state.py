@@ -101,9 +101,11 @@ class ProducerStates:
         return self._producers.get(producer_id)
 
     def active(self) -> Iterator[Producer]:
-        """All known producers, by ascending id (DescribeProducers)."""
+        """All known producers, by ascending id (DescribeProducers); those that are forgotten meanwhile are left out."""
         for producer_id in sorted(self._producers):
-            yield self._producers[producer_id]
+            producer = self._producers.get(producer_id)
+            if producer is not None:
+                yield producer
 
     @property
     def open_transactions(self) -> int:

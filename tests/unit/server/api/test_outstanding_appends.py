@@ -49,7 +49,9 @@ def test_the_copy_in_a_produce_request_does_what_wait_for_does(sweeping: bool) -
         if by_request:
             call: Any = produce_request(clock, appends)
             partition = SimpleNamespace(append=lambda *_: None)
-            call.append(SimpleNamespace(timeout=1.0, acks=-1, partition=partition), memoryview(b""))
+            call.append(
+                SimpleNamespace(timeout=1.0, acks=-1, partition=partition, transactional_id=None), memoryview(b"")
+            )
         else:
             call = Call(1.0)
             appends.wait_for(call)

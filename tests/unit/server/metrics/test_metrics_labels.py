@@ -92,7 +92,7 @@ def test_records_are_counted_and_the_partitions_of_groups_share_a_row() -> None:
         if dict(labels).get("topic") == "__consumer_offsets"
     }
     assert {partition for _, partition in of_groups} == {"all"}
-    assert len(of_groups) == 11
+    assert len(of_groups) == 12
     every = (("partition", "all"), ("topic", "__consumer_offsets"))
     assert samples["duramen_durability_stable", every] == 1, "the least, not the sum"
     logs = [p.log for tp, p in server.broker.store.partitions.items() if tp.topic == "__consumer_offsets"]
