@@ -73,6 +73,8 @@ class PassOwner(Protocol):
     statistics: CleanerStatistics
     noting: Noting | None
 
+    @property
+    def high_watermark(self) -> Callable[[Log], int]: ...
     def knows(self, log: Log) -> bool: ...
     def is_durable(self, lsn: int) -> bool: ...
     def bound(self, log: Log, now_ms: int) -> int: ...
@@ -230,12 +232,14 @@ class CompactionPass:
 
     def _rules(self, seen_from: int) -> CleaningRules:
         batches: dict[int, frozenset[int]] = {}
-        epochs: dict[int, int] = {}
+        epochs: dict[int, tuple[int, int]] = {}
+        committed = self._cleaner.high_watermark(self.log)
         for producer in self.log.producers.active():
             if producer.batches:
                 batches[producer.id] = frozenset(batch[3] for batch in producer.batches)
             else:
-                epochs[producer.id] = producer.epoch
+                # One that may still be cut off stands for nothing.
+                epochs[producer.id] = producer.epoch, producer.last_marker if producer.last_marker < committed else -1
         expired_ms = self._now_ms - self._cleaner.lateness(self.log)
         return CleaningRules(self._now_ms, expired_ms, self.log.config.delete_retention_ms, seen_from, batches, epochs)
 

@@ -40,7 +40,8 @@ class CleaningRules(NamedTuple):
     seen_from: every record from there up to the end of the map was in it, or in the map of a pass that ended within the
     same batch, right before this one. expired_ms: delete horizons up to then have passed. horizons: whether tombstones
     that have no time to go yet get one. batches: by producer id, the last offsets of the batches its state consists of.
-    epochs: of the producers that have a state without batches: their markers are all that is known of them.
+    epochs: of the producers that have a state without batches, the epoch and the offset of the last marker, -1 where
+    that is not known: their markers are all that is known of them.
     """
 
     now_ms: int
@@ -48,7 +49,7 @@ class CleaningRules(NamedTuple):
     retention_ms: int
     seen_from: int
     batches: Mapping[int, frozenset[int]]
-    epochs: Mapping[int, int]
+    epochs: Mapping[int, tuple[int, int]]
     horizons: bool = True
 
     @property
@@ -66,8 +67,11 @@ class CleaningRules(NamedTuple):
         return header.producer_id >= 0 and header.last_offset in self.batches.get(header.producer_id, ())
 
     def needs_marker(self, header: BatchHeader) -> bool:
-        """Whether a producer's epoch is known from this marker only."""
-        return self.epochs.get(header.producer_id) == header.producer_epoch
+        """Whether a producer's epoch is known from this marker only. Of those before it none is needed: a producer may
+        end a thousand transactions a second.
+        """
+        epoch, last_marker = self.epochs.get(header.producer_id, (-1, -1))
+        return epoch == header.producer_epoch and header.base_offset >= last_marker
 
 
 class RewriteSource:

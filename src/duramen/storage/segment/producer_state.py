@@ -58,13 +58,18 @@ RESTORED = -1
 class Producer:
     """State of one producer id. `batches` are the latest of its current epoch, oldest first."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "id", "idle_since_ms", "last_timestamp", "transaction_start")
+    __slots__ = (
+        "batches", "coordinator_epoch", "epoch", "id", "idle_since_ms", "last_marker", "last_timestamp",
+        "transaction_start",
+    )  # fmt: skip
 
     def __init__(self, id: int) -> None:
         self.id = id
         self.epoch = -1
         self.batches: tuple[StoredBatch, ...] = ()
         self.coordinator_epoch = -1
+        self.last_marker = -1
+        """Offset of its last marker since the log was opened: who only ends transactions here is known by that."""
         self.last_timestamp = -1
         self.idle_since_ms: int | None = None
         """When `ProducerStates.expire` first found that it had written nothing more; None: not yet. Or RESTORED."""
@@ -197,6 +202,7 @@ class ProducerStates:
             producer.epoch = header.producer_epoch
             producer.batches = ()
         producer.coordinator_epoch = marker.coordinator_epoch
+        producer.last_marker = header.base_offset
         producer.last_timestamp = header.max_timestamp
         producer.idle_since_ms = None
         if self._guards is not None:

@@ -265,6 +265,22 @@ def test_rolled_back_records_go_at_once_and_their_marker_later(bench: Bench) -> 
     assert bench.log.aborted(0, bench.log.end_offset) == []
 
 
+def test_of_a_coordinators_transactions_only_the_last_marker_stays(bench: Bench) -> None:
+    """Offsets are committed without sequences: the epoch is known by markers, and one of them is enough."""
+    more: dict[str, Any] = {"producer_id": 9, "producer_epoch": 0, "base_sequence": -1, "transactional": True}
+    for turn in range(5):
+        bench.put((b"offset", b"%d" % turn), **more)
+        bench.append(build_marker(9, 0, COMMIT, 7, bench.now))
+    bench.put((b"offset", b"plain"))
+    for wait in (0, HOUR + 1000, HOUR + 1000):
+        bench.now += wait
+        bench.put((b"x", b"%d" % wait))
+        bench.roll()
+        bench.clean()
+    assert [header.base_offset for header in bench.headers() if header.is_control] == [9]
+    assert [(each.id, each.epoch, each.coordinator_epoch) for each in bench.log.producers.active()] == [(9, 0, 7)]
+
+
 def test_nothing_behind_an_open_transaction_is_touched(bench: Bench) -> None:
     bench.put((b"a", b"1"))
     bench.roll()
