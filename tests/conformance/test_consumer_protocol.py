@@ -198,6 +198,30 @@ def test_groups_are_described_and_listed_by_type(quick: Served, name: Names) -> 
     assert group not in [each.group_id for each in listed]
 
 
+def test_a_classic_group_is_taken_up_and_down_while_it_reads(quick: Served, name: Names) -> None:
+    """Member by member, with the assignor that librdkafka names first; its cooperative-sticky one writes words of its
+    own into assignments, which Kafka refuses to lose, too."""
+    topic, group = name("t"), name("g")
+    create(quick, topic, 6)
+    old = {"group.protocol": "classic", "heartbeat.interval.ms": 300, "session.timeout.ms": 6000}
+    with ExitStack() as rest:
+        with ExitStack() as classics:
+            first = classics.enter_context(member(quick, group, topic, **old))
+            second = classics.enter_context(member(quick, group, topic, **old))
+            until([first, second], lambda: counts(first, second) == [3, 3], "two classic members")
+            third = rest.enter_context(member(quick, group, topic))
+            until([first, second, third], lambda: counts(first, second, third) == [2, 2, 2], "and a new one")
+            described = admin_of(quick).describe_consumer_groups([group])[group].result(SECONDS)
+            assert described.type == ConsumerGroupType.CONSUMER
+        until([third], lambda: counts(third) == [6], "it is alone")
+        again = rest.enter_context(member(quick, group, topic, **old))
+        until([third, again], lambda: counts(third, again) == [3, 3], "and a classic one")
+        third.close()
+        until([again], lambda: counts(again) == [6], "which is alone")
+        described = admin_of(quick).describe_consumer_groups([group])[group].result(SECONDS)
+        assert described.type == ConsumerGroupType.CLASSIC
+
+
 def test_a_node_that_is_killed_goes_on_with_its_groups(serve: Callable[..., Served], name: Names) -> None:
     node = serve(**SETTINGS)
     topic, group = name("t"), name("g")
