@@ -12,8 +12,8 @@ from duramen.machines.group.consumer.state import NO_OWNED, ConsumerGroup, Consu
 from duramen.machines.group.consumer.topic_view import KnownTopics
 from duramen.model import TopicId
 
-MOST_INLINE: Final = 2_000
-"""Members and partitions of an assignment that is computed at once: some milliseconds. Larger ones leave the loop."""
+MOST_INLINE: Final = 500
+"""Members and partitions of an assignment that is computed at once: ten milliseconds. Larger ones leave the loop."""
 
 
 class Draft(NamedTuple):
