@@ -57,7 +57,7 @@ def read(node: Served, topic: str, isolation: str = "read_committed") -> list[by
     consumer.assign([TopicPartition(topic, 0, 0)])
     seen = []
     while (message := consumer.poll(SECONDS)) is not None and message.error() is None:
-        seen.append(message.value())
+        seen.append(message.value() or b"")
     consumer.close()
     return seen
 
@@ -142,7 +142,9 @@ def test_a_node_killed_under_kafkas_copier_keeps_each_record_once(serve: Serve, 
 
 @heavy
 @pytest.mark.parametrize("mode", MODES)
-def test_a_killed_copier_is_followed_by_another_life(node: Served, name: Callable[[str], str], copier: Start, mode: str) -> None:
+def test_a_killed_copier_is_followed_by_another_life(
+    node: Served, name: Callable[[str], str], copier: Start, mode: str
+) -> None:
     source, target = name("source"), name("target")
     create(node, source, target)
     written = fill(node, source)

@@ -141,6 +141,41 @@ def test_streams_counts_every_word_once(serve: Serve, start: Start, tmp_path: Pa
     assert program.poll() is None
 
 
+def test_streams_counts_every_word_once_in_transactions(serve: Serve, start: Start, tmp_path: Path) -> None:
+    """Exactly-once v2: counts, changelog and positions in one transaction, though node and program are killed."""
+    node = serve(**{"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"})
+    create(node, "streams-plaintext-input", "streams-wordcount-output")
+    settings = {
+        "bootstrap.servers": node.bootstrap,
+        "state.dir": tmp_path / "state",
+        "processing.guarantee": "exactly_once_v2",
+        "consumer.session.timeout.ms": 6000,
+        "statestore.cache.max.bytes": 0,
+    }
+    program = start(WORD_COUNT, settings)
+    lines = Lines(node, "streams-plaintext-input")
+    reading = Reading(node, "streams-wordcount-output", 2)
+    chance = Random(1)
+    for kill in ("node", "program"):
+        lines.write([" ".join(chance.choices(WORDS, k=5)) for _ in range(1000)])
+        before = len(reading.records)
+        until(lambda: len(reading.more()) > before, True)  # noqa: B023 - asked at once
+        lines.write([" ".join(chance.choices(WORDS, k=5)) for _ in range(1000)])
+        if kill == "node":
+            restart(node)
+        else:
+            program.kill()
+            program.wait()
+            program = start(WORD_COUNT, settings)
+    lines.flush()
+    counted = Counter(word for line in lines.written for word in line.split())
+    until(lambda: {key.decode(): int.from_bytes(value, "big") for key, value in reading.more()}, dict(counted))
+    for word, count in counted.items():
+        shown = [int.from_bytes(value, "big") for key, value in reading.records if key.decode() == word]
+        assert shown == list(range(1, count + 1)), "every count once, in order"
+    assert program.poll() is None
+
+
 def test_connect_moves_every_line_once(serve: Serve, start: Start, tmp_path: Path) -> None:
     """A distributed worker: its three internal topics, its group, a source and a sink."""
     node = serve(**{"offsets.topic.num.partitions": "4"})
