@@ -297,7 +297,7 @@ def completions(words: str, index: int) -> set[str]:
 
 
 def test_commands_and_options_complete() -> None:
-    assert completions("duramen t", 1) == {"topic", "truncate"}
+    assert completions("duramen t", 1) == {"topic", "transaction", "truncate"}
     assert completions("duramen topic d", 2) == {"describe", "delete"}
     assert "--key-separator" in completions("duramen produce x --k", 3)
 

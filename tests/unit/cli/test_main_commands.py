@@ -216,7 +216,8 @@ def test_groups(run: Run, topic: str, lines: Callable[..., str]) -> None:
     assert described["partitions"] == [
         {"topic": topic, "partition": 0, "committed": 4, "end": 10, "lag": 6, "member": None}
     ]
-    assert {"group": group, "state": "Empty", "members": 0, "lag": 6} in run("group", "list", "--json")
+    listed = {"group": group, "type": "classic", "state": "Empty", "members": 0, "lag": 6}
+    assert listed in run("group", "list", "--json")
     planned = run("group", "reset-offsets", group, "--topic", topic, "--shift-by", "-3", "--json")
     assert planned == {
         "group": group,

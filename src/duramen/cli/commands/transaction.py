@@ -55,7 +55,14 @@ Examples:
     short_help="List transactional ids.",
     help="List transactional ids with their state, producer and coordinator.",
 )
-@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these states; repeatable.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES),
+    metavar="STATE",
+    help=f"Only these; repeatable: {', '.join(STATES)}.",
+)
 @click.option(
     "--longer-than", "since_ms", callback=time_option, metavar="TIME", help="Only those open for longer: 5m, 2h."
 )
@@ -122,6 +129,7 @@ def _age(since_ms: int) -> str:
 Examples:
   duramen transaction abort orders-1
   duramen transaction abort --partition orders:0 --start-offset 815 --yes
+
 \b
 The first form is for a transaction that its coordinator knows: its producer
 is fenced, and gets an error with whatever it does next. The second is for
@@ -205,6 +213,7 @@ def _place(text: str) -> TopicPartition:
 Examples:
   duramen transaction find-hanging
   duramen transaction find-hanging --topic orders --longer-than 1h --json
+
 \b
 Such a transaction keeps consumers of committed records waiting for ever.
 `duramen transaction abort --partition T:N --start-offset N` ends it.

@@ -39,7 +39,7 @@ _WITH_METADATA: Final = ((METADATA_VERSION, _READABLE),)
 
 FEATURES: Final = (
     Feature(METADATA_VERSION, _READABLE, 30),  # 4.3-IV0, the first level whose records are written here
-    Feature(TRANSACTION_VERSION, 0, 0, _WITH_METADATA),
+    Feature(TRANSACTION_VERSION, 0, 2, _WITH_METADATA),
     Feature(GROUP_VERSION, 0, 1, _WITH_METADATA),
 )
 OFFERED: Final = tuple((each.name, each.lowest, each.highest) for each in FEATURES if each.highest > 0)
