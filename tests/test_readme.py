@@ -1,4 +1,4 @@
-"""Runs the README's tour, and that of docs/transactions.md, as a reader would, against a real node."""
+"""Runs the README's tour, and those of two pages of docs, as a reader would, against a real node."""
 
 from __future__ import annotations
 
@@ -34,6 +34,26 @@ def test_the_tour(address: str, tmp_path: Path) -> None:
 
 def test_the_tour_of_transactions(address: str, tmp_path: Path) -> None:
     assert run_tour(README.parent / "docs" / "transactions.md", address, tmp_path) == ["", "", ""]
+
+
+def test_the_tour_of_groups(tmp_path: Path) -> None:
+    """The same node, but that members beat more often: nobody waits five seconds for each of their heartbeats."""
+    intervals = ("min.heartbeat.interval", "heartbeat.interval", "assignment.interval")
+    node = Served(tmp_path, {f"group.consumer.{interval}.ms": "200" for interval in intervals})
+    node.start()
+    try:
+        printed = run_tour(README.parent / "docs" / "groups.md", node.bootstrap, tmp_path)
+        assert node.stop() == 0, node.log()
+    finally:
+        node.kill()
+    assert printed == [
+        "",
+        "400 readings archived\n",
+        "[4]\n[2, 2]\n[4]\n",
+        "",
+        "['sensors.north', 'sensors.south']\n",
+        "-1001\n40\n",
+    ]
 
 
 def test_the_shell_blocks_name_things_that_exist() -> None:
