@@ -53,6 +53,7 @@ def test_the_tour_of_groups(tmp_path: Path) -> None:
         "",
         "['sensors.north', 'sensors.south']\n",
         "-1001\n40\n",
+        "archive has two members of the consumer protocol\n",
     ]
 
 
