@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 from duramen.sim.check.coverage import STATES
 from duramen.sim.check.invariants import InvariantViolated
-from duramen.sim.mutations.mutations import GUARDS, Guard, taken_out
+from duramen.sim.mutations.mutations import Guard, taken_out
 from duramen.sim.mutations.replica_mutations import ALL_CLUSTER_GUARDS
+from duramen.sim.mutations.transaction_mutations import SINGLE_GUARDS
 from duramen.sim.run.cluster_simulation import CLUSTER_STATES, simulate_cluster
 from duramen.sim.run.simulation import SimulationResult, simulate
 from duramen.sim.world.plan import KINDS, ClusterPlan, Plan
@@ -69,7 +70,7 @@ def _simulate(job: SeedRun, *, keep_lines: bool) -> SimulationResult:
 
 def guard_named(name: str) -> Guard:
     """One of a node's or of a cluster's; KeyError where there is none."""
-    return GUARDS[name] if name in GUARDS else ALL_CLUSTER_GUARDS[name]
+    return SINGLE_GUARDS[name] if name in SINGLE_GUARDS else ALL_CLUSTER_GUARDS[name]
 
 
 def run_all(jobs: Iterable[SeedRun], processes: int) -> Iterator[SimulationResult | Violation]:
@@ -109,7 +110,7 @@ def jobs_for(
         elif guard in ALL_CLUSTER_GUARDS:
             yield SeedRun(seed, twice=False, guard=guard, plan=ALL_CLUSTER_GUARDS[guard].cluster)
         else:
-            yield SeedRun(seed, GUARDS[guard].twice, guard, plan=GUARDS[guard].plan)
+            yield SeedRun(seed, SINGLE_GUARDS[guard].twice, guard, plan=SINGLE_GUARDS[guard].plan)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,230 @@
+"""Guards of transactions and of groups of both protocols that a simulation can do without for a while."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from duramen.machines.contract import LogRecord, Outcome, ProducerEpoch
+from duramen.machines.group import GroupMachine
+from duramen.machines.group.consumer import commits, heartbeats, target
+from duramen.machines.transaction import TransactionMachine, sweeps, takeovers
+from duramen.machines.transaction.takeovers import Takeover
+from duramen.partition.host.host import Host
+from duramen.partition.replica.partition import Partition
+from duramen.partition.store.marker_syncs import MarkerSyncs
+from duramen.sim.mutations.mutations import CRASHES, GUARDS, Guard
+from duramen.sim.world.plan import KINDS
+from duramen.storage.log import log as log_module
+from duramen.storage.segment.producer_state import ProducerStates
+
+TRANSACTIONS = KINDS["transactions"].single
+GROUPS = KINDS["groups"].single
+
+
+class EffectsCommitted(Guard):
+    """Markers are written when the transaction is about to be decided: a power cut may take the decision."""
+
+    owner = Host
+    method = "_follow"
+    caught_by = "Atomic"
+    also = ("NoLateMarker", "AbortedUnseen", "FencedAnsweredOnce")
+    plan = replace(TRANSACTIONS, faults=CRASHES)
+
+    def replacement(self, original: Any) -> Any:
+        """Begin with them at once."""
+
+        def follow(host: Host, outcome: Outcome, now: int) -> None:
+            effects, outcome.effects = outcome.effects, []
+            host._start_effects(effects)
+            original(host, outcome, now)
+            host._deliver()
+
+        return follow
+
+
+class AbortedList(Guard):
+    """Readers of committed data are not told which transactions were aborted."""
+
+    owner = log_module
+    method = "aborted_between"
+    caught_by = "AbortedUnseen"
+    plan = TRANSACTIONS
+
+    def replacement(self, original: Any) -> Any:
+        """None were."""
+        return lambda segments, first, last: []
+
+
+class StableBound(Guard):
+    """Readers of committed data are given what is not decided yet."""
+
+    owner = Partition
+    method = "last_stable_offset"
+    caught_by = "AbortedUnseen"
+    plan = TRANSACTIONS
+
+    def replacement(self, original: Any) -> Any:
+        """Up to the high watermark."""
+        return property(lambda partition: partition.high_watermark)
+
+
+class PendingOffsets(Guard):
+    """A group has the positions of a transaction as soon as they are written."""
+
+    owner = GroupMachine
+    method = "apply"
+    caught_by = "AbortedUnseen"
+    plan = TRANSACTIONS
+
+    def replacement(self, original: Any) -> Any:
+        """As if they were in none."""
+
+        def apply(
+            machine: GroupMachine, record: LogRecord, offset: int, timestamp: int, producer: ProducerEpoch | None = None
+        ) -> None:
+            original(machine, record, offset, timestamp)
+
+        return apply
+
+
+class Verified(Guard):
+    """A partition takes batches of transactions that it was not added to, and of those that are over."""
+
+    owner = Partition
+    method = "transaction_guard"
+    caught_by = "NoLateMarker"
+    also = ("StableAdvances", "FencedAnsweredOnce")
+    plan = TRANSACTIONS
+
+    def replacement(self, original: Any) -> Any:
+        """Without asking the coordinator."""
+        return lambda partition, producer, base_sequence, is_second_generation: None
+
+    def parts(self) -> list[tuple[Any, str, Any]]:
+        """Nor by what was said before."""
+
+        def check_guard(producers: ProducerStates, producer_id: int, epoch: int, guard: Any) -> None:
+            producers.check_epoch(producer_id, epoch)
+
+        return [*super().parts(), (ProducerStates, "check_guard", check_guard)]
+
+
+class EpochOfALife(Guard):
+    """A new life gets the epoch of the one before it, whose requests are taken for its own."""
+
+    owner = takeovers
+    method = "take_over"
+    caught_by = "FencedAnsweredOnce"
+    also = ("NoLateMarker", "AbortedUnseen", "Atomic", "ExactlyOnce")
+    plan = TRANSACTIONS
+
+    def replacement(self, original: Any) -> Any:
+        """The known one."""
+        return lambda command, transaction, continued: Takeover(transaction.producer)
+
+
+class TimeOuts(Guard):
+    """A transaction whose client is gone stays open."""
+
+    owner = TransactionMachine
+    method = "_abort_timed_out"
+    caught_by = "StableAdvances"
+    also = ("Progress",)
+    plan = TRANSACTIONS
+
+    def replacement(self, original: Any) -> Any:
+        """Look at none."""
+
+        def abort(machine: TransactionMachine, now: int, out: Outcome) -> None:
+            out.timers.append((sweeps.TIME_OUTS, now + machine.settings.abort_interval_ms))
+
+        return abort
+
+
+class SyncedMarkers(Guard):
+    """A transaction is over when a marker is in the page cache: a power cut takes it, and nobody writes it again."""
+
+    owner = MarkerSyncs
+    method = "wait_for"
+    caught_by = "StableAdvances"
+    also = ("NoLateMarker",)
+    plan = replace(TRANSACTIONS, faults=("power cut", "power cut in a call"))
+
+    def replacement(self, original: Any) -> Any:
+        """Wait for nothing."""
+        return lambda syncs, partition, end, done: done(None)
+
+
+class FreeFirst(Guard):
+    """A member gets a partition that another one still has."""
+
+    owner = heartbeats
+    method = "reconcile"
+    caught_by = "OneOwner"
+    plan = GROUPS
+
+    def replacement(self, original: Any) -> Any:
+        """As if nobody had it."""
+
+        def reconcile(member: Any, target: Any, topic_ids: Any, owner: Any, reported: Any, *, has_changed: bool) -> Any:
+            free = lambda topic_id, partition: None  # noqa: E731
+            moved = original(member, target, topic_ids, free, reported, has_changed=has_changed)
+            return moved._replace(epoch=target.epoch)
+
+        return reconcile
+
+
+class CommitEpochs(Guard):
+    """A member commits positions of partitions that it has no more."""
+
+    owner = commits
+    method = "check_commit"
+    caught_by = "OneOwner"
+    also = ("GroupOffsetsMonotone",)
+    plan = GROUPS
+
+    def replacement(self, original: Any) -> Any:
+        """Ask for nothing."""
+        return lambda *arguments, **named: None
+
+
+class EvenShares(Guard):
+    """One member gets everything."""
+
+    owner = target
+    method = "ASSIGNORS"
+    caught_by = "Settles"
+    plan = GROUPS
+
+    def replacement(self, original: Any) -> Any:
+        """The first by its id."""
+
+        def assign(spec: Any, partitions: Any) -> Any:
+            even = original["uniform"](spec, partitions)
+            first, *others = sorted(even)
+            everything: dict[Any, tuple[int, ...]] = {}
+            for owned in even.values():
+                for topic_id, indexes in owned.items():
+                    everything[topic_id] = (*everything.get(topic_id, ()), *indexes)
+            return {first: everything} | {other: {} for other in others}
+
+        return dict.fromkeys(original, assign)
+
+
+TRANSACTION_GUARDS: dict[str, Guard] = {
+    "effects-committed": EffectsCommitted(),
+    "aborted-list": AbortedList(),
+    "stable-bound": StableBound(),
+    "pending-offsets": PendingOffsets(),
+    "verified": Verified(),
+    "epoch-of-a-life": EpochOfALife(),
+    "time-outs": TimeOuts(),
+    "synced-markers": SyncedMarkers(),
+    "free-first": FreeFirst(),
+    "commit-epochs": CommitEpochs(),
+    "even-shares": EvenShares(),
+}
+"""By the name that BREAK= takes."""
+SINGLE_GUARDS: dict[str, Guard] = GUARDS | TRANSACTION_GUARDS
+"""All that worlds of one node can do without."""
