@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from duramen.sim.check.invariants import InvariantViolated
-from duramen.sim.mutations.mutations import GUARDS
 from duramen.sim.mutations.replica_mutations import ALL_CLUSTER_GUARDS
+from duramen.sim.mutations.transaction_mutations import SINGLE_GUARDS
 from duramen.sim.run.campaign import Book, SeedRun, Violation, jobs_for, run_all, run_one, tally_for
 from duramen.sim.run.power_cuts import cut_everywhere
 from duramen.sim.world.plan import KINDS
@@ -157,11 +157,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     options = parser().parse_args(arguments)
     if options.list_guards:
-        for name, guard in (GUARDS | ALL_CLUSTER_GUARDS).items():
+        for name, guard in (SINGLE_GUARDS | ALL_CLUSTER_GUARDS).items():
             say(f"{name:<16} {guard.caught_by}: {(guard.__doc__ or name).splitlines()[0]}")
         return HELD
-    if options.guard is not None and options.guard not in GUARDS | ALL_CLUSTER_GUARDS:
-        sys.stderr.write(f"no guard {options.guard!r}; there are: {', '.join(GUARDS | ALL_CLUSTER_GUARDS)}\n")
+    if options.guard is not None and options.guard not in SINGLE_GUARDS | ALL_CLUSTER_GUARDS:
+        sys.stderr.write(f"no guard {options.guard!r}; there are: {', '.join(SINGLE_GUARDS | ALL_CLUSTER_GUARDS)}\n")
         return USAGE
     count = options.seeds if options.seeds is not None else SEARCHED_SEEDS if options.guard else 1
     if min(count, options.processes, options.cuts or 1, options.nodes) < 1 or (options.minutes or 1) <= 0:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from duramen.errors import KafkaError
+from duramen.machines.transaction import TransactionMachine
 from duramen.partition.metadata import snapshots
 from duramen.partition.metadata.snapshots import Snapshots
 from duramen.partition.replica.partition import Partition
@@ -458,7 +459,25 @@ def _recovery_run(original: Any, hit: Hit) -> Any:
     return wrapped
 
 
+def _decided(original: Any, hit: Hit) -> Any:
+    def wrapped(machine: TransactionMachine, *arguments: Any) -> Any:
+        hit("transaction decided")
+        return original(machine, *arguments)
+
+    return wrapped
+
+
+def _marked(original: Any, hit: Hit) -> Any:
+    def wrapped(machine: TransactionMachine, *arguments: Any) -> Any:
+        hit("transaction completed")
+        return original(machine, *arguments)
+
+    return wrapped
+
+
 PROBES = (
+    Probe(TransactionMachine, "_prepare", _decided, ("transaction decided",)),
+    Probe(TransactionMachine, "_markers_written", _marked, ("transaction completed",)),
     Probe(Cleaner, "passed", _passed, ("compaction pass finished",)),
     Probe(CompactionPass, "end", _cleaning_end, ("compaction pass given up",)),
     Probe(

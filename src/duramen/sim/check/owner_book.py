@@ -31,6 +31,8 @@ class OwnerBook:
         self._owners: dict[tuple[TopicPartition, int], str] = {}
         self._newest: defaultdict[TopicPartition, HighestKnown] = defaultdict(HighestKnown)
         self._epoch = HighestKnown()
+        self._held: dict[str, tuple[set[TopicPartition], float]] = {}
+        """What each believes to own, and how long its session lasts at least."""
 
     def joined(self, name: str, epoch: int, asked: int) -> None:
         """Somebody who asked for it at this fact was told this epoch at its join."""
@@ -44,10 +46,20 @@ class OwnerBook:
             self._epoch = HighestKnown()
         self._epoch.learn(self.ledger.facts, epoch)
 
-    def claimed(self, owner: str, epoch: int, tps: Iterable[TopicPartition]) -> None:
-        """A member was told that it owns these in this epoch."""
+    def released(self, owner: str) -> None:
+        """It does not believe to own anything any more."""
+        self._held.pop(owner, None)
+
+    def claimed(self, owner: str, epoch: int, tps: Iterable[TopicPartition], now: float, until: float) -> None:
+        """A member was told that it owns these in this epoch; its session lasts until then at least."""
         self.ledger.facts += 1
-        for tp in tps:
+        mine = set(tps)
+        for other, (theirs, lasts) in self._held.items():
+            if other != owner and lasts > now and not mine.isdisjoint(theirs):
+                tp = sorted(mine & theirs)[0]
+                raise InvariantViolated("OneOwner", f"{self.group} {tp}: {owner} owns it, {other} has not given it up")
+        self._held[owner] = mine, until
+        for tp in mine:
             other = self._owners.setdefault((tp, epoch), owner)
             if other != owner:
                 raise InvariantViolated("OneOwner", f"{self.group} {tp} in epoch {epoch}: {other} and {owner} own it")

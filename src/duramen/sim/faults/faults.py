@@ -7,7 +7,7 @@ recovers, and a flipped bit is put back as from a copy. `counts` says how often 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from duramen.client.loop.node_client import NodeClient
@@ -53,6 +53,8 @@ MOMENTS = {
     "checkpoint began beside an open extent": 150,
 }
 """States behind which a node is worth losing, and how many disk calls later that happens at most."""
+TRANSACTION_MOMENTS = {"transaction decided": 12, "transaction completed": 6}
+"""In worlds with transactions, those alone."""
 MOMENT_S = 4.0
 """How long one is waited for."""
 
@@ -93,6 +95,8 @@ class Faults:
         self.directories: Sequence[str] = (DATA,)
         self.suspicious: Callable[[], bool] = lambda: True
         self.look: Callable[[], Script] = lambda: iter_nothing()
+        self.worth: Mapping[str, int] = MOMENTS
+        """Of this world, where it has some of its own."""
         self.moments: dict[str, Callable[[], None]] = {}
         """Called when a state is reached next (`Coverage.moments`)."""
         self.before_start: Callable[[], None] = lambda: None
@@ -191,7 +195,7 @@ class Faults:
     def _end_at_a_moment(self) -> Script:
         """Power fails, or the process is killed, soon after a certain state is reached; nothing, if it is not."""
         disk, random = self.node.disk, self.random
-        moment, most = random.choice(list(MOMENTS.items()))
+        moment, most = random.choice(list(self.worth.items()))
         power, calls = random.random() < 0.7, random.randint(1, most)
         reached = False
 

@@ -677,7 +677,7 @@ def removed(name: str) -> Iterator[None]:
 def taken_out(guard: Guard) -> Iterator[None]:
     """Run without this one."""
     parts = guard.parts()
-    originals = [getattr(owner, method) for owner, method, _ in parts]
+    originals = [vars(owner).get(method, getattr(owner, method)) for owner, method, _ in parts]  # static ones, too
     for owner, method, replacement in parts:
         setattr(owner, method, replacement)
     try:

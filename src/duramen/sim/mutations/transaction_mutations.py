@@ -8,12 +8,11 @@ from typing import Any
 from duramen.machines.contract import LogRecord, Outcome, ProducerEpoch
 from duramen.machines.group import GroupMachine
 from duramen.machines.group.consumer import commits, heartbeats, target
-from duramen.machines.transaction import TransactionMachine, sweeps, takeovers
-from duramen.machines.transaction.takeovers import Takeover
-from duramen.partition.host.host import Host
+from duramen.machines.group.offsets import OffsetTable
+from duramen.machines.transaction import TransactionMachine, sweeps
 from duramen.partition.replica.partition import Partition
 from duramen.partition.store.marker_syncs import MarkerSyncs
-from duramen.sim.mutations.mutations import CRASHES, GUARDS, Guard
+from duramen.sim.mutations.mutations import GUARDS, Guard
 from duramen.sim.world.plan import KINDS
 from duramen.storage.log import log as log_module
 from duramen.storage.segment.producer_state import ProducerStates
@@ -22,25 +21,17 @@ TRANSACTIONS = KINDS["transactions"].single
 GROUPS = KINDS["groups"].single
 
 
-class EffectsCommitted(Guard):
-    """Markers are written when the transaction is about to be decided: a power cut may take the decision."""
+class OffsetsWithRecords(Guard):
+    """A group does not get the positions of a transaction that is committed."""
 
-    owner = Host
-    method = "_follow"
+    owner = OffsetTable
+    method = "end_transaction"
     caught_by = "Atomic"
-    also = ("NoLateMarker", "AbortedUnseen", "FencedAnsweredOnce")
-    plan = replace(TRANSACTIONS, faults=CRASHES)
+    plan = TRANSACTIONS
 
     def replacement(self, original: Any) -> Any:
-        """Begin with them at once."""
-
-        def follow(host: Host, outcome: Outcome, now: int) -> None:
-            effects, outcome.effects = outcome.effects, []
-            host._start_effects(effects)
-            original(host, outcome, now)
-            host._deliver()
-
-        return follow
+        """As if it were aborted."""
+        return lambda table, producer, *, commit: original(table, producer, commit=False)
 
 
 class AbortedList(Guard):
@@ -69,7 +60,7 @@ class StableBound(Guard):
         return property(lambda partition: partition.high_watermark)
 
 
-class PendingOffsets(Guard):
+class OffsetsWait(Guard):
     """A group has the positions of a transaction as soon as they are written."""
 
     owner = GroupMachine
@@ -110,18 +101,18 @@ class Verified(Guard):
         return [*super().parts(), (ProducerStates, "check_guard", check_guard)]
 
 
-class EpochOfALife(Guard):
-    """A new life gets the epoch of the one before it, whose requests are taken for its own."""
+class LivesEpoch(Guard):
+    """The coordinator takes any epoch of the producer id, an older life's, too."""
 
-    owner = takeovers
-    method = "take_over"
+    owner = TransactionMachine
+    method = "_check_producer"
     caught_by = "FencedAnsweredOnce"
-    also = ("NoLateMarker", "AbortedUnseen", "Atomic", "ExactlyOnce")
+    also = ("NoLateMarker",)
     plan = TRANSACTIONS
 
     def replacement(self, original: Any) -> Any:
-        """The known one."""
-        return lambda command, transaction, continued: Takeover(transaction.producer)
+        """Look at nothing."""
+        return staticmethod(lambda transactional_id, sent, transaction: None)
 
 
 class TimeOuts(Guard):
@@ -213,12 +204,12 @@ class EvenShares(Guard):
 
 
 TRANSACTION_GUARDS: dict[str, Guard] = {
-    "effects-committed": EffectsCommitted(),
+    "offsets-with-records": OffsetsWithRecords(),
     "aborted-list": AbortedList(),
     "stable-bound": StableBound(),
-    "pending-offsets": PendingOffsets(),
+    "offsets-wait": OffsetsWait(),
     "verified": Verified(),
-    "epoch-of-a-life": EpochOfALife(),
+    "lives-epoch": LivesEpoch(),
     "time-outs": TimeOuts(),
     "synced-markers": SyncedMarkers(),
     "free-first": FreeFirst(),

@@ -21,7 +21,7 @@ from duramen.sim.check.coverage import Coverage, probed
 from duramen.sim.check.invariants import InvariantViolated, OnlyWhatWasProduced, Order
 from duramen.sim.check.leaks import check_idle, check_stopped, removing
 from duramen.sim.check.repeated_recovery import check_replay
-from duramen.sim.faults.faults import DATA, SECOND, DiskLiedError, Faults
+from duramen.sim.faults.faults import DATA, SECOND, TRANSACTION_MOMENTS, DiskLiedError, Faults
 from duramen.sim.workload.admin_workload import Configurer, Grower, Hardener, Recreator, trim
 from duramen.sim.workload.compacted_workload import COMPACTED, Folder, KeyedProducer
 from duramen.sim.workload.group_workload import SimMember
@@ -185,6 +185,8 @@ class Simulation:
         }
         self.scene.starts = lambda: self.node.starts
         self.faults.moments = self.coverage.moments
+        if self.transactions is not None:
+            self.faults.worth = TRANSACTION_MOMENTS
         self.faults.look = lambda: survey(self.scene, judge=False)
         self.faults.suspicious = lambda: self.node.given_up
         self.faults.before_start = self._check_replay

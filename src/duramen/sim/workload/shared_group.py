@@ -31,6 +31,8 @@ time-out and two rounds of heartbeats."""
 STAYS_S: Final = 1.0
 """Longer than the interval of assignments and two heartbeats."""
 SESSION_MS: Final = 1000
+SURE: Final = 0.9
+"""Share of a session that has not passed by any node's clock."""
 BEAT_S: Final = 0.1
 GONE: Final = (
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -208,6 +210,7 @@ class SharedMember:
             if self.lives > 1 and self.instance is not None:
                 scene.coverage.hit("static member of a shared group came back")
             yield from self.life.script()
+            self.life.release()
             self.life = None
             group.changed()
             if scene.faults_on:
@@ -293,13 +296,19 @@ class GroupMember:
 
     def drop(self) -> None:
         """It is no member any more, and owns nothing."""
-        self.owned = []
+        self.release()
         self.epoch = 0
         self.scene.coverage.hit("member of a shared group was fenced")
 
-    def own(self, tps: list[TopicPartition]) -> None:
-        """It is told to own these in its present epoch."""
-        self.group.book.claimed(self.owner, self.epoch, tps)
+    def release(self) -> None:
+        """It gives up what it owns."""
+        self.owned = []
+        self.group.book.released(self.owner)
+
+    def own(self, tps: list[TopicPartition], sent_at: float) -> None:
+        """It is told to own these in its present epoch; sent_at: when it asked."""
+        until = sent_at + SESSION_MS / 1000 * SURE
+        self.group.book.claimed(self.owner, self.epoch, tps, self.scene.clock.monotonic(), until)
         self.owned = tps
         self.positions = {tp: at for tp, at in self.positions.items() if tp in tps}
 
@@ -374,7 +383,7 @@ class NewMember(GroupMember):
         self._is_full = True
 
     def beat(self) -> Script:
-        joins, asked = self.epoch == 0, self.scene.ledger.facts
+        joins, asked, sent_at = self.epoch == 0, self.scene.ledger.facts, self.scene.clock.monotonic()
         answer = yield self._request(self.epoch)
         code = None if answer is None else answer.error_code
         if not self.check("heartbeat", code):
@@ -388,7 +397,7 @@ class NewMember(GroupMember):
             raise InvariantViolated("OneOwner", f"{self.name}: epoch {answer.member_epoch} follows {self.epoch}")
         self.epoch = answer.member_epoch
         if answer.assignment is None:
-            self.own(self.owned)
+            self.own(self.owned, sent_at)
             return
         given = [
             TopicPartition(DEALT, number)
@@ -399,7 +408,7 @@ class NewMember(GroupMember):
         if given != self.owned:
             self.scene.note(f"{self.name} owns {' '.join(map(str, given))} in {self.epoch}")
             self._is_full = True
-        self.own(given)
+        self.own(given, sent_at)
 
     def _request(self, epoch: int) -> NodeRequest:
         full = self._is_full or epoch == 0
@@ -421,7 +430,8 @@ class NewMember(GroupMember):
         return wanted
 
     def leave(self) -> Script:
-        owned, self.owned = self.owned, []
+        owned = self.owned
+        self.release()
         yield self._request(-1 if self.instance is None else -2)
         self.scene.note(f"{self.name} left with {len(owned)}")
 
@@ -456,7 +466,7 @@ class ClassicMember(GroupMember):
             self._is_in = False
 
     def _join(self) -> Script:
-        self.owned = []
+        self.release()
         self.positions = {}
         asked = self.scene.ledger.facts
         joined = yield self._join_request()
@@ -477,6 +487,7 @@ class ClassicMember(GroupMember):
                 )
                 for place, member_id in enumerate(ids)
             ]
+        sent_at = self.scene.clock.monotonic()
         synced = yield call(
             "SyncGroup",
             5,
@@ -494,7 +505,7 @@ class ClassicMember(GroupMember):
         self.group.changed()
         given = assigned(bytes(synced.assignment))
         self.scene.note(f"{self.name} owns {' '.join(map(str, given))} in {self.epoch}")
-        self.own(given)
+        self.own(given, sent_at)
 
     def _join_request(self) -> NodeRequest:
         wanted = call(
@@ -513,7 +524,7 @@ class ClassicMember(GroupMember):
         return wanted
 
     def leave(self) -> Script:
-        self.owned = []
+        self.release()
         if self.instance is not None:
             return  # a static member comes back
         wanted = call("LeaveGroup", 4, group_id=SHARED)

@@ -15,6 +15,7 @@ from duramen.sim.workload.transaction_stage import (
     CACHED,
     COPIES,
     DOOMED,
+    HANGS_S,
     ORDERS,
     CommittedReader,
     TransactionStage,
@@ -223,12 +224,19 @@ class Copier(TransactionalProgram):
                 yield from self._position(life, reader)
                 is_positioned = True
             found: list[bytes] = []
+            waits_from = stage.scene.clock.monotonic()
             while fate is Fate.DONE and not found:
                 found = yield from reader.read(random.choice((300, 2000, 20000)))
-                if not found and not stage.at_work and 0 <= reader.end <= reader.offset:
+                stored = stage.scene.stored.get(self.source, 0)  # a new leader may not know of all that yet
+                if not found and not stage.at_work and stored <= reader.offset and 0 <= reader.end <= reader.offset:
                     self.is_done = True
                 if self.is_done or not self.is_newest(life):
                     return
+                if found or stage.at_work or stage.scene.faults_on:
+                    waits_from = stage.scene.clock.monotonic()
+                elif stage.scene.clock.monotonic() > waits_from + HANGS_S:
+                    what = f"{HANGS_S} s later it is not read further than to {reader.offset} of {reader.end}"
+                    raise InvariantViolated("StableAdvances", f"{self.source}: {what}")
                 if not found:
                     yield random.uniform(0.01, 0.2)
             if fate is Fate.DONE:

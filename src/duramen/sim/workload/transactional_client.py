@@ -217,6 +217,8 @@ class TransactionalClient:
                     self.book.accepted(self.id, self.producer, "a batch", asked)
                     offset = reply.responses[0].partition_responses[0].base_offset
                     self.book.stored(batch.tp, offset, batch.values, batch.keys)
+                    end = offset + len(batch.values)
+                    self.scene.stored[batch.tp] = max(end, self.scene.stored.get(batch.tp, 0))
                     continue
                 left.append(batch)
                 self._lost |= code is None

@@ -22,18 +22,18 @@ def broken(violated: pytest.ExceptionInfo[InvariantViolated]) -> str:
 
 
 def test_a_partition_has_one_owner_an_epoch(book: OwnerBook) -> None:
-    book.claimed("a", 1, [ONE])
-    book.claimed("a", 1, [ONE])
-    book.claimed("b", 2, [ONE])
+    book.claimed("a", 1, [ONE], 0.0, 0.0)
+    book.claimed("a", 1, [ONE], 0.0, 0.0)
+    book.claimed("b", 2, [ONE], 0.0, 0.0)
     with pytest.raises(InvariantViolated) as violated:
-        book.claimed("c", 2, [ONE])
+        book.claimed("c", 2, [ONE], 0.0, 0.0)
     assert broken(violated) == "OneOwner"
 
 
 def test_who_was_fenced_commits_nothing(book: OwnerBook) -> None:
-    book.claimed("a", 1, [ONE])
+    book.claimed("a", 1, [ONE], 0.0, 0.0)
     early = book.ledger.facts
-    book.claimed("b", 2, [ONE])
+    book.claimed("b", 2, [ONE], 0.0, 0.0)
     book.commit_taken("a", 1, ONE, early)  # it may have been there before
     book.commit_taken("b", 1, ONE, book.ledger.facts)  # the epoch in which it knows to be, of what it still owns
     with pytest.raises(InvariantViolated) as violated:
@@ -51,9 +51,9 @@ def test_epochs_of_a_group_never_go_back(book: OwnerBook) -> None:
 def test_a_group_that_was_empty_may_change_its_type_and_begin_anew(book: OwnerBook) -> None:
     book.is_mixed = True
     book.joined("a", 3, 0)
-    book.claimed("a", 3, [ONE])
+    book.claimed("a", 3, [ONE], 0.0, 0.0)
     book.joined("b", 1, book.ledger.facts)
-    book.claimed("b", 3, [ONE])
+    book.claimed("b", 3, [ONE], 0.0, 0.0)
 
 
 @pytest.mark.parametrize("owned", [{"a": {ONE, TWO, THREE}, "b": set()}, {"a": {ONE}, "b": {TWO}}])
@@ -71,3 +71,13 @@ def test_only_who_is_new_is_given_something(book: OwnerBook) -> None:
     with pytest.raises(InvariantViolated) as violated:
         book.check_moved(before, {"a": {THREE}, "b": {ONE}, "c": {TWO}})
     assert broken(violated) == "Settles"
+
+
+def test_a_partition_that_another_member_has_not_given_up(book: OwnerBook) -> None:
+    book.claimed("a", 1, [ONE], 0.0, 1.0)
+    book.claimed("b", 2, [ONE], 1.0, 2.0)  # the session of the other one may be over
+    book.released("b")
+    book.claimed("a", 3, [ONE], 1.1, 2.1)
+    with pytest.raises(InvariantViolated) as violated:
+        book.claimed("b", 4, [ONE], 2.0, 3.0)
+    assert broken(violated) == "OneOwner"
