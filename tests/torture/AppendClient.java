@@ -101,6 +101,7 @@ public final class AppendClient {
     }
 
     private void run() throws IOException {
+        note("init", "");
         untilDone(producer::initTransactions);
         note("life", "");
         for (int key = 0; key < keys; key++) {

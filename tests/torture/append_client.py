@@ -67,6 +67,7 @@ class AppendClient:
         os.write(self.notes, line.encode() + b"\n")
 
     def run(self) -> None:
+        self.note("init")
         self._until_done(lambda: self.producer.init_transactions(ATTEMPT_SECONDS))
         self.note("life")
         for key in self.keys:

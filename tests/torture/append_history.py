@@ -85,14 +85,21 @@ class Transaction(NamedTuple):
         return (each for each in self.operations if isinstance(each, Read))
 
 
+class Life(NamedTuple):
+    """When InitProducerId was asked for, and answered. One that was asked for after another's answer is newer."""
+
+    asked: int
+    answered: int
+
+
 class History(NamedTuple):
-    """All of a run. lives: when InitProducerId was answered. committed, written: what was read at the end, of committed
+    """All of a run. lives: of each producer, by number. committed, written: what was read at the end, of committed
     data and of everything. positions: the group's at the end."""
 
     transactions: Sequence[Transaction]
     committed: Mapping[str, Records]
     written: Mapping[str, Records]
-    lives: Mapping[tuple[str, int], int] = {}
+    lives: Mapping[tuple[str, int], Life] = {}
     positions: Mapping[str, int] = {}
 
 
@@ -301,13 +308,21 @@ class _Search:
     def _zombies(self) -> Iterator[Anomaly]:
         """After InitProducerId has answered, nothing of the older life is acknowledged."""
         for transaction in self.history.transactions:
-            answered = self.history.lives.get((transaction.producer, transaction.life + 1))
-            if answered is None:
+            own = self.history.lives.get((transaction.producer, transaction.life))
+            if own is None:
                 continue
-            if transaction.outcome is Outcome.COMMITTED and transaction.asked > answered and any(transaction.appends()):
+            newer = [
+                life.answered
+                for (producer, _), life in self.history.lives.items()
+                if producer == transaction.producer and life.asked > own.answered
+            ]
+            if not newer:
+                continue
+            fenced = min(newer)
+            if transaction.outcome is Outcome.COMMITTED and transaction.asked > fenced and any(transaction.appends()):
                 yield Anomaly("zombie", f"{transaction.name} was committed after its producer's next life had begun")
             for append in transaction.appends():
-                if append.offset >= 0 and append.sent > answered:
+                if append.offset >= 0 and append.sent > fenced:
                     yield Anomaly("zombie", f"{append.value} of {transaction.name} was acknowledged in the next life")
 
     # -- cycles

@@ -27,7 +27,18 @@ from typing import Any
 from benchmarks.kafka_peer import ROOT, PeerUnavailableError, jars, java_command
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.torture.append_history import Append, Found, History, Moved, Operation, Outcome, Read, Transaction, find
+from tests.torture.append_history import (
+    Append,
+    Found,
+    History,
+    Life,
+    Moved,
+    Operation,
+    Outcome,
+    Read,
+    Transaction,
+    find,
+)
 from tests.torture.committed import content
 from tests.torture.copier import FENCED, QUIET, STUCK
 from tests.torture.exactly_once import QUICK, TRIO
@@ -252,7 +263,7 @@ class AppendRun:
             committed[str(key)] = tuple((each.offset, int(each.value)) for each in stable.records)
             written[str(key)] = tuple((each.offset, int(each.value)) for each in everything.records)
         transactions: list[Transaction] = []
-        lives: dict[tuple[str, int], int] = {}
+        lives: dict[tuple[str, int], Life] = {}
         positions: dict[str, int] = {}
         for client in self.clients:
             for life in range(1, client.life + 1):
@@ -270,9 +281,10 @@ class AppendRun:
         return History(transactions, committed, written, lives, positions)
 
 
-def transactions_of(name: str, life: int, notes: Iterable[dict[str, Any]]) -> tuple[int | None, list[Transaction]]:
-    """When InitProducerId was answered, and what the notes of one life tell."""
-    began: int | None = None
+def transactions_of(name: str, life: int, notes: Iterable[dict[str, Any]]) -> tuple[Life | None, list[Transaction]]:
+    """The life, if InitProducerId was answered, and what its notes tell."""
+    began: Life | None = None
+    inits = 0
     waiting: list[Operation] = []
     appended: dict[int, tuple[str, int]] = {}
     offsets: dict[int, int] = {}
@@ -280,8 +292,10 @@ def transactions_of(name: str, life: int, notes: Iterable[dict[str, Any]]) -> tu
     for note in notes:
         event, at = note["e"], note["at"]
         key = str(note.get("key", ""))
-        if event == "life":
-            began = at
+        if event == "init":
+            inits = at
+        elif event == "life":
+            began = Life(inits, at)
         elif event == "found":
             waiting.append(Found(f"g-{name}/{key}", note["offset"]))
         elif event == "begin":

@@ -10,6 +10,7 @@ from tests.torture.append_history import (
     Append,
     Found,
     History,
+    Life,
     Moved,
     Operation,
     Outcome,
@@ -54,7 +55,7 @@ def clean() -> History:
         done("t5", 50, Found("g/in", 9), Read("x", 6, 8, ((6, 6),)), producer="p", life=2),
         written="x: 1 2 . 4 . . 6 ., y: 3 . 5 . 7 .",
         aborted=(4,),
-        lives={("p", 1): 0, ("p", 2): 45},
+        lives={("p", 1): Life(0, 0), ("p", 2): Life(40, 45)},
         positions={"g/in": 9},
     )
 
@@ -71,6 +72,15 @@ SIDE_BY_SIDE = history(
 def test_a_clean_history_has_no_anomaly() -> None:
     assert find(clean(), alone=True, steady=True) == []
     assert find(clean(), alone=False, steady=False) == []
+
+
+def test_a_life_that_begins_late_is_no_zombie() -> None:
+    """Its process was started first, and its InitProducerId came behind the other one's: it is the newer."""
+    late = history(
+        done("t1", 20, put("x", 1, 0, 21), producer="p"), done("t2", 0, put("x", 2), producer="p", life=2, outcome=A),
+        written="x: 1 .", lives={("p", 1): Life(1, 10), ("p", 2): Life(2, 4)},
+    )  # fmt: skip
+    assert find(late, alone=True, steady=True) == []
 
 
 def test_what_kafka_allows_is_asked_for_only_where_keys_were_kept() -> None:
@@ -194,13 +204,16 @@ PLANTED: dict[str, tuple[str, History]] = {
     ),
     "a fenced producer commits": (
         "zombie",
-        history(done("t1", 0, put("x", 1), producer="p"), written="x: 1 .", lives={("p", 1): 0, ("p", 2): 5}),
+        history(
+            done("t1", 0, put("x", 1), producer="p"), written="x: 1 .",
+            lives={("p", 1): Life(0, 0), ("p", 2): Life(3, 5)},
+        ),
     ),
     "a fenced producer's append is acknowledged": (
         "zombie",
         history(
             done("t1", 0, put("x", 1, 0, 9), producer="p", outcome=U), written="x: 1 .", aborted=(1,),
-            lives={("p", 1): 0, ("p", 2): 8},
+            lives={("p", 1): Life(0, 0), ("p", 2): Life(3, 8)},
         ),
     ),
     "the stable end steps back": (
@@ -263,6 +276,7 @@ def test_circles_are_found_one_by_one() -> None:
 def test_the_notes_of_a_client_become_its_transactions() -> None:
     """One that was answered, one that was killed in its commit, one that was killed before."""
     notes: list[dict[str, Any]] = [
+        {"e": "init", "at": 0},
         {"e": "life", "at": 1},
         {"e": "found", "at": 2, "key": 0, "offset": -1},
         {"e": "begin", "at": 3, "txn": "a"},
@@ -278,7 +292,7 @@ def test_the_notes_of_a_client_become_its_transactions() -> None:
         {"e": "append", "at": 13, "txn": "c", "key": 0, "value": 8},
     ]
     began, found = transactions_of("p-1", 2, notes)
-    assert began == 1
+    assert began == Life(0, 1)
     assert found == [
         Transaction("a", "p-1", 2, 3, 7, 8, C, (Found("g-p-1/0", -1), put("0", 7, 5, 4), Read("1", 0, 3, ((1, 9),)))),
         Transaction("b", "p-1", 2, 9, 11, 0, U, (Moved("g-p-1/0", 11),)),
