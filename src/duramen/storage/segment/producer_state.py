@@ -256,7 +256,8 @@ class ProducerStates:
         """
         producer = self._producers.get(header.producer_id)
         is_known = producer is not None and producer.epoch == header.producer_epoch
-        if producer is not None and is_known and producer.transaction_start == NO_TRANSACTION:
+        is_late = guard is not None and guard.is_ended
+        if producer is not None and is_known and (is_late or producer.transaction_start == NO_TRANSACTION):
             first, last = header.base_sequence, header.last_sequence
             is_known = any(batch[:2] == (first, last) for batch in producer.batches)
         if not is_known:
@@ -279,7 +280,8 @@ class ProducerStates:
         `check_transactional`.
         """
         self.check_epoch(producer_id, epoch)
-        if self.has_transaction(producer_id, epoch):
+        is_late = guard is not None and guard.is_ended  # one is open, perhaps, but not the one that was asked about
+        if not is_late and self.has_transaction(producer_id, epoch):
             return
         if guard is None or self._guards is None or not self._guards.holds(guard, producer_id, epoch):
             raise KafkaError(

@@ -19,7 +19,7 @@ class TransactionGuard:
     """Of one producer and epoch, compared by identity. is_second_generation: the client's epoch rises with each
     transaction."""
 
-    __slots__ = ("epoch", "is_second_generation", "lowest_sequence", "producer_id")
+    __slots__ = ("epoch", "is_ended", "is_second_generation", "lowest_sequence", "producer_id")
 
     def __init__(self, producer_id: int, epoch: int, lowest_sequence: int, is_second_generation: bool) -> None:
         self.producer_id = producer_id
@@ -27,6 +27,8 @@ class TransactionGuard:
         self.lowest_sequence = lowest_sequence
         """Of the batches that asked: one behind it may not be first, or that one would be refused for ever."""
         self.is_second_generation = is_second_generation
+        self.is_ended = False
+        """Whether a marker has ended the transaction since: what waited for the word is not part of the next one."""
 
     def is_behind(self, sequence: int) -> bool:
         """Whether a batch with this sequence has to wait for one that has asked before."""
@@ -77,4 +79,5 @@ class TransactionGuards:
         """
         guard = self._guards.get(header.producer_id)
         if guard is not None and not (guard.is_second_generation and guard.epoch == header.producer_epoch):
+            guard.is_ended = True
             del self._guards[header.producer_id]

@@ -268,6 +268,19 @@ def test_a_marker_cancels_the_guard_but_not_that_of_the_next_transaction(is_seco
         assert transactional_code(states, header, guard) is ErrorCode.INVALID_TXN_STATE
 
 
+def test_what_a_marker_overtook_is_not_part_of_the_next_transaction() -> None:
+    """Of the first generation, whose epoch stays (KAFKA-17754): it is open again, but nobody asked for this batch."""
+    states = ProducerStates()
+    late = states.guard(7, 4, 0, False)
+    states.end_transaction(*marker(ABORT, 0, epoch=4))
+    states.check_transactional(batch(0, base=1, epoch=4, transactional=True), states.guard(7, 4, 0, False))
+    states.update(batch(0, base=1, epoch=4, transactional=True))
+    overtaken = batch(1, base=2, epoch=4, transactional=True)
+    assert transactional_code(states, overtaken, late) is ErrorCode.INVALID_TXN_STATE
+    assert states.check_transactional(overtaken, None) is None
+    assert states.check_transactional(batch(0, transactional=True, epoch=4), late) == (1, 5, 1), "that is stored"
+
+
 def test_a_guard_is_of_one_epoch() -> None:
     states = ProducerStates()
     old = states.guard(7, 3, 0, True)
