@@ -13,7 +13,8 @@ import pytest
 from benchmarks.kafka_peer import PRODUCER_PERFORMANCE, TOOL_FLAGS, java_command, tool
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.worlds.served_node import Served
+from tests.worlds.controller_trio import ControllerTrio
+from tests.worlds.served_node import Served, only_duramen
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
@@ -33,9 +34,9 @@ heavy = pytest.mark.skipif(not ALL, reason="DURAMEN_ALL_TOOLS=1 runs every tool"
 pytestmark = [pytest.mark.usefixtures("kafka_jars"), pytest.mark.timeout(300)]
 
 
-def create(node: Served, *topics: str) -> None:
+def create(node: Served, *topics: str, copies: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
-    for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
+    for future in admin.create_topics([NewTopic(topic, 1, copies) for topic in topics]).values():
         future.result(SECONDS)
 
 
@@ -154,6 +155,32 @@ def test_a_killed_copier_is_followed_by_another_life(
     second = copier(node, source, target, *MODES[mode])
     second.end()
     assert read(node, target) == written
+
+
+@heavy
+@only_duramen
+def test_three_nodes_die_in_turn_under_kafkas_copier(tmp_path: Path, copier: Start) -> None:
+    """Leaders, the group's coordinator and the transaction's move; the copier is told one node and finds the others."""
+    log, offsets = "transaction.state.log", "offsets.topic"
+    counts = {f"{log}.replication.factor": "3", f"{log}.min.isr": "2", f"{offsets}.replication.factor": "3"}
+    few = {f"{log}.num.partitions": "3", f"{offsets}.num.partitions": "3"}
+    trio = ControllerTrio(tmp_path / "trio", {**counts, **few, "min.insync.replicas": "2"})
+    trio.form()
+    try:
+        trio.whole()
+        first = trio.node(1)
+        create(first, "source", "target", copies=3)
+        written = fill(first, "source")
+        working = copier(first, "source", "target", *MODES["group with its generation"])
+        for number in (3, 2, 1):
+            working.until(EACH * (2 + 8 * (3 - number)))
+            trio.node(number).kill()
+            trio.node(number).start()
+            trio.whole()
+        working.end()
+        assert read(first, "target") == written
+    finally:
+        trio.kill()
 
 
 @heavy

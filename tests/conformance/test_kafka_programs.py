@@ -176,37 +176,60 @@ def test_streams_counts_every_word_once_in_transactions(serve: Serve, start: Sta
     assert program.poll() is None
 
 
-def test_connect_moves_every_line_once(serve: Serve, start: Start, tmp_path: Path) -> None:
-    """A distributed worker: its three internal topics, its group, a source and a sink."""
-    node = serve(**{"offsets.topic.num.partitions": "4"})
-    port = free_port()
-    (tmp_path / "plugins").mkdir()
-    internal = {f"{kind}.storage.topic": f"connect-{kind}" for kind in ("offset", "config", "status")}
-    copies = {f"{kind}.storage.replication.factor": 1 for kind in ("offset", "config", "status")}
-    converters = {f"{part}.converter": "org.apache.kafka.connect.storage.StringConverter" for part in ("key", "value")}
-    other = {"group.id": "connect", "offset.flush.interval.ms": 1000, "plugin.path": tmp_path / "plugins"}
-    listener = {"bootstrap.servers": node.bootstrap, "listeners": f"http://127.0.0.1:{port}"}
-    start(CONNECT, {**internal, **copies, **converters, **other, **listener})
+class Worker:
+    """A distributed worker of Connect: its three internal topics, its group, and its REST interface."""
 
-    def call(path: str, body: object = None) -> object:
+    def __init__(self, node: Served, start: Start, folder: Path, **settings: object) -> None:
+        port = free_port()
+        (folder / "plugins").mkdir()
+        self.url = f"http://127.0.0.1:{port}"
+        kinds = ("offset", "config", "status")
+        parts = ("key", "value")
+        self.settings = {
+            **{f"{kind}.storage.topic": f"connect-{kind}" for kind in kinds},
+            **{f"{kind}.storage.replication.factor": 1 for kind in kinds},
+            **{f"{part}.converter": "org.apache.kafka.connect.storage.StringConverter" for part in parts},
+            "group.id": "connect",
+            "offset.flush.interval.ms": 1000,
+            "plugin.path": folder / "plugins",
+            "bootstrap.servers": node.bootstrap,
+            "listeners": self.url,
+            **settings,
+        }
+        self.launch = start
+        self.start()
+
+    def start(self) -> None:
+        self.program = self.launch(CONNECT, self.settings)
+        until(lambda: isinstance(self.call("/connectors"), list), True)
+
+    def call(self, path: str, body: object = None) -> object:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
+        request = urllib.request.Request(f"{self.url}{path}", data, {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=30) as reply:
                 return json.load(reply)
         except OSError as error:
             return str(error)
 
+    def add(self, name: str, **config: object) -> None:
+        asked = {"name": name, "config": {"tasks.max": 1, **config}}
+        until(lambda: isinstance(self.call("/connectors", asked), dict), True)
+
+
+def source_of(file: Path) -> dict[str, object]:
+    """A connector that writes the lines of a file to the topic `lines`."""
+    topic = {"topic.creation.default.replication.factor": 1, "topic.creation.default.partitions": 1}
+    return {"connector.class": "FileStreamSource", "file": str(file), "topic": "lines", **topic}
+
+
+def test_connect_moves_every_line_once(serve: Serve, start: Start, tmp_path: Path) -> None:
+    node = serve(**{"offsets.topic.num.partitions": "4"})
     source, sink = tmp_path / "in.txt", tmp_path / "out.txt"
     source.touch()
-    until(lambda: call("/connectors"), [])
-    topic = {"topic.creation.default.replication.factor": 1, "topic.creation.default.partitions": 1}
-    for name, config in (
-        ("source", {"connector.class": "FileStreamSource", "file": str(source), "topic": "lines", **topic}),
-        ("sink", {"connector.class": "FileStreamSink", "file": str(sink), "topics": "lines"}),
-    ):
-        call("/connectors", {"name": name, "config": {"tasks.max": 1, **config}})
-    until(lambda: sorted(call("/connectors")), ["sink", "source"])  # type: ignore[call-overload]
+    worker = Worker(node, start, tmp_path)
+    worker.add("source", **source_of(source))
+    worker.add("sink", **{"connector.class": "FileStreamSink", "file": str(sink), "topics": "lines"})
     for number in range(KILLS):
         with source.open("a") as file:
             file.writelines(f"{number} {line}\n" for line in range(2000))
@@ -214,6 +237,37 @@ def test_connect_moves_every_line_once(serve: Serve, start: Start, tmp_path: Pat
         restart(node)
         time.sleep(5)
     until(lambda: sink.read_text() if sink.exists() else "", source.read_text())
+
+
+def test_connect_writes_a_source_once_though_its_worker_is_killed(serve: Serve, start: Start, tmp_path: Path) -> None:
+    """Exactly-once sources: records and the source's position in one transaction, a new task fences the old one."""
+    node = serve(**{"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"})
+    create(node, "lines", partitions=1)
+    source = tmp_path / "in.txt"
+    source.touch()
+    exactly = {"exactly.once.source.support": "enabled", "session.timeout.ms": 6000, "heartbeat.interval.ms": 2000}
+    worker = Worker(node, start, tmp_path, **exactly)
+    often = {"transaction.boundary": "interval", "transaction.boundary.interval.ms": 200}
+    worker.add("source", **source_of(source), **often, **{"exactly.once.support": "required"})
+    copied = Reading(node, "lines", 1)
+    written: list[str] = []
+    for killed in ("worker", "node"):
+        with source.open("a") as file:
+            for part in range(20):
+                lines = [f"{killed} {part} {line}" for line in range(200)]
+                file.writelines(f"{line}\n" for line in lines)
+                file.flush()
+                written += lines
+                if part == 9:
+                    until(lambda: len(copied.more()) > len(written) - 2000, True)  # noqa: B023 - asked at once
+                    if killed == "node":
+                        restart(node)
+                    else:
+                        worker.program.kill()
+                        worker.program.wait()
+        if killed == "worker":
+            worker.start()
+    until(lambda: [value.decode() for _, value in copied.more()], written)
 
 
 def test_mirror_maker_copies_records_and_positions(serve: Serve, start: Start) -> None:
