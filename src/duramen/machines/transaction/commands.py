@@ -167,6 +167,12 @@ class WriteMarkers(NamedTuple):
     cause: str = ""
 
 
+class ResumeParked(NamedTuple):
+    """Effect, and then command: what waited for the end of this id's last transaction is decided now."""
+
+    transactional_id: str
+
+
 class DrawProducerId(NamedTuple):
     """Draw a producer id, then decide `command` again for the same ticket with it in `fresh_id`, or DrawFailed."""
 

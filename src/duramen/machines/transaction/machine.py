@@ -23,6 +23,7 @@ from duramen.machines.transaction.commands import (
     ListTransactions,
     MarkersAbandoned,
     MarkersWritten,
+    ResumeParked,
     SweepRefused,
     TransactionDescription,
     VerifyPartitions,
@@ -67,6 +68,10 @@ class TransactionMachine:
         self.ages = Ages()
         self.fenced = 0
         """Transactions that the coordinator itself aborted, since the load: time-outs and new lives."""
+        self.parks_ms = 0
+        """So long an AddPartitions waits for the markers of the last transaction, before it is told to come again."""
+        self._parked: dict[str, tuple[int, AddPartitions]] = {}
+        """Of each id at most one that waits so, and its ticket."""
         self._continued: dict[str, tuple[ProducerEpoch, int]] = {}
         self._sweep = sweeps.ExpirySweep()
 
@@ -191,18 +196,37 @@ class TransactionMachine:
 
     # ------------------------------------------------------------------ partitions
 
-    def _add_partitions(self, command: AddPartitions, ticket: int, now: int, out: Outcome) -> None:
+    def _add_partitions(self, command: AddPartitions, ticket: int, now: int, out: Outcome) -> _Later | None:
         transaction = self._known(command.transactional_id, command.producer)
         if transaction.is_prepared:
+            if self.parks_ms and ticket != NO_TICKET and command.transactional_id not in self._parked:
+                # It comes behind an EndTxn's answer as a rule, and the markers are written in no time. Clients that are
+                # told to come again take many times as long.
+                self._parked[command.transactional_id] = ticket, command
+                out.timers.append((sweeps.ParkedTimer(command.transactional_id), now + self.parks_ms))
+                return LATER
             # Before id and epoch: where the epochs are used up the client has the next id already (KAFKA-18660).
             raise endings.concurrent(command.transactional_id)
         self._check_producer(command.transactional_id, command.producer, transaction)
         is_open = transaction.state is TransactionState.ONGOING
         if is_open and transaction.partitions.issuperset(command.partitions):
-            return
+            return None
         after = transaction.added(command.partitions, command.transaction_version, now)
         _check_size(command.transactional_id, after)
         self._write(command.transactional_id, after, out)
+        return None
+
+    def _resume_parked(self, command: ResumeParked, ticket: int, now: int, out: Outcome) -> None:
+        parked = self._parked.pop(command.transactional_id, None)
+        if parked is None:
+            return
+        waiting, added = parked
+        out.timers.append((sweeps.ParkedTimer(command.transactional_id), None))
+        try:
+            answer: Any = self._add_partitions(added, NO_TICKET, now, out)
+        except KafkaError as error:
+            answer = error
+        out.replies.append((waiting, answer))
 
     def _verify_partitions(
         self, command: VerifyPartitions, ticket: int, now: int, out: Outcome
@@ -303,6 +327,8 @@ class TransactionMachine:
         if not unmarked:
             self._write(command.transactional_id, transaction.completed(now), out)
             out.if_refused = SweepRefused(sweeps.COMPLETIONS)
+            if command.transactional_id in self._parked:
+                out.effects.append(ResumeParked(command.transactional_id))
 
     def _markers_abandoned(self, command: MarkersAbandoned, ticket: int, now: int, out: Outcome) -> None:
         if self._decided(command) is not None:
@@ -342,6 +368,8 @@ class TransactionMachine:
             self._sweep.step(self, now, out)
         elif key == sweeps.COMPLETIONS:
             self._complete(now, out)
+        elif isinstance(key, sweeps.ParkedTimer):
+            self._resume_parked(ResumeParked(key.transactional_id), ticket, now, out)
         elif isinstance(key, sweeps.MarkersTimer):
             self._ask_for_markers(key.transactional_id, out)
 
@@ -434,6 +462,7 @@ _DECISIONS: Final[dict[type, _Decision]] = {
     DescribeTransactions: TransactionMachine._describe,
     ListTransactions: TransactionMachine._list,
     DrawFailed: TransactionMachine._draw_failed,
+    ResumeParked: TransactionMachine._resume_parked,
     SweepRefused: TransactionMachine._sweep_refused,
     TimerFired: TransactionMachine._timer_fired,
 }

@@ -37,6 +37,12 @@ class MarkersTimer(NamedTuple):
     transactional_id: str
 
 
+class ParkedTimer(NamedTuple):
+    """Timer of a request that waits for the end of the last transaction."""
+
+    transactional_id: str
+
+
 class Room:
     """What is left of a slice, so that a batch is sure to fit."""
 

@@ -20,6 +20,7 @@ from duramen.machines.transaction.commands import (
     AddPartitions,
     DrawFailed,
     DrawProducerId,
+    ResumeParked,
     VerifyPartitions,
     WriteMarkers,
 )
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from duramen.server.coordinators.transaction_peers import TransactionPeers
 
 COMMIT_TIMEOUT_MS: Final = 30_000
+PARKS_MS: Final = 100
+"""What Kafka has a Produce wait for the last transaction's markers (add.partitions.to.txn.retry.backoff.max.ms)."""
 FEATURE: Final = "transaction.version"
 SHOWN_CHARACTERS: Final = 200
 """Of a transactional id in the node's log."""
@@ -100,6 +103,7 @@ class TransactionCoordinators(CoordinatorShell[TransactionCoordinator]):
         context = self._context
         machine = TransactionMachine(TransactionSettings.from_config(context.config))
         machine.transaction_version = self._level
+        machine.parks_ms = PARKS_MS
         host = Host(
             partitions[0],
             machine,
@@ -150,12 +154,16 @@ class TransactionCoordinators(CoordinatorShell[TransactionCoordinator]):
                     partitions=len(effect.partitions),
                 )
             self.markers.start(coordinator, effect)
+        elif isinstance(effect, ResumeParked):
+            coordinator.host.submit(effect, _ignore)
         else:
             check(isinstance(effect, DrawProducerId), "an effect of transactions that nobody knows")
             self._producer_ids.next(partial(self._drawn, coordinator, effect))
 
     def _keeps_order(self, coordinator: TransactionCoordinator, effect: Any) -> bool:
         """Whether all of the markers go to the journal that has the Prepare: no crash leaves them without it."""
+        if isinstance(effect, ResumeParked):
+            return True  # it is decided, and written, behind what this log has
         return isinstance(effect, WriteMarkers) and self._order(coordinator, effect.partitions)
 
     def _order(self, coordinator: TransactionCoordinator, partitions: Iterable[TopicPartition]) -> bool:
@@ -247,6 +255,10 @@ def refused_of(answer: Any, partitions: tuple[TopicPartition, ...]) -> Refused:
     if isinstance(answer, DuramenError):
         return dict.fromkeys(partitions, coordinator_error(answer))
     return {tp: code for tp, code in (answer or {}).items() if code is not ErrorCode.NONE}
+
+
+def _ignore(_: Any) -> None:
+    """Whoever waits for it has a ticket of its own."""
 
 
 def _loaded(_: TransactionCoordinator) -> None:
