@@ -166,7 +166,7 @@ def test_half_a_frame_and_then_the_end(served: Served) -> None:
 # ---- APIs and versions ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", [-1, 4, 7, 24, 26, 28, 65, 66, 68, 999, 32767, -32768])
+@pytest.mark.parametrize("key", [-1, 4, 7, 71, 76, 78, 83, 88, 93, 999, 32767, -32768])
 def test_an_api_that_is_not_served_closes_the_connection(served: Served, key: int) -> None:
     with Raw(served.port) as raw:
         raw.send(sized(header(key, 0) + b"\0" * 20))

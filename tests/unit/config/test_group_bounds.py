@@ -33,7 +33,12 @@ def test_what_holds() -> None:
 
 def test_bounds_that_the_broker_got_later_limit_what_is_stored() -> None:
     narrow = load_broker_config(
-        None, {"group.consumer.max.session.timeout.ms": "50000", "group.consumer.min.heartbeat.interval.ms": "5500"}
+        None,
+        {
+            "group.consumer.max.session.timeout.ms": "50000",
+            "group.consumer.min.heartbeat.interval.ms": "5500",
+            "group.consumer.heartbeat.interval.ms": "6000",
+        },
     )
     assert group_config(narrow, {SESSION: "60000", HEARTBEAT: "5000"}) == (50_000, 5_500, 1_000)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -231,6 +232,25 @@ def test_a_log_that_was_cut_needs_its_snapshot() -> None:
     for path in paths:
         disk.rename(path + ".away", path)
     assert len(topics(restarted(disk))) == 5
+
+
+def test_one_that_was_being_written_while_the_leader_s_came_does_not_take_its_place() -> None:
+    """Found by the simulator (three nodes, seed 52): the log began behind the leader's, which was removed as older."""
+    disk = CrashDisk(Random(1))
+    server = InProcess(disk, metadata_max_retention_bytes="0", log_segment_delete_delay_ms="0")
+    filled(server)
+    mine = server.broker.controller.quorum._snapshots
+    mine._take()
+    assert mine._writing
+    written = server.broker.image.next_offset
+    leaders = SnapshotId(written + 100, 1)
+    with closing(disk.open(f"{HOME}/{leaders.name}", create=True, write=True)) as file:
+        file.pwritev([b"as the leader has it"], 0)
+    mine.adopt(leaders)
+    server.run()
+    assert mine.kept == [leaders]
+    assert leaders in snapshots(disk)
+    assert all(each == leaders or each.offset > leaders.offset for each in snapshots(disk))
 
 
 def test_a_full_disk_costs_a_snapshot_and_nothing_else() -> None:

@@ -213,6 +213,10 @@ class Snapshots:
                 return
             self._report("snapshot-written", offset=snapshot.offset, bytes=job.size)
             self.is_due = False
+            if self.kept and snapshot.offset <= self.kept[-1].offset:
+                # The leader's came meanwhile, and the log begins behind that: it is the one to keep.
+                self._remove([each for each in (snapshot,) if each not in self.kept], None)
+                return
             self.kept.append(snapshot)
             self._sizes[snapshot] = job.size
             self._clean()

@@ -40,8 +40,8 @@ def handle(request: Request) -> None:
         answered(names, ErrorCode.UNSUPPORTED_VERSION)
         return
     coordinators = request.services.groups
-    denied = [name for name in names if name in request.denied]
-    empty = [name for name in names if not name and name not in request.denied]
+    denied = [name for name in names if name in request.denied] if request.denied else []
+    empty = [""] if "" in names and "" not in request.denied else []
     if denied or not names:
         answered(denied, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if empty:
@@ -51,12 +51,15 @@ def handle(request: Request) -> None:
         for asked in coordinators.sharing(some):
             coordinators.submit(asked[0], DescribeConsumerGroups(tuple(asked)), partial(answered, asked))
 
-    coordinators.in_turns(request, [name for name in names if name and name not in request.denied], ask)
+    allowed = [name for name in names if name and name not in request.denied] if denied or empty else names
+    coordinators.in_turns(request, allowed, ask)
 
 
 def _response(request: Request, described: dict[str, Any], names: list[str]) -> Steps:
     groups = []
-    for name in names:
+    for number, name in enumerate(names, 1):
+        if number % STEP == 0:
+            yield
         groups.append((yield from _group(request, name, described[name])))
     return ConsumerGroupDescribeResponse.new(groups=groups)
 

@@ -29,7 +29,7 @@ def handle(request: Request) -> None:
             request.reply_in_steps(_response(request, [described[name] for name in names]))
 
     transactions = request.services.transactions
-    denied = [name for name in names if name in request.denied]
+    denied = [name for name in names if name in request.denied] if request.denied else []
     if denied or not names:
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         answered(denied, [TransactionDescription(name, refused) for name in denied])
@@ -38,7 +38,8 @@ def handle(request: Request) -> None:
         for asked in transactions.sharing(some):
             transactions.submit(asked[0], DescribeTransactions(tuple(asked)), partial(answered, asked))
 
-    transactions.in_turns(request, [name for name in names if name not in request.denied], ask)
+    allowed = [name for name in names if name not in request.denied] if denied else names
+    transactions.in_turns(request, allowed, ask)
 
 
 def _response(request: Request, descriptions: list[TransactionDescription]) -> Steps:
