@@ -146,8 +146,10 @@ class Checkpointer:
     rounds: int = 0
     identity: MetaProperties | None = None
     leaving: Callable[[Log], Collection[int]] = lambda log: ()
+    ordered_lsn: int = -1
+    """What is journaled behind it is to be there only with all before it (`LogDirectory.keep_order`)."""
     _taken_lsn: int = -1
-    """What was journaled when logs were last taken to be synced."""
+    """The same when logs were last taken to be synced."""
     _round: CheckpointRound | None = None
     _job: CheckpointJob | None = None
     _truncated_meanwhile: set[LogKey] = field(default_factory=set)
@@ -177,8 +179,8 @@ class Checkpointer:
     def take_job(self, limit: int = SLICE_LOGS) -> CheckpointJob | None:
         """The round's next job; None when no round is under way or a job of it is.
 
-        The last one waits until the journal is as far as the logs were when they were taken: what is appended to one
-        log behind the record of another one must not be there, after a crash, without that.
+        The last one waits until the journal has what came before anything ordered that the logs had when they were
+        taken: what is appended to one log behind the record of another one must not be there without that.
         """
         current = self._round
         if current is None or self._job is not None:
@@ -200,7 +202,7 @@ class Checkpointer:
                 self.points[key_of(log)] = point_of(log)
         del current.waiting[:taken]
         if taken:
-            self._taken_lsn = self.journal.last_lsn
+            self._taken_lsn = self.ordered_lsn
         files = None
         if not current.waiting and self.journal.durable_lsn >= self._taken_lsn:
             ahead = {key_of(log): point for log, _, point in syncs}
@@ -233,7 +235,7 @@ class Checkpointer:
             _take_sync(log, syncs)
         if not syncs:
             return None
-        self._taken_lsn = self.journal.last_lsn
+        self._taken_lsn = self.ordered_lsn
         self._job = CheckpointJob(syncs, None, 0, self._is_gone)
         return self._job
 

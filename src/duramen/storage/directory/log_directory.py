@@ -405,6 +405,7 @@ class LogDirectory:
     def keep_order(self) -> None:
         """What is appended from now on is durable only where all that was appended before is, in whichever log."""
         self.journal.end_extents()
+        self._checkpointer.ordered_lsn = self.journal.last_lsn
 
     def take_checkpoint(self, force: bool = False) -> CheckpointJob | None:
         """The next job of a checkpoint, or None when none is due or one is running. `force` begins one anyway.

@@ -216,8 +216,8 @@ def test_a_segment_below_the_log_start_goes_once_it_is_synced() -> None:
     assert not disk.exists("/data/t-0/00000000000000000000.log")
 
 
-def test_a_checkpoint_does_not_overtake_the_journal_s_entry_of_a_roll() -> None:
-    """The entry's group is under way: until it has ended the log may have been rolled by nobody."""
+def test_a_checkpoint_knows_of_a_roll_whose_entry_the_power_cut_took() -> None:
+    """The journal's last word of the log is its change of durability, at the same offset, in the segment before."""
     disk, directory, log = begun(PAGE_CACHE)
     put(directory, log)
     log.configure(STABLE)
@@ -225,7 +225,7 @@ def test_a_checkpoint_does_not_overtake_the_journal_s_entry_of_a_roll() -> None:
     log.roll()
     assert directory.take_group() is not None
     checkpoint(directory)
-    assert after(disk, "power_cut").active.base_offset == 0
+    assert after(disk, "power_cut").active.base_offset == 1
 
 
 def test_a_seal_that_a_start_gave_up_does_not_come_back() -> None:
