@@ -36,7 +36,20 @@ SHARED_METHODS = frozenset({"sync", "truncate", "size"})
 FILES = frozenset({"file", "_file", "source", "target", "index", "times", "following", "open_file()", "Subscript"})
 DISKS = frozenset({"disk", "_disk", "RealDisk()"})
 OTHERS = frozenset(
-    {"loading", "self", "_disk", "flush_policy", "stream", "names", "hot", "log", "topic", "lock", "epochs"}
+    {
+        "loading",
+        "self",
+        "_disk",
+        "flush_policy",
+        "_flush_policy",
+        "stream",
+        "names",
+        "hot",
+        "log",
+        "topic",
+        "lock",
+        "epochs",
+    }
 )
 """Receivers of shared names that are no files."""
 PASSED_ON = frozenset({"patched"})

@@ -57,7 +57,11 @@ PLANTED: dict[str, tuple[Callable[[], AbstractContextManager[object]], range, tu
         range(10, 60),
         ("left of what was deleted", "told for nothing: log-of-unknown-topic"),
     ),
-    "a directory that is away": (partitions_begin_anew, range(1, 30), ("is lost",)),
+    "a directory that is away": (
+        partitions_begin_anew,
+        range(1, 30),
+        ("is lost", "move the one that is not to be served"),
+    ),
     "the syncs of names": (without_syncs_of_names, range(1, 30), ("",)),
 }
 

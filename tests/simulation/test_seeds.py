@@ -105,7 +105,7 @@ def test_a_power_cut_at_some_disk_calls_of_a_run_of_a_thousand_records() -> None
 def test_a_power_cut_at_every_fifth_disk_call_of_a_short_run() -> None:
     """`make sim-cuts` leaves none out."""
     plan = Plan(records=3, members=0, page_cache=False, partitions=1, calm=True)
-    calls, runs = cut_everywhere(1, step=5, plan=plan)
+    calls, runs = cut_everywhere(7, step=5, plan=plan)
     assert calls > 100
     assert runs == -(-calls // 5)
 

@@ -275,10 +275,23 @@ class AppendRun:
                     lives[client.name, life] = began
             group = f"g-{client.name}"
             asking = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, **QUIET})
-            for place in asking.committed([TopicPartition(self.topic, key) for key in range(KEYS)], SECONDS):
+            for place in _positions(asking, self.topic):
                 positions[f"{group}/{place.partition}"] = max(place.offset, -1)
             asking.close()
         return History(transactions, committed, written, lives, positions)
+
+
+def _positions(asking: Consumer, topic: str) -> list[TopicPartition]:
+    """What the group has committed. A coordinator that loads, or waits for markers, is asked again."""
+    deadline = time.monotonic() + SECONDS
+    while True:
+        places: list[TopicPartition] = asking.committed([TopicPartition(topic, key) for key in range(KEYS)], SECONDS)
+        failed = next((place.error for place in places if place.error is not None), None)
+        if failed is None:
+            return places
+        if time.monotonic() > deadline:
+            raise KafkaException(failed)
+        time.sleep(0.05)
 
 
 def transactions_of(name: str, life: int, notes: Iterable[dict[str, Any]]) -> tuple[Life | None, list[Transaction]]:
