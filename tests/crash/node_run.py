@@ -30,7 +30,7 @@ SETTINGS = {
     "duramen_sink_topic_num_partitions": "1",
     "auto_create_topics_enable": "false",
     "log_segment_bytes": str(1 << 20),
-    "metadata_log_max_record_bytes_between_snapshots": "600",
+    "metadata_log_max_record_bytes_between_snapshots": "400",
     "metadata_max_retention_bytes": "4000",
 }
 START_MS = 2000
