@@ -143,9 +143,11 @@ class Demo:
 
     def _strike(self, who: str) -> None:
         """kill -9 in the middle of a transaction, and both are started again."""
-        begun = len(notes(self.journal))
+        begun, until = len(notes(self.journal)), time.monotonic() + WAIT_SECONDS_MAX
         while len(now := notes(self.journal)) == begun or now[-1].what != "begun":
-            self.writer.serve(0.001)
+            if time.monotonic() > until:
+                raise SystemExit(f"waited {WAIT_SECONDS_MAX:.0f} seconds in vain for a transaction; see {self.log}")
+            self._write(0.001)  # a program that has caught up begins none without orders
         at = time.monotonic()
         steps: dict[str, Callable[[], None]] = {"node": self.node.kill, "program": self.kill_biller}
         for name in who.split():
@@ -171,11 +173,15 @@ class Demo:
                 raise SystemExit(f"waited {WAIT_SECONDS_MAX:.0f} seconds in vain for {what}; see {self.log}")
             if self.biller is not None and self.biller.poll() is not None:
                 raise SystemExit(f"the program has ended by itself; see {self.log}")
-            due = min(self.rows, int(self.rows * (time.monotonic() - self.began) / WRITE_SECONDS))
-            if due > self.writer.sent:
-                self.writer.write(self.orders, due, lambda _: None)
-            self.writer.serve(0.02)
+            self._write(0.02)
             self.display.update("orders billed", self.billed())
+
+    def _write(self, seconds: float) -> None:
+        """The orders that are due by now, and so long for their answers."""
+        due = min(self.rows, int(self.rows * (time.monotonic() - self.began) / WRITE_SECONDS))
+        if due > self.writer.sent:
+            self.writer.write(self.orders, due, lambda _: None)
+        self.writer.serve(seconds)
 
     def _is_done(self) -> bool:
         """Whether the group stands behind the last order, with no transaction open."""
