@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from duramen.storage.journal.reader import read_journal as read_journal
     from duramen.storage.journal.ring import JournalGrowth as JournalGrowth
     from duramen.storage.journal.ring import JournalLimits as JournalLimits
+    from duramen.storage.log.config import PlainLogConfig as PlainLogConfig
     from duramen.storage.log.create import NewLog as NewLog
     from duramen.storage.log.follower import append_as_follower as append_as_follower
     from duramen.storage.log.follower import starts_before as starts_before
@@ -206,6 +207,7 @@ _PLACES: Final = {
         "JournalGrowth",
         "JournalLimits",
     ),
+    "log.config": ("PlainLogConfig",),
     "log.create": ("NewLog",),
     "log.follower": ("append_as_follower", "starts_before"),
     "log.leases": (

@@ -232,3 +232,19 @@ def test_a_deletion_for_which_one_directory_has_no_room_is_made_when_it_has() ->
     assert create(server, "doomed", 4) == 0
     again = InProcess(stopped(server), **settings)
     assert not [event for event, _ in again.events if event in ("log-of-unknown-topic", "log-of-deleted-topic")]
+
+
+def test_what_was_deleted_while_its_directory_was_away_stays_as_long_as_is_set() -> None:
+    """At a start there is no topic any more that could say it; the files stayed a minute, whatever was set."""
+    disk = filled()
+    server = InProcess(disk, log_dirs="/a")
+    names = [API[20].request.DeleteTopicState(name=topic, topic_id=bytes(16)) for topic in absent(server)]
+    server.connect().call(20, 6, topics=names, timeout_ms=1000)
+    stopped(server)
+    back = InProcess(disk, log_dirs="/a,/b", log_segment_delete_delay_ms="3000")
+    gone = [path for path in disk.contents() if "-delete/" in path]
+    assert gone
+    back.pass_ms(2000)
+    assert set(gone) <= set(disk.contents())
+    back.pass_ms(2000)
+    assert not [path for path in disk.contents() if "-delete/" in path]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duramen.config import BrokerConfig
-from duramen.storage import CleanerSettings, DirectorySettings
+from duramen.storage import CleanerSettings, DirectorySettings, PlainLogConfig
 
 LEAST_IO_BYTES = 4096
 """Compaction reads no less at a time, however small its buffer is: whole batches are read anyway."""
@@ -28,6 +28,8 @@ def directory_settings(config: BrokerConfig, cluster_id: str | None) -> Director
         scrub_interval_ms=config.integer("duramen.scrub.interval.ms"),
         node_id=config.integer("node.id"),
         cluster_id=cluster_id,
+        # What is deleted at a start has no topic that could say how long its files stay.
+        default_config=PlainLogConfig(file_delete_delay_ms=config.integer("log.segment.delete.delay.ms")),
     )
 
 
