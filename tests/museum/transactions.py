@@ -13,6 +13,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
 from duramen.machines.transaction import EndTransaction, InitProducer, TransactionMachine, records
 from duramen.machines.transaction.state import LAST_EPOCH, Transaction
+from duramen.partition.replica import transactional_writes
 from duramen.storage.segment.producer_state import ProducerStates
 
 
@@ -148,7 +149,9 @@ def marker_again() -> None:
     answers: list[KafkaError | None] = []
     for coordinator_epoch in (1, 2):
         marker = coordinator.markers()
-        bench.partition.append_marker(marker.producer, True, coordinator_epoch, 2, NOW, answers.append)
+        transactional_writes.append_marker(
+            bench.partition, marker.producer, True, coordinator_epoch, 2, NOW, answers.append
+        )
         bench.run()
         coordinator.restart()
     promise(answers == [None, None], "a coordinator that was loaded anew has its marker taken again")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.worlds.group_clients import RANGE, REBALANCE, SESSION, GroupClients, assignment
@@ -10,6 +12,7 @@ from tests.worlds.machine_fakes import FakeClock, FakePartition
 from duramen.machines.contract import ProducerEpoch
 from duramen.machines.group import GroupMachine, GroupSettings
 from duramen.partition.host.host import Host
+from duramen.wire.batch import ABORT, COMMIT, Marker
 
 __all__ = ["RANGE", "REBALANCE", "SESSION", "Coordinator", "assignment", "subscription"]
 
@@ -45,8 +48,13 @@ class Coordinator(GroupClients):
     def end(self, producer: ProducerEpoch, *, commit: bool) -> None:
         """The marker of the producer's transaction, once the log has it."""
         answers: list[Any] = []
-        self.host.end_transaction(producer, commit, 0, 2, answers.append)
+        self.begin_end(producer, commit=commit, done=answers.append)
         assert answers == [None]
+
+    def begin_end(self, producer: ProducerEpoch, *, commit: bool, done: Callable[[Any], None]) -> None:
+        """As `end`, without waiting."""
+        append = partial(self.partition.append_marker, producer, commit, 0, 2)
+        self.host.end_transaction(producer, Marker(COMMIT if commit else ABORT, 0), append, done)
 
     def reloaded(self, settings: GroupSettings | None = None) -> Coordinator:
         """Another coordinator that takes over the log."""

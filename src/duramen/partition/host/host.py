@@ -20,13 +20,15 @@ from duramen.partition.host.load_turns import LoadTurns
 from duramen.partition.host.record_writer import HostedLog, RecordWriter
 from duramen.partition.host.replay import Replay
 from duramen.ports import Clock, Timer
-from duramen.wire.batch import ABORT, COMMIT, marker_record
+from duramen.wire.batch import Marker, marker_record
 
 DEFAULT_BATCH_BYTES: Final = 1 << 20
 SET_MS: Final = 1000
 """A wall clock that goes by so much more, or less, than the other one between two looks was set."""
 
 OnReply = Callable[[Any], None]
+AppendMarker = Callable[[int, Callable[[KafkaError | None], None]], None]
+"""Appends a marker to the host's log: (now, done), as `append_marker` of `replica/transactional_writes.py`."""
 
 
 @dataclass(slots=True)
@@ -264,12 +266,12 @@ class Host:
     def end_transaction(
         self,
         producer: ProducerEpoch,
-        commit: bool,
-        coordinator_epoch: int,
-        transaction_version: int,
+        marker: Marker,
+        append: AppendMarker,
         done: Callable[[KafkaError | None], None],
     ) -> None:
-        """Write the marker that ends the producer's transaction in this log; `done(None)` once it is committed.
+        """Have `append` write the marker that ends the producer's transaction in this log; `done(None)` once it is
+        committed.
 
         The machine sees it at once, as it sees all records, and tells nobody what follows from it before the commit.
         """
@@ -289,9 +291,9 @@ class Host:
                 answers.append(error)
 
         end = self.partition.log_end_offset
-        self.partition.append_marker(producer, commit, coordinator_epoch, transaction_version, now, answer)
+        append(now, answer)
         if self.partition.log_end_offset > end:
-            record = LogRecord(*marker_record(COMMIT if commit else ABORT, coordinator_epoch))
+            record = LogRecord(*marker_record(*marker))
             self.machine.apply_control(record, end, producer)
         is_applied = True
         for error in answers:

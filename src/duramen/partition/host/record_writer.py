@@ -25,17 +25,6 @@ class HostedLog(ReadableLog, Protocol):
     def append_local(self, batch: bytearray, now_ms: int) -> int:
         """Append one batch of our own; returns the new log end. DuramenError or OSError when it is refused."""
 
-    def append_marker(
-        self,
-        producer: ProducerEpoch,
-        commit: bool,
-        coordinator_epoch: int,
-        transaction_version: int,
-        now_ms: int,
-        done: Callable[[KafkaError | None], None],
-    ) -> None:
-        """End the producer's transaction here; `done(None)` once the marker is committed, perhaps before it returns."""
-
     @property
     def may_answer(self) -> bool:
         """Whether what is known here may be told without a record that has to be committed first."""

@@ -23,7 +23,6 @@ from typing import Final, NamedTuple
 
 from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError, check
-from duramen.machines.contract import ProducerEpoch
 from duramen.machines.replication.leader import LeaderLease, Replication
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.partition.replica.batch_rules import (
@@ -36,18 +35,7 @@ from duramen.partition.replica.batch_rules import (
 from duramen.partition.replica.retry_gate import RetryGate
 from duramen.ports import Part, Submit
 from duramen.storage import COPIED_BYTES, Log, LogDirectory, Pending, TransactionGuard
-from duramen.wire.batch import (
-    ABORT,
-    COMMIT,
-    TRANSACTIONAL,
-    BatchHeader,
-    Marker,
-    build_marker,
-    check_produced,
-    parse_header,
-    place,
-    stamp_append_time,
-)
+from duramen.wire.batch import TRANSACTIONAL, BatchHeader, check_produced, parse_header, place, stamp_append_time
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -243,13 +231,13 @@ class Partition:
             self._queued.append(partial(self.append, view, acks, now_ms, done, guard))
             return
         try:
-            header = self._admit(view, acks, guard)
+            header = self.admit(view, acks, guard)
             too_late = header.max_timestamp > now_ms and claims_too_late(self.config, header, now_ms)
             doubtful = self._decodes or lacks_max_timestamp(header)
             if too_late or (doubtful and needs_rewriting(self.config, header)):
                 self._start_rewrite(view, acks, now_ms, done, guard)
             else:
-                self._append_checked(view, header, acks, now_ms, done, guard)
+                self.append_checked(view, header, acks, now_ms, done, guard)
         except (KafkaError, OSError, StorageError) as error:
             self._refuse(view, error, done)
 
@@ -258,7 +246,7 @@ class Partition:
         self.retry_gate.remember(view, error)
         done(error)
 
-    def _admit(self, view: memoryview, acks: int, guard: TransactionGuard | None = PLAIN) -> BatchHeader:
+    def admit(self, view: memoryview, acks: int, guard: TransactionGuard | None = PLAIN) -> BatchHeader:
         """Everything that can refuse a batch before it costs anything; raises KafkaError."""
         replication = self.replication
         if self.closed:
@@ -283,7 +271,7 @@ class Partition:
         if (acks == 1 or (acks == -1 and self.replication.is_alone)) and self.replication.lacks_lease():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp}: no controller has been heard for too long")
 
-    def _append_checked(
+    def append_checked(
         self,
         view: memoryview,
         header: BatchHeader,
@@ -302,7 +290,7 @@ class Partition:
             if duplicate is not None:
                 # Stored before: answer with its first home, but not before that is committed itself.
                 answer = Appended(duplicate.base_offset, duplicate.timestamp, log.start_offset)
-                self._park(duplicate.last_offset + 1, acks, done, answer)
+                self.park(duplicate.last_offset + 1, acks, done, answer)
                 return
         append_time = NO_TIMESTAMP
         if self.config.message_timestamp_type == "LogAppendTime":
@@ -310,18 +298,14 @@ class Partition:
             stamp_append_time(view, now_ms)
             header = parse_header(view)
         base = log.end_offset
-        place(view, header, base, self.replication.epoch)
-        log.append(view, header, now_ms)
-        self.bytes_in += header.size
-        self.records_in += header.count
-        self._on_touched(self)
-        self._park(log.end_offset, acks, done, Appended(base, append_time, log.start_offset))
+        self.append_own(view, header, now_ms)
+        self.park(log.end_offset, acks, done, Appended(base, append_time, log.start_offset))
 
     def _too_few(self) -> str:
         replication = self.replication
         return f"{self.tp}: {len(replication.isr)} in-sync replicas, min.insync.replicas={replication.fewest}"
 
-    def _park(self, end: int, acks: int, done: Done, answer: Appended) -> None:
+    def park(self, end: int, acks: int, done: Done, answer: Appended) -> None:
         """acks=1 waits until this replica has it where the topic's durability wants it, acks=all for all in sync."""
         replication = self.replication
         if acks == 0 or end <= (replication.own_end if acks == 1 else replication.high_watermark):
@@ -347,7 +331,7 @@ class Partition:
         The batch is committed once the high watermark has reached the returned end. One of a producer's transaction
         has no sequences; an older epoch is refused, and with a guard also what that does not stand for.
         """
-        self._admit_own()
+        self.admit_own()
         view = memoryview(batch)
         header = parse_header(view)
         if header.producer_id >= 0 and not header.is_control:
@@ -355,9 +339,10 @@ class Partition:
             self.log.producers.check_epoch(header.producer_id, header.producer_epoch)
             if guard is not PLAIN:
                 self.log.producers.check_guard(header.producer_id, header.producer_epoch, guard)
-        return self._append_own(view, header, now_ms)
+        return self.append_own(view, header, now_ms)
 
-    def _admit_own(self) -> None:
+    def admit_own(self) -> None:
+        """What refuses a batch of the broker's own, as `admit` those of producers."""
         if self.closed or not self.replication.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
         self._check_lease(-1)
@@ -365,78 +350,14 @@ class Partition:
         if too_few is not None:
             raise KafkaError(too_few, self._too_few())
 
-    def _append_own(self, view: memoryview, header: BatchHeader, now_ms: int) -> int:
+    def append_own(self, view: memoryview, header: BatchHeader, now_ms: int) -> int:
+        """Append a batch that nothing refuses any more; returns the new log end."""
         place(view, header, self.log.end_offset, self.replication.epoch)
         self.log.append(view, header, now_ms)
         self.bytes_in += header.size
         self.records_in += header.count
         self._on_touched(self)
         return self.log.end_offset
-
-    # ---- transactions ----------------------------------------------------------------------------------------
-
-    def transaction_guard(
-        self, producer: ProducerEpoch, base_sequence: int, is_second_generation: bool
-    ) -> TransactionGuard | None:
-        """What to hand to `append` with this producer's batch: None where its transaction is open here; else a guard,
-        once its coordinator has said that the partition is part of the transaction.
-
-        Raises KafkaError INVALID_PRODUCER_EPOCH for an older epoch, and what refuses the batch anyway.
-        """
-        if self.closed or not self.replication.is_leader:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here")
-        self.log.check_whole()
-        producers = self.log.producers
-        if producers.has_transaction(producer.id, producer.epoch):
-            return None
-        return producers.guard(producer.id, producer.epoch, base_sequence, is_second_generation)
-
-    def check_guard(self, producer: ProducerEpoch, guard: TransactionGuard | None) -> None:
-        """Whether a batch of the producer's transaction could be appended now: KafkaError INVALID_PRODUCER_EPOCH, or
-        INVALID_TXN_STATE where no transaction is open and the guard holds no more.
-        """
-        self.log.check_whole()
-        self.log.producers.check_guard(producer.id, producer.epoch, guard)
-
-    def append_marker(
-        self,
-        producer: ProducerEpoch,
-        commit: bool,
-        coordinator_epoch: int,
-        transaction_version: int,
-        now_ms: int,
-        done: Callable[[KafkaError | None], None],
-    ) -> None:
-        """End the producer's transaction here; `done` when the marker is committed, and no power cut takes it back.
-
-        One that is there already is not written again. `done` may be called before this returns.
-        """
-        log = self.log
-        try:
-            self._admit_own()
-            log.check_whole()
-            marker = Marker(COMMIT if commit else ABORT, coordinator_epoch)
-            batch = memoryview(build_marker(*producer, marker.type, coordinator_epoch, now_ms))
-            header = parse_header(batch)
-            if not log.producers.check_marker(header, marker, transaction_version):
-                self._append_own(batch, header, now_ms)
-        except KafkaError as error:
-            done(error)
-            return
-        except (OSError, StorageError) as error:
-            done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}"))
-            return
-        end = log.end_offset
-
-        def committed(result: Appended | KafkaError) -> None:
-            if isinstance(result, KafkaError):
-                done(result)
-            elif log.durable_end >= end:
-                done(None)
-            else:  # the transaction is over for its coordinator then, and nobody would write the marker again
-                self.harden(self, end, done)
-
-        self._park(end, -1, committed, Appended(end - 1, NO_TIMESTAMP, log.start_offset))
 
     # ---- batches that must be decoded (recompression, compacted topics): off the loop, others queue behind ----
 
@@ -467,7 +388,7 @@ class Partition:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here any more")
             self._check_lease(acks)
             # The guard may have been cancelled meanwhile, and the transaction may have ended.
-            self._append_checked(view, parse_header(view), acks, now_ms, done, guard)
+            self.append_checked(view, parse_header(view), acks, now_ms, done, guard)
         except (KafkaError, OSError, StorageError) as error:
             self._refuse(view, error, done)
 
@@ -693,30 +614,3 @@ class Partition:
 
 def _harden_nothing(partition: Partition, end: int, done: Callable[[KafkaError | None], None]) -> None:
     raise AssertionError(f"{partition.tp} is in no store, which syncs it")
-
-
-def check_append(partition: Partition, view: memoryview, acks: int, now_ms: int) -> None:
-    """Raise the KafkaError with which `Partition.append` would refuse this batch as things are; nothing is changed."""
-    header = partition._admit(view, acks)
-    if needs_rewriting(partition.config, header):
-        rewrite(bytearray(view), partition.config, now_ms)
-
-
-def append_staged(partition: Partition, view: memoryview, now_ms: int, done: Done) -> None:
-    """Append a batch that was checked when it was staged, by a sink's coordinator; as `Partition.append` with acks -1.
-
-    What the topic's settings say by now refuses it no more. One that is here already is answered with its first home.
-    """
-    replication = partition.replication
-    try:
-        if partition.closed or not replication.is_leader:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.tp} is not led here")
-        partition._check_lease(-1)
-        too_few = replication.in_sync_error()
-        if too_few is not None:
-            raise KafkaError(too_few, partition._too_few())
-        partition._append_checked(view, parse_header(view), -1, now_ms, done)
-    except KafkaError as error:
-        done(error)
-    except (OSError, StorageError) as error:
-        done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.tp}: {error}"))

@@ -16,6 +16,7 @@ from duramen.config import BrokerConfig
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import TopicPartition
+from duramen.partition.replica import transactional_writes
 from duramen.partition.replica.partition import Done, Partition
 from duramen.ports import Clock
 from duramen.storage import COPIED_BYTES, TransactionGuard
@@ -127,8 +128,8 @@ class TransactionalAppends:
     def _guard(self, each: _Waiting) -> TransactionGuard | None:
         """None where the partition decides by itself: the transaction is open, or the batch refused anyway."""
         try:
-            return each.batch.partition.transaction_guard(
-                each.producer, each.sequence, each.version >= FIRST_VERSION_THAT_ADDS
+            return transactional_writes.transaction_guard(
+                each.batch.partition, each.producer, each.sequence, each.version >= FIRST_VERSION_THAT_ADDS
             )
         except KafkaError:
             return None

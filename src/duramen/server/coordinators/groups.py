@@ -18,6 +18,7 @@ from duramen.machines.group.settings import GroupSettings
 from duramen.model import NO_TOPIC_ID, OFFSETS_TOPIC, TopicPartition
 from duramen.partition.host.host import Host
 from duramen.partition.replica.partition import Partition
+from duramen.partition.replica.transactional_writes import append_marker
 from duramen.server.coordinators.context import CoordinatorContext
 from duramen.server.coordinators.group_effects import GroupEffects
 from duramen.server.coordinators.group_topics import ImageTopics
@@ -29,6 +30,7 @@ from duramen.server.coordinators.shell import (
     StateTopic,
     coordinator_error,
 )
+from duramen.wire.batch import ABORT, COMMIT, Marker
 
 group_error = coordinator_error
 """The code a group API answers with when its host refused or failed."""
@@ -46,6 +48,7 @@ class GroupsSummary(NamedTuple):
 class GroupCoordinator:
     """One partition's worth of groups."""
 
+    partition: Partition
     host: Host
     machine: GroupMachine
 
@@ -83,7 +86,7 @@ class GroupCoordinators(CoordinatorShell[GroupCoordinator]):
         host.on_effect = partial(self._effects.carry_out, host)
         machine.consumers.configs = self._own_configs
         machine.consumers.topics.replaced(self._topics)
-        return GroupCoordinator(host, machine)
+        return GroupCoordinator(partitions[0], host, machine)
 
     def _own_configs(self, group_id: str) -> dict[str, str]:
         return self._context.image.group_config(group_id)
@@ -122,7 +125,11 @@ class GroupCoordinators(CoordinatorShell[GroupCoordinator]):
             what = f"{OFFSETS_TOPIC}-{index} is not led here"
             done(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, what))
         else:
-            coordinator.host.end_transaction(producer, commit, coordinator_epoch, transaction_version, done)
+            marker = Marker(COMMIT if commit else ABORT, coordinator_epoch)
+            append = partial(
+                append_marker, coordinator.partition, producer, commit, coordinator_epoch, transaction_version
+            )
+            coordinator.host.end_transaction(producer, marker, append, done)
 
     def partition_of(self, group_id: str) -> TopicPartition | None:
         """The partition of `__consumer_offsets` that has the group; None while there is no such topic."""

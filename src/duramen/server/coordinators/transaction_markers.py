@@ -16,6 +16,7 @@ from duramen.machines.metadata.image import NO_LEADER, MetadataImage
 from duramen.machines.transaction.commands import MarkersAbandoned, MarkersWritten, WriteMarkers
 from duramen.model import OFFSETS_TOPIC, TopicPartition
 from duramen.partition.host.host import Host
+from duramen.partition.replica import transactional_writes
 from duramen.partition.store.store import Store
 from duramen.ports import Clock
 from duramen.server.api.services import EventReport
@@ -211,7 +212,7 @@ class MarkerSender:
             elif partition is None:
                 each(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{tp} is not here"))
             else:
-                partition.append_marker(producer, commit, epoch, version, now, each)
+                transactional_writes.append_marker(partition, producer, commit, epoch, version, now, each)
 
     # ---- what became of them ---------------------------------------------------------------------------------
 

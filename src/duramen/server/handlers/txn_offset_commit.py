@@ -15,6 +15,7 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
 from duramen.machines.group.commands import CommitTransactionOffsets, NewOffset
 from duramen.model import FIRST_SINK_PRODUCER_ID, TopicPartition
+from duramen.partition.replica import transactional_writes
 from duramen.partition.replica.partition import PLAIN
 from duramen.server.api.authorizer import Operation, Resource
 from duramen.server.coordinators.groups import group_error
@@ -128,7 +129,7 @@ class _TxnOffsetCommitCall:
 
     def _verify(self, partition: Partition) -> None:
         try:
-            guard = partition.transaction_guard(self._producer, NO_SEQUENCE, self._adds)
+            guard = transactional_writes.transaction_guard(partition, self._producer, NO_SEQUENCE, self._adds)
         except DuramenError as error:
             self._refuse(group_error(error))
             return
@@ -185,7 +186,7 @@ class _TxnOffsetCommitCall:
         self._open += 1
         if guard is not PLAIN:
             try:
-                partition.check_guard(self._producer, guard)
+                transactional_writes.check_guard(partition, self._producer, guard)
             except KafkaError as error:
                 answered(error)
                 return

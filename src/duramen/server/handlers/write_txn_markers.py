@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import FIRST_SINK_PRODUCER_ID, INTERNAL_TOPICS, OFFSETS_TOPIC
+from duramen.partition.replica import transactional_writes
 from duramen.server.api.authorizer import CLUSTER_NAME, Operation, Resource
 from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.write_txn_markers import WriteTxnMarkersResponse
@@ -172,4 +173,4 @@ def _write(request: Request, each: _Ordered, done: Callable[[KafkaError | None],
     if partition is None:
         done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{each.partition} is not here"))
         return
-    partition.append_marker(*what, services.clock.wall_ms(), done)
+    transactional_writes.append_marker(partition, *what, services.clock.wall_ms(), done)

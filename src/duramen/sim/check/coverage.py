@@ -542,7 +542,7 @@ PROBES = (
     ),
     Probe(
         Partition,
-        "_append_checked",
+        "append_checked",
         _append_checked,
         (
             "duplicate of uncommitted batch",

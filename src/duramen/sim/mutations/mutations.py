@@ -81,7 +81,7 @@ class Acknowledgement(Guard):
     """A producer is answered when its batch is queued: what is acknowledged may exist in memory only."""
 
     owner = Partition
-    method = "_park"
+    method = "park"
     caught_by = "AcknowledgedNeverLost"
     plan = Plan(faults=CRASHES, readers=0, members=0)
 

@@ -205,7 +205,7 @@ class AcknowledgedByAll(ReplicaGuard):
     """acks=all is answered when the leader has it: the next one need not."""
 
     owner = Partition
-    method = "_park"
+    method = "park"
     caught_by = "AcknowledgedNeverLost"
     also = ("OffsetStability", "Order", "Progress")
 

@@ -10,6 +10,7 @@ from duramen.machines.group import GroupMachine
 from duramen.machines.group.consumer import commits, heartbeats, target
 from duramen.machines.group.offsets import OffsetTable
 from duramen.machines.transaction import TransactionMachine, sweeps
+from duramen.partition.replica import transactional_writes
 from duramen.partition.replica.partition import Partition
 from duramen.partition.store.marker_syncs import MarkerSyncs
 from duramen.sim.mutations.mutations import GUARDS, Guard
@@ -82,7 +83,7 @@ class OffsetsWait(Guard):
 class Verified(Guard):
     """A partition takes batches of transactions that it was not added to, and of those that are over."""
 
-    owner = Partition
+    owner = transactional_writes
     method = "transaction_guard"
     caught_by = "NoLateMarker"
     also = ("StableAdvances", "FencedAnsweredOnce")

@@ -132,7 +132,7 @@ def test_answers_that_saw_a_marker_wait_until_it_is_committed(coordinator: Coord
     coordinator.commit_in_transaction(ONE, at(5))
     coordinator.partition.commit_at_once = False
     done: list[Any] = []
-    coordinator.host.end_transaction(ONE, True, 0, 2, done.append)
+    coordinator.begin_end(ONE, commit=True, done=done.append)
     answers = coordinator.submit(FetchOffsets("g", None))
     assert (done, answers) == ([], [])
     coordinator.partition.commit()
@@ -386,7 +386,7 @@ def compacted(log: list[Any]) -> list[tuple[int, Any]]:
 def test_a_host_that_is_not_loaded_takes_no_marker(coordinator: Coordinator) -> None:
     coordinator.host.close()
     answers: list[Any] = []
-    coordinator.host.end_transaction(ONE, True, 0, 2, answers.append)
+    coordinator.begin_end(ONE, commit=True, done=answers.append)
     assert answers[0].code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     coordinator.host.submit(CommitTransactionOffsets("g", "", None, -1, ONE, (at(1),)), answers.append)
     assert isinstance(answers[1], Exception)

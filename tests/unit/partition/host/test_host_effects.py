@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.worlds.machine_fakes import FakeClock, FakePartition
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
 from duramen.partition.host.host import Host
+from duramen.wire.batch import ABORT, COMMIT, Marker
 
 PRODUCER = ProducerEpoch(7, 3)
 OTHER = ProducerEpoch(8, 0)
@@ -31,7 +33,9 @@ class World:
         self.host.submit(command, self.events.append)
 
     def end(self, producer: ProducerEpoch, *, commit: bool) -> None:
-        self.host.end_transaction(producer, commit, 0, 0, lambda error: self.events.append(("ended", error)))
+        append = partial(self.partition.append_marker, producer, commit, 0, 0)
+        marker = Marker(COMMIT if commit else ABORT, 0)
+        self.host.end_transaction(producer, marker, append, lambda error: self.events.append(("ended", error)))
 
 
 @pytest.fixture
@@ -122,10 +126,10 @@ def test_a_refused_marker_changes_nothing(world: World) -> None:
 def test_markers_are_refused_before_the_load_and_after_the_end() -> None:
     host = Host(FakePartition(), Counter(), FakeClock())
     errors: list[KafkaError | None] = []
-    host.end_transaction(PRODUCER, True, 0, 0, errors.append)
+    host.end_transaction(PRODUCER, Marker(COMMIT, 0), lambda now, done: pytest.fail("appended"), errors.append)
     host.load()
     host.fail(KafkaError(ErrorCode.NOT_COORDINATOR))
-    host.end_transaction(PRODUCER, True, 0, 0, errors.append)
+    host.end_transaction(PRODUCER, Marker(COMMIT, 0), lambda now, done: pytest.fail("appended"), errors.append)
     assert [error.code for error in errors if error] == [
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,

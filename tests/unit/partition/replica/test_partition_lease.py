@@ -9,7 +9,7 @@ from tests.unit.machines.replication.test_leader_lease import Held
 from tests.worlds.partition_world import NOW, Bench, plain
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.partition.replica.partition import append_staged
+from duramen.partition.replica.staged_appends import append_staged
 
 
 def led(

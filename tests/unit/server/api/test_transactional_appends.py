@@ -12,6 +12,7 @@ from duramen.config import load_broker_config
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import TopicPartition
+from duramen.partition.replica import transactional_writes
 from duramen.partition.replica.partition import READ_COMMITTED, Appended
 from duramen.server.api import transactional_appends
 from duramen.server.api.transactional_appends import Refused, TransactionalAppends, TransactionalBatch
@@ -69,7 +70,7 @@ class Node:
 
     def end(self, producer: ProducerEpoch, *, commit: bool, version: int = 0) -> None:
         answers: list[KafkaError | None] = []
-        self.bench.partition.append_marker(producer, commit, 0, version, NOW, answers.append)
+        transactional_writes.append_marker(self.bench.partition, producer, commit, 0, version, NOW, answers.append)
         self.bench.run()
         assert answers == [None]
 

@@ -10,6 +10,7 @@ from tests.worlds.broker_world import NOW, InProcess, Line
 from duramen.errors import ErrorCode
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import FIRST_SINK_PRODUCER_ID, TopicPartition
+from duramen.partition.replica import transactional_writes
 from duramen.partition.replica.partition import Partition
 from duramen.server.metrics.exposition import BrokerCollector
 from duramen.wire.batch import build_batch
@@ -36,7 +37,7 @@ def begin(server: InProcess, topic: str, producer: int, epoch: int = 0, time: in
     batch = build_batch(
         [(b"k", b"v", (), time)], producer_id=producer, producer_epoch=epoch, base_sequence=0, transactional=True
     )
-    guard = partition.transaction_guard(ProducerEpoch(producer, epoch), 0, False)
+    guard = transactional_writes.transaction_guard(partition, ProducerEpoch(producer, epoch), 0, False)
     partition.append(memoryview(batch), -1, time, lambda _: None, guard)
     server.run()
 

@@ -9,6 +9,7 @@ from tests.worlds.partition_world import NOW, Bench, marker, plain, transactiona
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
+from duramen.partition.replica import transactional_writes
 from duramen.partition.replica.follower import append_batches, cut
 from duramen.partition.replica.partition import READ_COMMITTED, Appended
 from duramen.sim.world.disk import CrashDisk
@@ -21,7 +22,7 @@ P = ProducerEpoch(1, 0)
 def guard_of(
     bench: Bench, producer: ProducerEpoch = P, sequence: int = 0, *, second: bool = False
 ) -> TransactionGuard | None:
-    return bench.partition.transaction_guard(producer, sequence, second)
+    return transactional_writes.transaction_guard(bench.partition, producer, sequence, second)
 
 
 def append(bench: Bench, batch: bytearray, guard: TransactionGuard | None) -> list[Appended | KafkaError]:
@@ -41,7 +42,7 @@ def end(
     bench: Bench, producer: ProducerEpoch = P, *, commit: bool = True, coordinator: int = 0, version: int = 0
 ) -> list[KafkaError | None]:
     answers: list[KafkaError | None] = []
-    bench.partition.append_marker(producer, commit, coordinator, version, NOW, answers.append)
+    transactional_writes.append_marker(bench.partition, producer, commit, coordinator, version, NOW, answers.append)
     return answers
 
 
@@ -145,9 +146,9 @@ def test_a_coordinators_batches_are_of_the_transaction_too() -> None:
         bench.partition.append_local(plain(b"o", producer_epoch=0, **own), NOW, None)
     assert refused.value.code is ErrorCode.INVALID_TXN_STATE
     guard = guard_of(bench)
-    bench.partition.check_guard(P, guard)
+    transactional_writes.check_guard(bench.partition, P, guard)
     assert bench.partition.append_local(plain(b"o", producer_epoch=0, **own), NOW, guard) == 1
-    bench.partition.check_guard(P, None)
+    transactional_writes.check_guard(bench.partition, P, None)
     assert bench.partition.append_local(plain(b"o", producer_epoch=0, **own), NOW) == 2
     end(bench, ProducerEpoch(1, 1), version=2)
     bench.run()
@@ -156,7 +157,7 @@ def test_a_coordinators_batches_are_of_the_transaction_too() -> None:
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
     for guard_now, refusal in ((guard, ErrorCode.INVALID_PRODUCER_EPOCH), (None, ErrorCode.INVALID_PRODUCER_EPOCH)):
         with pytest.raises(KafkaError) as refused:
-            bench.partition.check_guard(P, guard_now)
+            transactional_writes.check_guard(bench.partition, P, guard_now)
         assert refused.value.code is refusal
 
 
