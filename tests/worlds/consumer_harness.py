@@ -19,6 +19,7 @@ from duramen.machines.group.consumer.commands import (
     ConsumerHeartbeat,
     ExpressionsResolved,
     ResolveExpressions,
+    ResumeHeartbeats,
     TargetComputed,
     TopicsChanged,
 )
@@ -76,6 +77,10 @@ class DrivenMachine(GroupClients):
         answers = self._waiting[ticket] = []
         self._decide(command, ticket)
         return answers
+
+    def resume(self, ticket: int, command: Any) -> None:
+        """As the host does."""
+        self._decide(command, ticket)
 
     def _decide(self, command: Any, ticket: int) -> None:
         try:
@@ -152,6 +157,10 @@ class ConsumerWorld:
         assert self.coordinator.ask(TopicsChanged(self.topics, (name,), False)) is True
 
     def _carry_out(self, effect: Any) -> None:
+        if isinstance(effect, ResumeHeartbeats):
+            for ticket, heartbeat in effect.waiting:
+                self.coordinator.resume(ticket, heartbeat)
+            return
         self.effects.append(effect)
         if self.held is not None:
             self.held.append(effect)
@@ -223,10 +232,20 @@ class Consumer:
         return tuple(sorted(self.has.items()))
 
     def join(self) -> Consumer:
+        return self.take(self.ask_to_join())
+
+    def ask_to_join(self) -> list[ConsumerAnswer | KafkaError]:
+        """The join's answer, once it is there."""
         self.epoch = 0
         self.has = {}
-        fields = {"rebalance_timeout_ms": REBALANCE, "topics": self.topics, "owned": ()}
-        return self._sent(self.world.beat(self.id, 0, self.group, **{**fields, **self.options}))
+        fields: dict[str, Any] = {"rebalance_timeout_ms": REBALANCE, "topics": self.topics, "owned": ()}
+        command = ConsumerHeartbeat(self.group, self.id, 0, **{**fields, **self.options})
+        return self.world.coordinator.submit(command)
+
+    def take(self, answers: list[ConsumerAnswer | KafkaError]) -> Consumer:
+        """The client goes by its answer."""
+        (answer,) = answers
+        return self._sent(answer)
 
     def beat(self, **options: Any) -> Consumer:
         """One heartbeat, and what a client does with the answer: gives up what it must, and says so the next time."""

@@ -57,7 +57,7 @@ from duramen.machines.group.consumer.commands import (
 )
 from duramen.machines.group.consumer.groups import ConsumerGroups
 from duramen.machines.group.consumer.state import JOIN_EPOCH, ConsumerGroup, ConsumerMember
-from duramen.machines.group.consumer.timers import MemberTimer
+from duramen.machines.group.consumer.timers import MemberTimer, TargetTimer
 from duramen.machines.group.settings import GroupSettings
 from duramen.machines.group.sweep import Sweep
 from duramen.model import TopicId
@@ -410,6 +410,8 @@ class GroupMachine:
             classic = self.groups.get(command.group_id)
             if classic is not None and classic.members:
                 conversion.end_classic(classic, out)
+            if heartbeats.waits(self.consumers, command, answer, ticket, now, out):
+                return
         out.replies.append((ticket, answer))
 
     def _consumer_group(self, command: ConsumerHeartbeat, now: int, out: Outcome) -> ConsumerGroup:
@@ -490,6 +492,9 @@ class GroupMachine:
         key: Any = command.key
         if isinstance(key, rebalance.ExpiryTimer):
             self._write_tombstones(now, out)
+            return
+        if isinstance(key, TargetTimer):
+            heartbeats.resume(self.consumers, key.group_id, out)
             return
         if isinstance(key, MemberTimer):
             heartbeats.timer_fired(self.consumers, key, now, out)

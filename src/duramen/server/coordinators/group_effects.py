@@ -11,6 +11,7 @@ from duramen.machines.group.consumer.commands import (
     ComputeTarget,
     ExpressionsResolved,
     ResolveExpressions,
+    ResumeHeartbeats,
     TargetComputed,
 )
 from duramen.machines.group.expressions import resolve
@@ -34,6 +35,9 @@ class GroupEffects:
             self._resolve(host, effect)
         elif isinstance(effect, ComputeTarget):
             self._compute(host, effect)
+        elif isinstance(effect, ResumeHeartbeats):
+            for ticket, heartbeat in effect.waiting:
+                host.resume(ticket, heartbeat)
         else:
             raise TypeError(f"not an effect of groups: {effect!r}")
 

@@ -9,7 +9,14 @@ from tests.worlds.consumer_harness import BEAT, REBALANCE, SESSION, ConsumerWorl
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.group import DescribeGroups, GroupSettings, ListGroups
-from duramen.machines.group.consumer.commands import ComputeTarget, ConsumerAnswer
+from duramen.machines.group.consumer.commands import (
+    ComputeTarget,
+    ConsumerAnswer,
+    ConsumerHeartbeat,
+    TargetComputed,
+)
+from duramen.machines.group.consumer.heartbeats import TARGET_WAIT_MS
+from duramen.machines.group.consumer.target import compute
 
 FULL: dict[str, Any] = {"rebalance_timeout_ms": REBALANCE, "topics": ("t",), "owned": ()}
 
@@ -245,51 +252,100 @@ def test_most_members_decide_which_assignor(world: ConsumerWorld) -> None:
 # ---------------------------------------------------------------------- large assignments
 
 
-def test_a_large_assignment_is_computed_beside_the_loop() -> None:
+def test_a_large_assignment_is_computed_beside_the_loop_and_its_members_wait_for_it() -> None:
     world = ConsumerWorld(t=3000)
     world.held = []
-    first = world.member("a", "t").join()
-    assert (first.epoch, first.has) == (1, {}), "its first epoch is the one before"
+    first, second = world.member("a", "t"), world.member("b", "t")
+    answers = [first.ask_to_join(), second.ask_to_join()]
+    assert answers == [[], []]
     assert world.state() == "Assigning"
-    assert len(world.held) == 1
-    assert isinstance(world.held[0], ComputeTarget)
-    world.clock.advance(BEAT)
-    first.beat()
     assert len(world.held) == 1, "one at a time"
+    assert isinstance(world.held[0], ComputeTarget)
+    world.finish(world.held.pop())
+    first.take(answers[0])
+    second.take(answers[1])
+    assert (first.epoch, len(first.partitions())) == (2, 3000), "as it was asked, without the second"
+    assert second.partitions() == []
+    world.held = None
+    settle(first, second)
+    assert [len(member.partitions()) for member in (first, second)] == [1500, 1500]
+
+
+def test_a_heartbeat_does_not_wait_long_for_a_large_assignment() -> None:
+    world = ConsumerWorld(t=3000)
+    world.held = []
+    first = world.member("a", "t")
+    answers = first.ask_to_join()
+    world.clock.advance(TARGET_WAIT_MS - 1)
+    assert answers == []
+    world.clock.advance(1)
+    first.take(answers)
+    assert (first.epoch, first.has) == (1, {}), "its first epoch is the one before"
     world.finish(world.held.pop())
     first.beat()
-    assert len(first.partitions()) == 3000
-    assert first.epoch == 2
+    assert (first.epoch, len(first.partitions())) == (2, 3000)
+
+
+def test_an_answer_that_says_what_to_give_up_does_not_wait() -> None:
+    world = ConsumerWorld(t=3000)
+    first = world.member("a", "t").join()
+    world.clock.advance(BEAT)
+    second = world.member("b", "t").join()
+    world.held = []
+    third = world.member("c", "t")
+    world.clock.advance(BEAT)
+    answers = third.ask_to_join()
+    assert len(world.held) == 1
+    first.beat()
+    assert len(first.partitions()) == 1500, "by the target before, and at once"
+    world.finish(world.held.pop())
+    world.held = None
+    settle(first, second, third.take(answers))
+    assert {len(member.partitions()) for member in (first, second, third)} == {1000}
+
+
+def test_whoever_waits_for_a_large_assignment_that_the_log_refuses_is_answered() -> None:
+    world = ConsumerWorld(t=3000)
+    world.held = []
+    first = world.member("a", "t")
+    answers = first.ask_to_join()
+    world.coordinator.refuse = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+    done = world.held.pop()
+    refused = world.coordinator.submit(TargetComputed("g", done.epoch, compute(done.assignor, done.spec, done.counts)))
+    assert refused == [world.coordinator.refuse]
+    world.coordinator.refuse = None
+    assert answers, "it is decided again, and would have a target computed again"
 
 
 def test_a_large_assignment_that_is_overtaken_is_used_and_computed_again() -> None:
     world = ConsumerWorld(t=3000)
     world.held = []
-    first = world.member("a", "t").join()
-    second = world.member("b", "t", instance_id="i").join()
+    first, second = world.member("a", "t"), world.member("b", "t", instance_id="i")
+    answers = [first.ask_to_join(), second.ask_to_join()]
     world.finish(world.held.pop())
-    first.beat()
+    first.take(answers[0])
+    second.take(answers[1])
     assert len(first.partitions()) == 3000, "as it was asked, without the second"
     world.clock.advance(BEAT)
-    second.beat()
+    beaten = world.coordinator.submit(ConsumerHeartbeat("g", "b", second.epoch, instance_id="i", owned=()))
     second.leave(-2)
-    back = world.member("c", "t", instance_id="i").join()
+    back = world.member("c", "t", instance_id="i")
+    joined = back.ask_to_join()
     world.held, last = None, world.held.pop()
     world.finish(last)
-    settle(first, back)
+    assert [each.code for each in beaten] == [ErrorCode.FENCED_INSTANCE_ID], "it has left since"
+    settle(first, back.take(joined))
     assert sorted(len(member.partitions()) for member in (first, back)) == [1500, 1500]
 
 
 def test_a_computation_that_failed_is_asked_for_again() -> None:
-    from duramen.machines.group.consumer.commands import TargetComputed
-
     world = ConsumerWorld(t=3000)
     world.held = []
-    member = world.member("a", "t").join()
+    member = world.member("a", "t")
+    answers = member.ask_to_join()
     assert world.coordinator.ask(TargetComputed("g", 2, None)) is True
-    world.clock.advance(BEAT)
-    member.beat()
-    assert len(world.held) == 2
+    member.take(answers)
+    assert len(world.held) == 2, "by the heartbeat that had waited"
 
 
 # ---------------------------------------------------------------------- what the log refuses
@@ -323,7 +379,7 @@ def test_work_outside_is_asked_for_again_when_the_log_refused_it() -> None:
     world.beat("a", 0, **FULL)
     assert world.held == []
     world.coordinator.refuse = None
-    world.member("a", "t").join()
+    assert world.member("a", "t").ask_to_join() == []
     assert len(world.held) == 1
 
 

@@ -18,6 +18,7 @@ class ConsumerHeartbeat(NamedTuple):
 
     None and -1 stand for what has not changed. new_id: used where the client has none, which versions from 1 on must
     have (`brings_id`). caller: whoever may describe what its expression is matched against; the machine hands it on.
+    may_wait: the answer may wait for a target that is being computed.
     """
 
     group_id: str
@@ -35,6 +36,7 @@ class ConsumerHeartbeat(NamedTuple):
     new_id: str = ""
     brings_id: bool = True
     caller: object = None
+    may_wait: bool = True
 
 
 class ConsumerAnswer(NamedTuple):
@@ -106,6 +108,8 @@ class DecisionRefused(NamedTuple):
 
     group_id: str
     timers: tuple[Hashable, ...] = ()
+    waiting: tuple[tuple[int, ConsumerHeartbeat], ...] = ()
+    """(ticket, heartbeat): they wait for the target that was not taken."""
 
 
 # ---------------------------------------------------------------------- effects
@@ -127,6 +131,13 @@ class ComputeTarget(NamedTuple):
     assignor: str
     spec: GroupSpec
     counts: PartitionCounts
+
+
+class ResumeHeartbeats(NamedTuple):
+    """Decide these heartbeats, whose callers still wait, by the target that has been computed."""
+
+    waiting: tuple[tuple[int, ConsumerHeartbeat], ...]
+    """(ticket, command)"""
 
 
 def listed(partitions: Owned) -> TopicPartitions:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import Outcome
 from duramen.machines.group.consumer import record_application
+from duramen.machines.group.consumer.commands import ConsumerHeartbeat
 from duramen.machines.group.consumer.state import ConsumerGroup, ConsumerMember
 from duramen.machines.group.consumer.topic_view import KnownTopics
 from duramen.machines.group.settings import GroupSettings
@@ -55,6 +56,8 @@ class ConsumerGroups:
         self.asked_to_resolve: dict[str, int] = {}
         """When that was asked for last, ms since 1970."""
         self.computing: dict[str, Computing] = {}
+        self.waiting: dict[str, list[tuple[int, ConsumerHeartbeat]]] = {}
+        """(ticket, heartbeat) by group id: they are decided again once the target is there."""
         self.checked: dict[str, Checked] = {}
         self.rejoining: set[tuple[str, str]] = set()
         """(group, member) of the classic protocol that were told to join again, and have a time to do so."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.machines.contract import Outcome
+from duramen.machines.contract import NO_TICKET, Outcome
 from duramen.machines.group.assignors import Assignment
 from duramen.machines.group.consumer import expression_refresh, records, target
 from duramen.machines.group.consumer.commands import (
@@ -13,6 +13,7 @@ from duramen.machines.group.consumer.commands import (
     ConsumerAnswer,
     ConsumerHeartbeat,
     DecisionRefused,
+    ResumeHeartbeats,
     TargetComputed,
     listed,
 )
@@ -28,10 +29,20 @@ from duramen.machines.group.consumer.state import (
     ConsumerMember,
     MemberState,
 )
-from duramen.machines.group.consumer.timers import MemberTimer, RebalanceTimer, RejoinTimer, ResyncTimer, SessionTimer
+from duramen.machines.group.consumer.timers import (
+    MemberTimer,
+    RebalanceTimer,
+    RejoinTimer,
+    ResyncTimer,
+    SessionTimer,
+    TargetTimer,
+)
 
 RETRY_MS: Final = 1000
 """How long a member that the log did not let us fence has more."""
+
+TARGET_WAIT_MS: Final = 1000
+"""How long a heartbeat's answer waits for a target that is being computed."""
 
 # ---------------------------------------------------------------------- staying
 
@@ -242,8 +253,42 @@ def _aim(
     return Target(epoch, assignment.get(member.id, NO_OWNED))
 
 
+def waits(
+    groups: ConsumerGroups, command: ConsumerHeartbeat, answer: ConsumerAnswer, ticket: int, now: int, out: Outcome
+) -> bool:
+    """Whether the answer waits for the target that is being computed; without it the member would learn of its
+    partitions one heartbeat interval later.
+
+    It is decided again then, as a heartbeat of the epoch that the member has by now.
+    """
+    is_told = answer.assignment is not None and command.epoch != JOIN_EPOCH
+    if ticket == NO_TICKET or not command.may_wait or is_told or command.group_id not in groups.computing:
+        return False
+    waiting = groups.waiting.setdefault(command.group_id, [])
+    if not waiting:
+        out.timers.append((TargetTimer(command.group_id), now + TARGET_WAIT_MS))
+    again = command._replace(member_id=answer.member_id, epoch=answer.epoch, may_wait=False)
+    waiting.append((ticket, again))
+    return True
+
+
+def resume(groups: ConsumerGroups, group_id: str, out: Outcome) -> None:
+    """Whoever waits for a target is answered, with it or without."""
+    waiting = groups.waiting.pop(group_id, None)
+    if waiting:
+        out.timers.append((TargetTimer(group_id), None))
+        out.effects.append(ResumeHeartbeats(tuple(waiting)))
+
+
 def target_computed(groups: ConsumerGroups, command: TargetComputed, now: int, out: Outcome) -> None:
     """The target that was computed beside the loop, for those who are still there."""
+    _take_target(groups, command, now, out)
+    waiting = tuple(groups.waiting.get(command.group_id, ()))
+    resume(groups, command.group_id, out)
+    out.if_refused = DecisionRefused(command.group_id, waiting=waiting)
+
+
+def _take_target(groups: ConsumerGroups, command: TargetComputed, now: int, out: Outcome) -> None:
     asked = groups.computing.pop(command.group_id, None)
     group = groups.groups.get(command.group_id)
     if group is None or asked is None or command.assignment is None:
@@ -265,6 +310,8 @@ def refused(groups: ConsumerGroups, command: DecisionRefused, now: int, out: Out
     groups.resolving.discard(command.group_id)
     groups.computing.pop(command.group_id, None)
     out.timers += [(timer, now + RETRY_MS) for timer in command.timers]
+    groups.waiting.setdefault(command.group_id, []).extend(command.waiting)
+    resume(groups, command.group_id, out)
 
 
 # ---------------------------------------------------------------------- leaving

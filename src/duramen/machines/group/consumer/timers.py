@@ -37,4 +37,11 @@ class ResyncTimer(NamedTuple):
     kind: str = "resync"
 
 
+class TargetTimer(NamedTuple):
+    """Heartbeats wait for a target that is being computed, and are answered without it."""
+
+    group_id: str
+    kind: str = "target"
+
+
 MemberTimer = SessionTimer | RebalanceTimer | RejoinTimer | ResyncTimer
