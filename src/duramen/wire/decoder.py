@@ -250,12 +250,13 @@ class _DecoderWriter:
         out.close()
         out.line(f"{target} = {items}")
 
-    def _nullable_struct(self, kind: Struct, target: str, path: str) -> None:
+    def _nullable_struct(self, kind: Struct, target: str, path: str, highest_null: int = -1) -> None:
+        """highest_null: the marker of null; those above it are of a struct. In a tagged field it is unsigned."""
         out = self._out
         marker = out.fresh("n")
         self._fixed("b", 1, marker)
         self._flush()
-        out.open(f"if {marker} < 0:")
+        out.open(f"if {marker} <= {highest_null}:")
         out.line(f"{target} = None")
         out.close()
         out.open("else:")
@@ -291,8 +292,11 @@ class _DecoderWriter:
         out.close()
         for index, field in enumerate(fields):
             out.open(f"{'elif' if index else 'if'} {tag} == {field.tag}:")
-            nullable = self._version in field.nullable
-            self._value(field.type, nullable, f"{target}.{field.name}", f"{path}.{field.name}")
+            into, where, nullable = f"{target}.{field.name}", f"{path}.{field.name}", self._version in field.nullable
+            if isinstance(field.type, Struct) and nullable:
+                self._nullable_struct(field.type, into, where, 0)
+            else:
+                self._value(field.type, nullable, into, where)
             self._flush()
             out.open(f"if p != {end}:")
             out.line(f"raise bad_tag('{path}.{field.name}', p, {end})")

@@ -204,13 +204,18 @@ class _EncoderWriter:
             f"{wide} + pack_any(f'>{{{length}}}{code}', *{items}))"
         )
 
-    def _nullable_struct(self, kind: Struct, value: str, path: str) -> None:
+    def _is_always_sent(self, field: Field) -> bool:
+        """Kafka takes a tagged struct that is missing for an empty one, though its default is null: null is said."""
+        return isinstance(field.type, Struct) and self._version in field.nullable
+
+    def _nullable_struct(self, kind: Struct, value: str, path: str, null: str = r"b'\xff'") -> None:
+        """null: how it is said; a number as big as a byte, and in a tagged field an unsigned one."""
         out = self._out
         local = out.fresh("o")
         self._flush()
         out.line(f"{local} = {value}")
         out.open(f"if {local} is None:")
-        out.line(f"{self._add}(b'\\xff')")
+        out.line(f"{self._add}({null})")
         out.close()
         out.open("else:")
         self._run.append(("b", "1"))
@@ -226,7 +231,10 @@ class _EncoderWriter:
         locals_ = [out.fresh("v") for _ in fields]
         for name, field in zip(locals_, fields, strict=True):
             out.line(f"{name} = {value}.{field.name}")
-        conditions = [self._differs(field, name) for name, field in zip(locals_, fields, strict=True)]
+        conditions = [
+            "True" if self._is_always_sent(field) else self._differs(field, name)
+            for name, field in zip(locals_, fields, strict=True)
+        ]
         before = list(self._run)
         self._run.clear()
         out.open(f"if {' or '.join(f'({c})' for c in conditions)}:")
@@ -241,7 +249,11 @@ class _EncoderWriter:
             out.line(f"{count} += 1")
             out.line(f"{content} = []")
             self._add = f"{content}.append"
-            self._value(field.type, self._version in field.nullable, name, f"{path}.{field.name}")
+            where, nullable = f"{path}.{field.name}", self._version in field.nullable
+            if isinstance(field.type, Struct) and nullable:
+                self._nullable_struct(field.type, name, where, r"b'\x00'")
+            else:
+                self._value(field.type, nullable, name, where)
             self._flush()
             out.line(f"{content} = b''.join({content})")
             out.line(f"{section}.append(uvarint({field.tag}) + uvarint(len({content})) + {content})")

@@ -228,6 +228,18 @@ def test_a_field_may_become_tagged_in_a_later_version_and_a_struct_may_be_null()
         message.encode(message.new(), 0)
 
 
+def test_a_tagged_struct_that_may_be_null_is_always_said() -> None:
+    """For Kafka one that is missing is empty, whatever the default: a member would speak the classic protocol."""
+    inner = Struct("Inner", Field("count", INT32))
+    message = Message("Odd", "0-0", 0, Field("inner", inner, nullable="0+", tagged="0+", tag=0, default=None))
+    assert message.encode(message.new(), 0) == b"\x01\x00\x01\x00"
+    assert message.encode(message.new(inner=message.Inner(count=7)), 0) == b"\x01\x00\x06\x01\x00\x00\x00\x07\x00"
+    for inside in (None, message.Inner(), message.Inner(count=7)):
+        value = message.new(inner=inside)
+        assert message.decode(message.encode(value, 0), 0) == value
+    assert message.decode(b"\x00", 0) == message.new(), "ours once left it out"
+
+
 def test_version_ranges() -> None:
     assert version_range("3") == (3, 3)
     assert version_range("3-7") == (3, 7)

@@ -62,7 +62,7 @@ KAFKA = {
             server_assignor="range",
         ),
         "000500016700016d",
-        "00000269027202630b2f3132372e302e302e310302740275035e78000493e00672616e676500",
+        "00000269027202630b2f3132372e302e302e310302740275035e78000493e00672616e676501000100",
     ),
     "classic member": (
         schema.ConsumerGroupMemberMetadataKey.new(group="g", member="m"),
