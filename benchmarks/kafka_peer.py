@@ -185,6 +185,10 @@ class KafkaPeer(BrokerProcess):
 
     def prepare(self) -> None:
         self.configure()
+        self.format()
+
+    def format(self) -> None:
+        """Make its data directory, once it is configured."""
         tool(STORAGE, "format", "-t", cluster_id(), "-c", str(self._properties), timeout=60)
 
     def configure(self) -> None:
