@@ -63,7 +63,8 @@ class CommittedImage:
 
     @property
     def removed(self) -> frozenset[TopicId]:
-        """Topics that the log says were deleted, since the snapshot with which it begins."""
+        """Topics that were deleted since the snapshot with which the log began at the start: as its records say, or
+        as one says that a newer snapshot of the leader does not have any more."""
         return frozenset(self._application.removed or ())
 
     def forget_removed(self) -> None:
@@ -85,6 +86,8 @@ class CommittedImage:
         image.version = before.version + 1
         self.restore(image)
         changes = difference(before, image)
+        if self._application.removed is not None:
+            self._application.removed.update(topic_id for _, topic_id in changes.removed)
         self._created.update(dict.fromkeys(changes.created))
         self._removed += changes.removed
         self._partitions.update(dict.fromkeys(changes.partitions))

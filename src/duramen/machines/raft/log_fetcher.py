@@ -26,6 +26,11 @@ class LogFetcher:
         """The shell was asked to append or to cut at this end, which is about to be another one; -1: it was not."""
         self.loading: OffsetEpoch | None = None
         self._leader_high_watermark = -1
+        self.first_told = -1
+        """What a leader said is committed when one was heard for the first time; -1: none was. It is no less than what
+        the process before this one knew: whoever leads has all that was committed in earlier epochs, and in its own one
+        never says less than before.
+        """
 
     @property
     def deadline(self) -> float:
@@ -145,6 +150,8 @@ class LogFetcher:
             self._cut(response.diverging)
         else:
             self._leader_high_watermark = max(self._leader_high_watermark, response.high_watermark)
+            if self.first_told < 0:
+                self.first_told = response.high_watermark
             if response.records:
                 self._moving_from = state.log.end_offset
                 state.emit(TakeRecords(response))

@@ -107,6 +107,17 @@ class Raft:
         return self._leadership.high_watermark if self._state.role is Role.LEADER else self._state.committed
 
     @property
+    def is_caught_up(self) -> bool:
+        """Whether the commit point is at least what any process of this replica knew it to be before this one started.
+
+        A follower hears of it before its own copy is on stable storage, so its own log may end below.
+        """
+        first_told = self._fetcher.first_told
+        if self._state.role is Role.LEADER:
+            return self.high_watermark >= 0
+        return 0 <= first_told <= self._state.committed
+
+    @property
     def loading(self) -> OffsetEpoch | None:
         """The snapshot that the log is to begin with. Once it is another one, or none, the log must not: what it got
         since then, and acknowledged, would be lost.

@@ -172,7 +172,7 @@ class Controller:
             if connect is None:
                 raise StorageError(f"{partition.log.path}: it belongs to a cluster of several nodes")
             self.quorum.network = connect(self.quorum)
-            partition.watch(self._first_commit)
+            self.quorum.on_caught_up = self._caught_up
         self.reader.follow()
         self.quorum.start()
         if self.quorum.halted is not None:
@@ -228,14 +228,11 @@ class Controller:
         quorum.on_opened, quorum.on_leader, quorum.on_restart = self._opened, self._leader_changed, self.reader.restart
         return quorum
 
-    def _first_commit(self) -> None:
-        """The quorum has told what is committed; enough where that reaches into the epoch of whoever leads.
+    def _caught_up(self) -> None:
+        """What is committed is all that this node may have known before it started.
 
-        In front of that it may be less than what this node knew, and has made partitions by, before it was started.
+        By less, partitions would be made in the place of newer ones that are here, and those taken for nobody's.
         """
-        if not self.quorum.has_committed:
-            return
-        self.partition.unwatch(self._first_commit)
         self.reader.when_applied(self.partition.high_watermark, self._begin)
 
     def _begin(self) -> None:

@@ -115,7 +115,8 @@ class Quorum:
     """Of one node. Loop thread only.
 
     on_leader: called when another node leads, or another epoch has begun: (leader id or -1, epoch). on_opened: this
-    node leads, and has appended the records that open its epoch: (records, offset behind them). on_halt: it must not go
+    node leads, and has appended the records that open its epoch: (records, offset behind them). on_caught_up: called
+    once, when the commit point is no less than any earlier process of this node knew it to be. on_halt: it must not go
     on, and why.
     """
 
@@ -141,6 +142,8 @@ class Quorum:
         self.on_leader: Callable[[int, int], None] = lambda leader_id, epoch: None
         self.on_opened: Callable[[list[LogRecord], int], None] = lambda records, end: None
         self.on_restart: Callable[[MetadataImage], None] = lambda image: None
+        self.on_caught_up: Callable[[], None] = lambda: None
+        self._is_caught_up = False
         self.on_halt: Callable[[str], None] = lambda reason: None
         self.recorded_voters: Voters | None = None
         """Those whom the log names, committed or not."""
@@ -173,11 +176,6 @@ class Quorum:
     @property
     def voters(self) -> Voters:
         return self._log.voters
-
-    @property
-    def has_committed(self) -> bool:
-        """Whether something of this epoch is known to be committed, and with it all that was so before."""
-        return self._log.end_of_epoch(self.epoch - 1).offset < self._partition.high_watermark
 
     @property
     def is_sole_voter(self) -> bool:
@@ -269,6 +267,9 @@ class Quorum:
         finally:
             self._stepping = False
         self._set_timer()
+        if not self._is_caught_up and self.raft.is_caught_up and self.halted is None:
+            self._is_caught_up = True
+            self.on_caught_up()
 
     def _log_moved(self) -> None:
         self.step(events.LogMoved())

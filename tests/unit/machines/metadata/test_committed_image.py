@@ -92,3 +92,16 @@ def test_a_follower_that_goes_on_from_a_snapshot_is_told_the_difference() -> Non
     assert (changes.created, changes.removed) == ([U], [])
     assert follower.committed.image.version > version
     assert follower.committed.image.next_offset == leader.end
+
+
+def test_what_a_newer_snapshot_does_not_have_any_more_was_deleted() -> None:
+    follower, leader = Follower(), Follower()
+    both = topic("both", U)
+    follower.take(*topic(), *both)
+    leader.take(*both)
+    follower.committed.replace(leader.committed.image.copy())
+    assert follower.committed.removed == {T}
+    follower.committed.forget_removed()
+    follower.committed.replace(Follower().committed.image)
+    assert follower.committed.removed == frozenset()  # whoever follows is told by the changes
+    assert follower.committed.take_changes().removed == [("t", T), ("both", U)]

@@ -83,8 +83,10 @@ def test_nothing_of_earlier_epochs_is_committed_before_the_own_leader_change_is(
     assert bench.log.end_offset == 4
     bench.receive(bench.fetch(2, offset=3))
     assert (bench.raft.high_watermark, bench.of(CommitAdvanced)) == (-1, [])
+    assert not bench.raft.is_caught_up
     bench.receive(bench.fetch(2, offset=4))
     assert bench.only(CommitAdvanced).offset == 4
+    assert bench.raft.is_caught_up
     assert bench.raft.high_watermark == 4
 
 

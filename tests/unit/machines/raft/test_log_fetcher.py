@@ -161,6 +161,19 @@ def test_the_commit_point_is_the_leaders_as_far_as_the_own_log_goes() -> None:
     assert bench.raft.high_watermark == 5
 
 
+def test_it_is_caught_up_once_it_has_what_the_leader_named_first() -> None:
+    """A process before may have known as much, and its log may have lost what was not on stable storage yet."""
+    bench = follower(1, 1)
+    bench.answer_fetch(hw=-1)
+    assert not bench.raft.is_caught_up  # the leader itself does not know yet
+    bench.answer_fetch(3, hw=5)
+    assert bench.raft.high_watermark == 3
+    assert not bench.raft.is_caught_up
+    bench.answer_fetch(3, 3, hw=9)
+    assert bench.raft.high_watermark == 5
+    assert bench.raft.is_caught_up
+
+
 def test_what_an_earlier_leader_knew_to_be_committed_a_follower_does_not_forget() -> None:
     bench = follower(1, 1)
     bench.answer_fetch(hw=2)
