@@ -7,14 +7,16 @@ from typing import Any
 
 from tests.museum.exhibit import Replaced, exhibit, promise
 from tests.worlds.partition_world import NOW, Bench, plain
-from tests.worlds.transaction_world import ID, P0, Coordinator
+from tests.worlds.transaction_world import ID, P0, P1, Coordinator
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
 from duramen.machines.transaction import EndTransaction, InitProducer, TransactionMachine, records
 from duramen.machines.transaction.state import LAST_EPOCH, Transaction
 from duramen.partition.replica import transactional_writes
-from duramen.storage.segment.producer_state import ProducerStates
+from duramen.storage.segment.producer_state import Duplicate, ProducerStates
+
+JEPSEN_BUFSTREAM = "https://jepsen.io/analyses/bufstream-0.1.0"
 
 
 def _same_epoch(original: Callable[..., Transaction]) -> Callable[..., Transaction]:
@@ -157,3 +159,132 @@ def marker_again() -> None:
     promise(answers == [None, None], "a coordinator that was loaded anew has its marker taken again")
     coordinator.ask(coordinator.written(P0))
     promise(coordinator.transaction.state.title == "CompleteCommit", "and the transaction ends")
+
+
+def _write(bench: Bench, producer: ProducerEpoch, value: bytes) -> None:
+    fields = {"producer_id": producer.id, "producer_epoch": producer.epoch, "base_sequence": 0, "transactional": True}
+    bench.local(plain(value, **fields))
+
+
+def _mark(bench: Bench, coordinator: Coordinator) -> None:
+    """The decided transaction is ended in its partition, if one is."""
+    if coordinator.transaction.is_prepared:
+        marker = coordinator.markers()
+        transactional_writes.append_marker(bench.partition, marker.producer, marker.commit, 1, 2, NOW, lambda _: None)
+        bench.run()
+        coordinator.write_markers()
+
+
+def _any_marker(original: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda self, *arguments: False
+
+
+@exhibit(
+    "half-of-a-transaction",
+    source=JEPSEN_BUFSTREAM,
+    guard="EndTxn of the second generation raises the epoch, and the marker that it leads to has to be of a later one",
+    without=(Replaced(Transaction, "prepared", _same_epoch), Replaced(ProducerStates, "check_marker", _any_marker)),
+)
+def torn_transaction() -> None:
+    """A commit that the network kept ended the producer's next transaction in the middle: readers saw one half."""
+    bench, coordinator = Bench(), Coordinator()
+    first = coordinator.init()
+    coordinator.add(first)
+    _write(bench, first, b"whole")
+    second = coordinator.end(first)
+    _mark(bench, coordinator)
+    coordinator.add(second)
+    _write(bench, second, b"one half")
+    coordinator.code(EndTransaction(ID, first, True, 2))
+    _mark(bench, coordinator)
+    promise(bench.values(isolation=1) == [b"whole"], "nothing of a transaction is seen before its own commit")
+
+
+def _unasked(original: Callable[..., None]) -> Callable[..., None]:
+    return lambda self, *arguments: None
+
+
+@exhibit(
+    "a-batch-that-came-late",
+    source=JEPSEN_BUFSTREAM,
+    guard="the coordinator's word under which a batch is let in is cancelled by the end of the transaction",
+    without=Replaced(ProducerStates, "check_guard", _unasked),
+)
+def late_batch() -> None:
+    """A batch arrived behind the end of its transaction and began one that nobody would end: consumers were stuck."""
+    bench = Bench()
+    producer = ProducerEpoch(7, 0)
+    guard = transactional_writes.transaction_guard(bench.partition, producer, 0, False)
+    transactional_writes.append_marker(bench.partition, producer, False, 1, 0, NOW, lambda _: None)
+    bench.run()
+    late = plain(b"late", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    bench.partition.append(memoryview(late), -1, NOW, lambda _: None, guard)
+    bench.produce(plain(b"behind"))
+    promise(
+        bench.values(isolation=1) == [b"behind"], "readers of committed data get on, and see nothing of the aborted"
+    )
+
+
+@exhibit(
+    "a-write-that-no-commit-knew",
+    source=JEPSEN_BUFSTREAM,
+    guard="a batch goes in where its coordinator has the partition in the transaction, and nowhere else",
+    without=Replaced(ProducerStates, "check_guard", _unasked),
+)
+def unknown_write() -> None:
+    """A write was acknowledged, its transaction was committed, and nobody ever read it: its partition got no marker."""
+    bench, coordinator = Bench(), Coordinator()
+    producer = coordinator.init()
+    coordinator.add(producer, P1)  # of this partition the coordinator has not heard
+    batch = plain(b"paid", producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=0, transactional=True)
+    answers: list[Any] = []
+    bench.partition.append(memoryview(batch), -1, NOW, answers.append, None)
+    bench.run()
+    coordinator.end(producer)
+    promise(coordinator.markers().partitions == (P1,), "the commit goes to the partitions that the coordinator knows")
+    is_refused = isinstance(answers[0], KafkaError)
+    promise(is_refused or bench.values(isolation=1) == [b"paid"], "what was acknowledged and committed is read")
+
+
+@exhibit(
+    "a-transaction-that-nobody-ends",
+    source=JEPSEN_BUFSTREAM,
+    guard="the coordinator aborts what is open for longer than its time-out",
+    without=Replaced(TransactionMachine, "_abort_timed_out", _unasked),
+)
+def left_open() -> None:
+    """Consumers were stuck behind a transaction whose producer had gone."""
+    bench, coordinator = Bench(), Coordinator()
+    producer = coordinator.init(timeout_ms=60_000)
+    coordinator.add(producer)
+    _write(bench, producer, b"half")
+    bench.produce(plain(b"behind"))
+    promise(bench.values(isolation=1) == [], "readers of committed data wait for the end of what is open")
+    coordinator.wait(70_000)
+    _mark(bench, coordinator)
+    promise(b"behind" in bench.values(isolation=1), "and it ends, whatever becomes of its producer")
+
+
+def _nowhere(original: Callable[..., Duplicate | None]) -> Callable[..., Duplicate | None]:
+    def check(self: ProducerStates, header: Any) -> Duplicate | None:
+        found = original(self, header)
+        return None if found is None else Duplicate(0, found.timestamp, 0)
+
+    return check
+
+
+@exhibit(
+    "offset-zero-for-a-repeated-batch",
+    source=JEPSEN_BUFSTREAM,
+    guard="a producer's last batches are remembered with their places, and who repeats one is told its first place",
+    without=Replaced(ProducerStates, "check", _nowhere),
+)
+def repeated_batch() -> None:
+    """A producer that sent a batch again was told that it is at offset 0, where another one's record was."""
+    bench = Bench()
+    bench.produce(plain(b"of somebody else"))
+    batch = plain(b"mine", producer_id=7, producer_epoch=0, base_sequence=0)
+    answers = [bench.produce(batch) for _ in range(2)]
+    places = [None if isinstance(answer, KafkaError) else answer.base_offset for answer in answers]
+    promise(places == [1, 1], "both answers have the offset of the record")
+    promise(bench.values() == [b"of somebody else", b"mine"], "and it is there once")
