@@ -78,8 +78,8 @@ conformance-kafka-tools: $(VENV)/dev.stamp ## every command-line tool of Apache 
 		tests/scenarios/test_kafka_directories_left.py
 
 .PHONY: conformance-kafka-programs
-conformance-kafka-programs: $(VENV)/dev.stamp ## Kafka Streams, Connect and MirrorMaker against nodes that are killed (Java, Maven)
-	DURAMEN_ALL_PROGRAMS=1 $(BIN)/python -m pytest -q -p no:randomly tests/conformance/test_kafka_programs.py
+conformance-kafka-programs: $(VENV)/dev.stamp ## Kafka Streams, Connect, MirrorMaker, Flink against nodes that are killed (Java, Maven)
+	DURAMEN_ALL_PROGRAMS=1 $(BIN)/python -m pytest -q -p no:randomly tests/conformance/test_kafka_programs.py tests/conformance/test_flink.py
 
 .PHONY: hostile
 hostile: $(VENV)/dev.stamp ## 200,000 absurd and mutilated requests of every API
