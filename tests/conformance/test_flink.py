@@ -201,14 +201,16 @@ class Input:
 class Output:
     """What readers of committed data have seen so far."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, isolation: str = "read_committed") -> None:
         settings = {"group.id": "nobody", "enable.auto.commit": False, "log_level": 0, "error_cb": lambda error: None}
-        self.consumer = Consumer({"bootstrap.servers": bootstrap, "isolation.level": "read_committed", **settings})
+        self.consumer = Consumer({"bootstrap.servers": bootstrap, "isolation.level": isolation, **settings})
         self.consumer.assign([TopicPartition(TO, index, 0) for index in range(PARTITIONS)])
         self.seen: Counter[int] = Counter()
 
     def more(self) -> int:
-        while messages := self.consumer.consume(1000, timeout=0.5):
+        """How many now; there is always more while the input goes on."""
+        until = time.monotonic() + 2
+        while time.monotonic() < until and (messages := self.consumer.consume(1000, timeout=0.5)):
             self.seen.update(int(each.value() or b"") for each in messages if each.error() is None)
         return self.seen.total()
 
@@ -261,3 +263,5 @@ def test_each_record_once_whoever_is_killed(node: Served, relay: Relay, flink: F
     output.more()
     assert [number for number, times in output.seen.items() if times != 1] == []
     assert set(output.seen) == set(range(count))
+    every = Output(bootstrap, "read_uncommitted")
+    every.beyond(count, flink)  # or nothing was rolled back, and the kills have shown nothing

@@ -270,9 +270,8 @@ def test_connect_writes_a_source_once_though_its_worker_is_killed(serve: Serve, 
     until(lambda: [value.decode() for _, value in copied.more()], written)
 
 
-def test_mirror_maker_copies_records_and_positions(serve: Serve, start: Start) -> None:
-    a, b = serve("a", **{"offsets.topic.num.partitions": "4"}), serve("b", **{"offsets.topic.num.partitions": "4"})
-    create(a, "lines", partitions=1)
+def mirrored(a: Served, b: Served) -> dict[str, object]:
+    """MirrorMaker's settings for the topic `lines` of a, which becomes `a.lines` of b."""
     every = ("checkpoints.topic", "heartbeats.topic", "offset-syncs.topic", "offset.storage", "config.storage")
     copies = {f"{topic}.replication.factor": 1 for topic in (*every, "status.storage")}
     quick = {
@@ -284,7 +283,13 @@ def test_mirror_maker_copies_records_and_positions(serve: Serve, start: Start) -
     }
     clusters = {"clusters": "a, b", "a.bootstrap.servers": a.bootstrap, "b.bootstrap.servers": b.bootstrap}
     flow = {"a->b.enabled": "true", "b->a.enabled": "false", "a->b.topics": "lines", "replication.factor": 1}
-    start(MIRROR, {**clusters, **flow, **copies, **quick, "sync.group.offsets.enabled": "true"})
+    return {**clusters, **flow, **copies, **quick}
+
+
+def test_mirror_maker_copies_records_and_positions(serve: Serve, start: Start) -> None:
+    a, b = serve("a", **{"offsets.topic.num.partitions": "4"}), serve("b", **{"offsets.topic.num.partitions": "4"})
+    create(a, "lines", partitions=1)
+    start(MIRROR, {**mirrored(a, b), "sync.group.offsets.enabled": "true"})
     lines = Lines(a, "lines")
     lines.write([str(number) for number in range(1000)])
     lines.flush()
@@ -304,3 +309,42 @@ def test_mirror_maker_copies_records_and_positions(serve: Serve, start: Start) -
     until(lambda: moved.committed([TopicPartition("a.lines", 0)], 10)[0].offset, 3000)
     group.close()
     moved.close()
+
+
+def test_mirror_maker_copies_each_record_once(serve: Serve, start: Start) -> None:
+    """Exactly-once sources: a record's copy and the place that was read to in one transaction; all three are killed."""
+    few = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
+    a, b = serve("a", **few), serve("b", **few)
+    create(a, "lines", partitions=1)
+    settings = {
+        **mirrored(a, b),
+        "b.exactly.once.source.support": "enabled",
+        "dedicated.mode.enable.internal.rest": "true",
+        "listeners": f"http://127.0.0.1:{free_port()}",
+        "a->b.consumer.isolation.level": "read_committed",
+        "b.session.timeout.ms": 6000,
+        "b.heartbeat.interval.ms": 2000,
+        "b.offset.flush.interval.ms": 500,
+    }
+    program = start(MIRROR, settings)
+    lines = Lines(a, "lines")
+    lines.write([str(number) for number in range(1000)])
+    lines.flush()
+    until(lambda: "a.lines" in AdminClient({"bootstrap.servers": b.bootstrap}).list_topics(timeout=10).topics, True)
+    copied = Reading(b, "a.lines", 1)
+    for killed in ("program", "a", "b", "program and b"):
+        before = len(copied.more())
+        lines.write([f"{killed} {line}" for line in range(1000)])
+        until(lambda: len(copied.more()) > before, True)  # noqa: B023 - asked at once
+        lines.write([f"{killed} more {line}" for line in range(1000)])
+        if killed == "a":
+            restart(a)
+        if killed.endswith("b"):
+            restart(b)
+        if killed.startswith("program"):
+            program.kill()
+            program.wait()
+            program = start(MIRROR, settings)
+    lines.flush()
+    until(lambda: [value.decode() for _, value in copied.more()], lines.written)
+    assert program.poll() is None
