@@ -14,6 +14,7 @@ from duramen.machines.contract import ProducerEpoch
 from duramen.machines.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from duramen.machines.transaction.commands import MarkersAbandoned, MarkersWritten, WriteMarkers
 from duramen.model import OFFSETS_TOPIC, TopicPartition
+from duramen.partition.replica import transactional_writes
 from duramen.server.coordinators.transaction_markers import AT_ONCE, MarkerErrand, MarkerSender
 
 PRODUCER = ProducerEpoch(7, 3)
@@ -131,7 +132,9 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @pytest.fixture
-def nodes() -> Nodes:
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    append: Any = lambda partition, *what: partition.append_marker(*what)  # noqa: E731
+    monkeypatch.setattr(transactional_writes, "append_marker", append)
     return Nodes()
 
 
