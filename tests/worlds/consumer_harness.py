@@ -18,6 +18,7 @@ from duramen.machines.group.consumer.commands import (
     ConsumerAnswer,
     ConsumerHeartbeat,
     ExpressionsResolved,
+    MemberChange,
     ResolveExpressions,
     ResumeHeartbeats,
     TargetComputed,
@@ -133,6 +134,8 @@ class ConsumerWorld:
         self.held: list[Any] | None = None
         """Effects that are not carried out yet; None while they are at once."""
         self.effects: list[Any] = []
+        self.changes: list[MemberChange] = []
+        """Of members, as the node's log gets them."""
         self._begin()
 
     def _begin(self) -> None:
@@ -160,6 +163,9 @@ class ConsumerWorld:
         if isinstance(effect, ResumeHeartbeats):
             for ticket, heartbeat in effect.waiting:
                 self.coordinator.resume(ticket, heartbeat)
+            return
+        if isinstance(effect, MemberChange):
+            self.changes.append(effect)
             return
         self.effects.append(effect)
         if self.held is not None:

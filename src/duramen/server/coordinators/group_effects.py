@@ -10,6 +10,7 @@ from duramen.machines.group.assignors import ASSIGNORS
 from duramen.machines.group.consumer.commands import (
     ComputeTarget,
     ExpressionsResolved,
+    MemberChange,
     ResolveExpressions,
     ResumeHeartbeats,
     TargetComputed,
@@ -21,6 +22,8 @@ from duramen.server.coordinators.context import CoordinatorContext
 
 EXPRESSIONS_LANE: Final = "expressions"
 ASSIGNMENTS_LANE: Final = "assignments"
+SHOWN_CHARACTERS: Final = 200
+"""Of ids, in a log line."""
 
 
 class GroupEffects:
@@ -38,6 +41,8 @@ class GroupEffects:
         elif isinstance(effect, ResumeHeartbeats):
             for ticket, heartbeat in effect.waiting:
                 host.resume(ticket, heartbeat)
+        elif isinstance(effect, MemberChange):
+            self._report(effect)
         else:
             raise TypeError(f"not an effect of groups: {effect!r}")
 
@@ -72,6 +77,11 @@ class GroupEffects:
             host.submit(TargetComputed(effect.group_id, effect.epoch, assignment), _ignore)
 
         self._submit(ASSIGNMENTS_LANE, partial(ASSIGNORS[effect.assignor], effect.spec, effect.counts), done)
+
+    def _report(self, change: MemberChange) -> None:
+        ids = {"group": change.group_id, "member": change.member_id, "instance": change.instance_id}
+        fields = {name: value[:SHOWN_CHARACTERS] for name, value in ids.items() if value}
+        self._context.report(change.event, **fields, **({"cause": change.cause} if change.cause else {}))
 
     def _submit(self, lane: str, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         self._context.executor.submit(lane, work, done)

@@ -13,6 +13,7 @@ from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.group.consumer.commands import ConsumerAnswer, ConsumerHeartbeat
 from duramen.machines.metadata.features import GROUP_VERSION
 from duramen.server.api.authorizer import Operation, Resource
+from duramen.server.coordinators.group_effects import SHOWN_CHARACTERS
 from duramen.server.coordinators.groups import group_error
 from duramen.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from duramen.server.api.services import Services
 
 FIRST_VERSION_WITH_OWN_IDS = 1
+FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
 TOLD = (
     "Groups of the consumer protocol are off: the feature group.version is 0, or group.coordinator.rebalance.protocols "
     "does not list them. Set group.protocol=classic, or have them turned on."
@@ -68,6 +70,9 @@ def handle(request: Request) -> None:
 
     def answered(answer: ConsumerAnswer | DuramenError) -> None:
         if isinstance(answer, DuramenError):
+            if isinstance(answer, KafkaError) and answer.code in FENCED:
+                fields = {"group": body.group_id[:SHOWN_CHARACTERS], "member": body.member_id[:SHOWN_CHARACTERS]}
+                request.services.report("group-member-fenced", **fields, error=answer)
             _refuse(request, group_error(answer), str(answer) if isinstance(answer, KafkaError) else None)
         else:
             request.reply(_response(answer))

@@ -64,6 +64,8 @@ def join(
         classic=ClassicTag(command.session_timeout_ms, command.protocols),
     )
     moved = heartbeats.advance(groups, group, before, after, replaced, subscription.owned, None, now, out)
+    if before.id not in group.members:
+        heartbeats.report_join(group, moved, replaced, out)
     groups.rejoining.discard((group.id, moved.id))
     out.timers.append((RejoinTimer(group.id, moved.id), None))
     out.timers.append((SessionTimer(group.id, moved.id), now + command.session_timeout_ms))
@@ -205,6 +207,7 @@ def leave(groups: ConsumerGroups, group: ConsumerGroup, command: LeaveGroup, now
         going[member.id] = member
         answers.append(ErrorCode.NONE)
     heartbeats.fence(groups, group, list(going.values()), now, out)
+    heartbeats.report_leave(group, going.values(), out)
     return answers
 
 

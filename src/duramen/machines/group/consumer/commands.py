@@ -140,6 +140,17 @@ class ResumeHeartbeats(NamedTuple):
     """(ticket, command)"""
 
 
+class MemberChange(NamedTuple):
+    """Say in the node's log that a member joined, left or was removed. instance_id: "" where it has none."""
+
+    event: str
+    group_id: str
+    member_id: str
+    instance_id: str
+    cause: str = ""
+    """Why, where the member did not ask for it."""
+
+
 def listed(partitions: Owned) -> TopicPartitions:
     """In ascending order."""
     return tuple((topic_id, tuple(indexes)) for topic_id, indexes in sorted(partitions.items()))

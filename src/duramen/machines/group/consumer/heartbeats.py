@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from duramen.errors import ErrorCode, KafkaError
@@ -13,6 +14,7 @@ from duramen.machines.group.consumer.commands import (
     ConsumerAnswer,
     ConsumerHeartbeat,
     DecisionRefused,
+    MemberChange,
     ResumeHeartbeats,
     TargetComputed,
     listed,
@@ -40,6 +42,13 @@ from duramen.machines.group.consumer.timers import (
 
 RETRY_MS: Final = 1000
 """How long a member that the log did not let us fence has more."""
+TIMED_OUT: Final = {
+    "session": "no heartbeat came within its session time-out",
+    "rebalance": "it did not give up its partitions within its rebalance time-out",
+    "rejoin": "it did not join again within its rebalance time-out",
+    "resync": "it did not fetch its assignment within its rebalance time-out",
+}
+"""By the kind of a timer: why a member is removed when it fires."""
 
 TARGET_WAIT_MS: Final = 1000
 """How long a heartbeat's answer waits for a target that is being computed."""
@@ -55,6 +64,8 @@ def heartbeat(
     check_known(before, command.owned)
     after = _updated(before, command)
     moved = advance(groups, group, before, after, replaced, command.owned, command.caller, now, out)
+    if before.id not in group.members:
+        report_join(group, moved, replaced, out)
     out.timers.append((SessionTimer(group.id, moved.id), now + groups.session_timeout_ms(group.id)))
     is_full = (
         command.rebalance_timeout_ms != -1
@@ -124,6 +135,15 @@ def _member_before(
         # The same process joins again: its first answer was lost, or it was fenced. Kafka refuses that, too.
         return holder, None
     return replace_static(group, holder, member_id, out), holder.id
+
+
+def report_join(group: ConsumerGroup, member: ConsumerMember, replaced: str | None, out: Outcome) -> None:
+    """For the node's log. replaced: the member whose place it takes."""
+    instance_id = member.instance_id or ""
+    if replaced is not None:
+        cause = f"{member.id} joined with its group.instance.id"
+        out.effects.append(MemberChange("group-member-removed", group.id, replaced, instance_id, cause))
+    out.effects.append(MemberChange("group-member-joined", group.id, member.id, instance_id))
 
 
 def _check_instance(group: ConsumerGroup, holder: ConsumerMember | None, command: ConsumerHeartbeat) -> ConsumerMember:
@@ -326,11 +346,11 @@ def leave(
         member = group.members.get(command.member_id)
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{command.member_id} is no member of {group.id}")
-        fence(groups, group, [member], now, out)
+        _leave_for_good(groups, group, member, now, out)
         return answer
     member = _check_instance(group, group.static_member(command.instance_id), command)
     if command.epoch != LEAVE_STATIC_EPOCH:
-        fence(groups, group, [member], now, out)
+        _leave_for_good(groups, group, member, now, out)
         return answer
     # What it has is kept for whoever comes back with the instance id; what it gave up is given up.
     away = member._replace(
@@ -341,6 +361,18 @@ def leave(
     out.records.append(records.current_assignment(group.id, away))
     out.timers.append((RebalanceTimer(group.id, member.id), None))
     return answer
+
+
+def _leave_for_good(
+    groups: ConsumerGroups, group: ConsumerGroup, member: ConsumerMember, now: int, out: Outcome
+) -> None:
+    fence(groups, group, [member], now, out)
+    report_leave(group, [member], out)
+
+
+def report_leave(group: ConsumerGroup, members: Iterable[ConsumerMember], out: Outcome) -> None:
+    """For the node's log."""
+    out.effects += [MemberChange("group-member-left", group.id, each.id, each.instance_id or "") for each in members]
 
 
 def fence(groups: ConsumerGroups, group: ConsumerGroup, members: list[ConsumerMember], now: int, out: Outcome) -> None:
@@ -375,6 +407,8 @@ def timer_fired(groups: ConsumerGroups, key: MemberTimer, now: int, out: Outcome
     if isinstance(key, RebalanceTimer) and member.state is not MemberState.UNREVOKED:
         return
     fence(groups, group, [member], now, out)
+    cause = TIMED_OUT[key.kind]
+    out.effects.append(MemberChange("group-member-removed", group.id, member.id, member.instance_id or "", cause))
     # Also where the group goes on as a classic one.
     out.if_refused = DecisionRefused(group.id, (key,))
 
