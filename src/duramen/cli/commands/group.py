@@ -28,6 +28,7 @@ from duramen.cli.shared.connection import (
     wait,
     wait_for_each,
 )
+from duramen.cli.shared.group_look import state_name, state_names
 from duramen.cli.shared.output import note, pairs, plural, print_json, print_table, printable
 from duramen.cli.shared.position import found_or_end, nearest, time_option
 from duramen.cli.shared.settings import alter_settings, group_resource, own_of_groups
@@ -76,10 +77,12 @@ def list_(cluster: ClusterAccess, as_json: bool) -> None:
 
 def group_rows(cluster: ClusterAccess, admin: AdminClient) -> list[tuple[str, str, str, int, int | None]]:
     """Each group's name, type, state, number of members and lag (None where nothing was committed)."""
-    rows = []
-    for told, positions in group_positions(cluster, admin):
-        rows.append((told.group_id, type_name(told), state_name(told), len(told.members), lag_of(positions)))
-    return rows
+    found = group_positions(cluster, admin)
+    states = state_names(cluster, [group for group, _ in found])
+    return [
+        (group.group_id, type_name(group), states[group.group_id], len(group.members), lag_of(positions))
+        for group, positions in found
+    ]
 
 
 def lag_of(positions: Iterable[GroupPosition]) -> int | None:
@@ -109,11 +112,6 @@ def _describe(cluster: ClusterAccess, admin: AdminClient, names: list[str]) -> l
     timeout = cluster.timeout
     futures = call(cluster, "cannot describe", lambda: admin.describe_consumer_groups(names, request_timeout=timeout))
     return [wait(cluster, name, futures[name]) for name in names]
-
-
-def state_name(group: ConsumerGroupDescription) -> str:
-    """The group's state as Kafka names it: Stable, Empty, PreparingRebalance, …"""
-    return group.state.name.replace("_", " ").title().replace(" ", "").replace("Rebalancing", "Rebalance")
 
 
 def type_name(group: ConsumerGroupDescription) -> str:
@@ -210,6 +208,7 @@ def describe(
     admin = cluster.admin()
     told: list[dict[str, Any]] = []
     groups = _describe(cluster, admin, list(dict.fromkeys(names)))
+    states = state_names(cluster, groups)
     settings = own_of_groups(cluster, admin, [group.group_id for group in groups])
     for group, rows in zip(groups, _positions(cluster, admin, groups), strict=True):
         if state_name(group) == "Dead" and not rows:
@@ -220,7 +219,7 @@ def describe(
             {
                 "group": group.group_id,
                 "type": type_name(group),
-                "state": state_name(group),
+                "state": states[group.group_id],
                 "assignor": group.partition_assignor,
                 "coordinator": None if group.coordinator is None else group.coordinator.id,
                 "members": [

@@ -13,8 +13,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from duramen.cli.commands import damage
-from duramen.cli.commands.group import GroupPosition, group_positions, lag_of, state_name
+from duramen.cli.commands.group import GroupPosition, group_positions, lag_of
 from duramen.cli.shared.connection import ClusterAccess, call, ends_of, failed, internal_topics, wait
+from duramen.cli.shared.group_look import state_names
 from duramen.cli.shared.node_look import KnownNode, look_at_nodes
 from duramen.cli.shared.output import human_bytes, plural
 from duramen.cli.shared.quorum_look import QuorumAnswer, look_at_quorum, replicas_of
@@ -252,9 +253,11 @@ def _fewest_in_sync(cluster: ClusterAccess, admin: AdminClient, topics: list[Top
 def _groups(cluster: ClusterAccess, admin: AdminClient) -> tuple[list[GroupStatus], str | None]:
     """The groups, or why they cannot be told: whoever looks for what is wrong has to see the rest all the same."""
     try:
+        found = group_positions(cluster, admin)
+        states = state_names(cluster, [group for group, _ in found])
         return [
-            GroupStatus(told.group_id, state_name(told), len(told.members), lag_of(positions), tuple(positions))
-            for told, positions in group_positions(cluster, admin)
+            GroupStatus(group.group_id, states[group.group_id], len(group.members), lag_of(positions), tuple(positions))
+            for group, positions in found
         ], None
     except click.ClickException as error:
         return [], error.message

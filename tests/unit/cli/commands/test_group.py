@@ -10,6 +10,11 @@ import pytest
 from confluent_kafka import Consumer
 
 from duramen.cli.main import main
+from duramen.client import Cluster
+from duramen.client.protocol.routes import CoordinatorKey
+from duramen.wire.messages import API
+
+HEARTBEAT = 68
 
 
 def test_a_reset_tells_of_a_time_without_records_and_of_a_new_group(
@@ -89,3 +94,28 @@ def test_group_settings_that_are_refused(run: Callable[..., Any], topic: str) ->
     assert "Unknown group config name: no.such" in run(*alter, "--set", "no.such=1", code=1)
     assert f"group g-{topic} has no setting no.such" in run(*alter, "--unset", "no.such", code=1)
     assert "give one of --topic, --node and --group" in run("config", "describe", "-g", "a", "-t", "b", code=2)
+
+
+def test_a_group_that_assigns_or_reconciles_says_so(run: Callable[..., Any], topic: str, bootstrap: str) -> None:
+    """librdkafka knows neither state."""
+    group = f"moving-{topic}"
+    run("topic", "create", topic, "--partitions", "2")
+    with Cluster(bootstrap) as client:
+
+        def beat(member: str) -> Any:
+            request = API[HEARTBEAT].request.new(
+                group_id=group,
+                member_id=member,
+                member_epoch=0,
+                rebalance_timeout_ms=60_000,
+                subscribed_topic_names=[topic],
+                topic_partitions=[],
+            )
+            return client.call(CoordinatorKey(group), HEARTBEAT, request, code_of=lambda answer: answer.error_code)
+
+        assert beat("a" * 22).assignment.topic_partitions
+        assert not beat("b" * 22).assignment.topic_partitions  # it waits for the next assignment, or for the first one
+        rows = {row["group"]: row for row in run("group", "list", "--json")}
+        state = rows[group]["state"]
+        assert (state in ("Assigning", "Reconciling"), rows[group]["members"]) == (True, 2), state
+        assert run("group", "describe", group, "--json")[0]["state"] == state
