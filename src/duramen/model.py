@@ -39,6 +39,12 @@ NO_EPOCH = -1
 NO_TIMESTAMP = -1
 
 
+MOST_ID_CHARACTERS = 4_096
+"""Of the ids that clients make up for groups, members and transactions; the protocol's strings have 32,767 bytes. What
+a coordinator keeps of them is bounded in number: with this it is in bytes, too. Kafka's clients make ids of 36.
+"""
+
+
 class TopicPartition(NamedTuple):
     """One partition of one topic, by name."""
 

@@ -60,7 +60,7 @@ from duramen.machines.group.consumer.state import JOIN_EPOCH, ConsumerGroup, Con
 from duramen.machines.group.consumer.timers import MemberTimer, TargetTimer
 from duramen.machines.group.settings import GroupSettings
 from duramen.machines.group.sweep import Sweep
-from duramen.model import TopicId
+from duramen.model import MOST_ID_CHARACTERS, TopicId
 from duramen.wire.batch import COMMIT, marker_of
 
 MAX_UNRECORDED_GROUPS: Final = 100_000
@@ -201,6 +201,10 @@ class GroupMachine:
             return
         if not settings.min_session_timeout_ms <= command.session_timeout_ms <= settings.max_session_timeout_ms:
             out.replies.append((ticket, Joined(ErrorCode.INVALID_SESSION_TIMEOUT, member_id=command.member_id)))
+            return
+        ids = (command.group_id, command.client_id, command.instance_id or "")  # of which the member's is made
+        if any(len(each) > MOST_ID_CHARACTERS for each in ids):
+            out.replies.append((ticket, Joined(ErrorCode.INVALID_REQUEST, member_id=command.member_id)))
             return
         group = self.groups.get(command.group_id)
         consumers = self.consumers.groups.get(command.group_id)

@@ -33,7 +33,7 @@ from duramen.machines.transaction.endings import Verdict
 from duramen.machines.transaction.settings import TransactionSettings
 from duramen.machines.transaction.state import FIRST_STATE, Transaction
 from duramen.machines.transaction.transitions import PREPARE_COMMIT, TransactionEvent, TransactionState
-from duramen.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from duramen.model import MOST_ID_CHARACTERS, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 MAX_IDS: Final = 200_000
 """Transactional ids of one partition; more are turned away (COORDINATOR_NOT_AVAILABLE) until some expire."""
@@ -162,6 +162,8 @@ class TransactionMachine:
             raise endings.concurrent(transactional_id)
         takeovers.check_claim(command, transaction)
         if transaction is None:
+            if len(transactional_id) > MOST_ID_CHARACTERS:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"a transactional id above {MOST_ID_CHARACTERS} characters")
             return self._first(command, ticket, now, out)
         if not transaction.is_idle:
             if self._fence(transactional_id, transaction, NEW_LIFE, command.fresh_id, now, out):

@@ -56,6 +56,7 @@ def test_no_id_can_be_drawn() -> None:
     ("command", "code"),
     [
         (InitProducer("", 1000), "INVALID_REQUEST"),
+        (InitProducer("t" * 4097, 1000), "INVALID_REQUEST"),
         (InitProducer(ID, 1000, 5, -1), "INVALID_REQUEST"),
         (InitProducer(ID, 1000, -1, 0), "INVALID_REQUEST"),
         (InitProducer(ID, 0), "INVALID_TRANSACTION_TIMEOUT"),

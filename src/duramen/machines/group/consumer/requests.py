@@ -8,13 +8,12 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.group.assignors import ASSIGNORS
 from duramen.machines.group.consumer.commands import ConsumerHeartbeat
 from duramen.machines.group.consumer.state import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
+from duramen.model import MOST_ID_CHARACTERS
 
 MOST_NAMES: Final = 20_000
 """Topics that one member names."""
 MOST_CHARACTERS: Final = 1 << 20
 """Of these names together; a topic's has 249 at most."""
-MOST_ID_CHARACTERS: Final = 4_096
-"""Of each id; Kafka's clients send 36."""
 
 
 def check(command: ConsumerHeartbeat, assignors: tuple[str, ...]) -> None:

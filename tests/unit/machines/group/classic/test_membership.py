@@ -100,6 +100,9 @@ def test_a_node_lets_a_lone_member_wait_half_a_second() -> None:
     ("options", "error"),
     [
         ({"group": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"group": "g" * 4097}, ErrorCode.INVALID_REQUEST),
+        ({"client_id": "c" * 4097}, ErrorCode.INVALID_REQUEST),
+        ({"instance_id": "i" * 4097}, ErrorCode.INVALID_REQUEST),
         ({"session_timeout_ms": 5999}, ErrorCode.INVALID_SESSION_TIMEOUT),
         ({"session_timeout_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
         ({"member_id": "ghost"}, ErrorCode.UNKNOWN_MEMBER_ID),
