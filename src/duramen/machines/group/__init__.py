@@ -1,4 +1,4 @@
-"""The group machine: consumer groups of the classic protocol and their offsets, behind `__consumer_offsets`."""
+"""The group machine: consumer groups of the classic protocol and their offsets, on `__consumer_offsets`."""
 
 from duramen.machines.group.classic.state import GroupState
 from duramen.machines.group.commands import (

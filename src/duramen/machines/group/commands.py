@@ -21,7 +21,7 @@ class JoinGroup(NamedTuple):
 
     new_id: 36 characters of a random UUID, used when a member id has to be made. The two flags stand for versions:
     from 4 a dynamic member must come back with the id it is given (KIP-394); from 9 a static leader that replaced
-    itself is told to skip the assignment (KIP-814).
+    itself is asked to skip the assignment (KIP-814).
     """
 
     group_id: str
@@ -156,7 +156,7 @@ class FetchOffsets(NamedTuple):
     """Answer: {(topic, partition): CommittedOffset}, without those that were never committed; None asks for all.
 
     require_stable: UNSTABLE_OFFSET_COMMIT instead, where a transaction that is open has written one (KIP-447).
-    member_id, member_epoch: who asks, looked at in a consumer group; None and -1 for nobody in particular.
+    member_id, member_epoch: who asks, looked at in a consumer group; None and -1 for no member in particular.
     """
 
     group_id: str
@@ -189,7 +189,7 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """exists is False for a group nobody knows; its state is then Dead. is_other_type: it is there, and not classic."""
+    """exists is False for an unknown group; its state is then Dead. is_other_type: it is there, and not classic."""
 
     group_id: str
     state: str

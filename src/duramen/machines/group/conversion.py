@@ -110,7 +110,7 @@ def _taken_up(group: Group, member: Member, epoch: int, consumers: ConsumerGroup
 
 
 def end_classic(group: Group, out: Outcome) -> None:
-    """Whoever waits is told to join again; nothing waits for them any more."""
+    """Whoever waits is asked to rejoin; nothing waits for them any more."""
     for member in group.members.values():
         rebalance.answer_join(member, Joined(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.id), out)
         rebalance.answer_sync(member, SyncedMember(ErrorCode.REBALANCE_IN_PROGRESS), out)

@@ -323,7 +323,7 @@ class GroupMachine:
         else:
             offsets.check_commit(group, command)
         emptiness = self._emptiness(group)
-        if emptiness:  # which is in no transaction: who commits comes again behind it
+        if emptiness:  # which is in no transaction: whoever commits retries after it
             out.records = emptiness
             error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"that {command.group_id} is empty comes first")
             out.replies.append((ticket, error))

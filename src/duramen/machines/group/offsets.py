@@ -211,7 +211,7 @@ def expired_unsubscribed(
     ages: Ages,
     now: int,
 ) -> Iterator[Position]:
-    """The same where it is known since when nobody reads them; None: since each commit."""
+    """The same where it is known since when no member reads them; None: since each commit."""
     for position, committed in table.of(group_id).items():
         if is_subscribed(position[0]) or table.is_pending(group_id, position):
             continue

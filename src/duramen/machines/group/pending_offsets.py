@@ -1,7 +1,7 @@
 """Offsets of transactions that are open: whose they are, and which of them will count when their marker comes.
 
 The last *record* of a position counts, and not the last marker: the log's compaction goes by records, too. All records
-come in the order of the log, so what is written behind a pending offset supersedes it at once, and no committed offset
+come in the order of the log, so what is written after a pending offset supersedes it at once, and no committed offset
 has to remember where it was written. The superseded one stays, without a value: its transaction is open all the same.
 """
 

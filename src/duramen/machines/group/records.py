@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` as bytes: Kafka's keys and values, each behind a 16-bit schema version."""
+"""Records of `__consumer_offsets` as bytes: Kafka's keys and values, each after a 16-bit schema version."""
 
 from __future__ import annotations
 

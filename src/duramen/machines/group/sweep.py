@@ -55,7 +55,7 @@ class Sweep:
         self._left = None
 
     def refused(self, now: int, out: Outcome) -> None:
-        """The log took none of a step: begin anew, a little later."""
+        """The log took none of a step: begin again, a little later."""
         self._left = None
         out.timers.append((rebalance.EXPIRY, now + RETRY_MS))
 

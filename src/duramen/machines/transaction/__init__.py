@@ -1,4 +1,4 @@
-"""The transaction machine: transactional ids, their producers and transactions, behind `__transaction_state`."""
+"""The transaction machine: transactional ids, their producers and transactions, on `__transaction_state`."""
 
 from duramen.machines.transaction.commands import (
     FIRST_GENERATION,

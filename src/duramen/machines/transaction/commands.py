@@ -23,7 +23,7 @@ SECOND_GENERATION = 2
 class InitProducer(NamedTuple):
     """Whose transactional id this is from now on. Answer: the ProducerEpoch to write with.
 
-    producer_id, producer_epoch: what the client had before, both -1 when nothing. fresh_id: a producer id of nobody,
+    producer_id, producer_epoch: what the client had before, both -1 when nothing. fresh_id: a producer id not in use,
     for a new id, or one whose epochs are used up; where it is needed and None, it is asked for by DrawProducerId.
     """
 
@@ -154,8 +154,9 @@ class WriteMarkers(NamedTuple):
     """Write a marker into each of these partitions, until each is written or needs none; tell by MarkersWritten.
 
     producer: of the markers. transaction_version: the rule that partitions judge them by. decided_ms: goes back with
-    the answer: with the first generation the next transaction has the same producer epoch, and late word of this one's
-    markers would complete it without its own. cause: why the coordinator itself aborted, "" when a client ended it.
+    the answer: with the first generation the next transaction has the same producer epoch, and a late answer about the
+    markers of this one would complete it without its own. cause: why the coordinator itself aborted, ""
+    when a client ended it.
     """
 
     transactional_id: str

@@ -1,4 +1,4 @@
-"""What administrators are told of transactions."""
+"""What administrators see of transactions."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def is_one_before(sent: ProducerEpoch, transaction: Transaction) -> bool:
 
 def wrong_id(transactional_id: str, sent: ProducerEpoch) -> KafkaError:
     """The transactional id is unknown, or has another producer id."""
-    what = f"{transactional_id} has no producer {sent.id}, or has expired: the producer has to be initialised anew"
+    what = f"{transactional_id} has no producer {sent.id}, or has expired: the producer has to be initialised again"
     return KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, what)
 
 

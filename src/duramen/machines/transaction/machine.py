@@ -1,4 +1,4 @@
-"""The transaction machine: one partition's worth of transactional ids, behind `__transaction_state`."""
+"""The transaction machine: one partition's worth of transactional ids, on `__transaction_state`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TransactionMachine:
         self.fenced = 0
         """Transactions that the coordinator itself aborted, since the load: time-outs and new lives."""
         self.parks_ms = 0
-        """So long an AddPartitions waits for the markers of the last transaction, before it is told to come again."""
+        """So long an AddPartitions waits for the markers of the last transaction, before it is asked to retry."""
         self._parked: dict[str, tuple[int, AddPartitions]] = {}
         """Of each id at most one that waits so, and its ticket."""
         self._continued: dict[str, tuple[ProducerEpoch, int]] = {}
@@ -98,10 +98,10 @@ class TransactionMachine:
             self.ongoing.pop(transactional_id, None)
 
     def apply_control(self, record: LogRecord, offset: int, producer: ProducerEpoch | None = None) -> None:
-        """Markers: nobody's transaction writes here."""
+        """Markers: no transaction writes here."""
 
     def on_loaded(self, now: int) -> Outcome:
-        """Take up what the log has as decided: the markers of every prepared transaction are written anew."""
+        """Take up what the log has as decided: the markers of every prepared transaction are written again."""
         out = Outcome()
         out.timers = [
             (sweeps.TIME_OUTS, now + self.settings.abort_interval_ms),
@@ -167,7 +167,7 @@ class TransactionMachine:
             return self._first(command, ticket, now, out)
         if not transaction.is_idle:
             if self._fence(transactional_id, transaction, NEW_LIFE, command.fresh_id, now, out):
-                # The client comes again, and gets an epoch that nobody of the older life has seen.
+                # The client comes again, and gets an epoch that no older instance has seen.
                 return endings.concurrent(transactional_id)
             return self._draw(command, ticket, out)
         takeover = takeovers.take_over(command, transaction, self._continued_epoch(transactional_id, transaction))
@@ -202,8 +202,8 @@ class TransactionMachine:
         transaction = self._known(command.transactional_id, command.producer)
         if transaction.is_prepared:
             if self.parks_ms and ticket != NO_TICKET and command.transactional_id not in self._parked:
-                # It comes behind an EndTxn's answer as a rule, and the markers are written in no time. Clients that are
-                # told to come again take many times as long.
+                # It comes after an EndTxn's answer as a rule, and the markers are written in no time. Clients that are
+                # asked to retry take many times as long.
                 self._parked[command.transactional_id] = ticket, command
                 out.timers.append((sweeps.ParkedTimer(command.transactional_id), now + self.parks_ms))
                 return LATER
@@ -282,11 +282,11 @@ class TransactionMachine:
     def _fence(
         self, transactional_id: str, transaction: Transaction, cause: str, fresh_id: int | None, now: int, out: Outcome
     ) -> bool:
-        """Abort what is open with an epoch that nobody is told. False: for that a producer id has to be drawn first.
+        """Abort what is open with an epoch that no client gets. False: for that a producer id has to be drawn first.
 
         The epoch is in the record alone: refused, it was never raised, and is not raised twice (KAFKA-9666). With the
-        second generation the abort is what raises it, once (KAFKA-19367); behind the last one the id is replaced as it
-        is behind an EndTxn (KAFKA-20090).
+        second generation the abort is what raises it, once (KAFKA-19367); after the last one the id is replaced as it
+        is after an EndTxn (KAFKA-20090).
         """
         is_second = self.transaction_version >= SECOND_GENERATION
         next_id = NO_PRODUCER_ID
@@ -416,7 +416,7 @@ class TransactionMachine:
         out.timers.append((command.timer, now + sweeps.RETRY_MS))
 
     def _draw_failed(self, command: DrawFailed, ticket: int, now: int, out: Outcome) -> None:
-        """Whoever waits is told; a time-out is looked for again by its timer."""
+        """Whoever waits is answered; a time-out is looked for again by its timer."""
         raise command.error
 
 

@@ -108,7 +108,7 @@ class Transaction(NamedTuple):
         )
 
     def completed(self, now: int) -> Transaction:
-        """The transaction behind its markers; with another producer id where one was drawn."""
+        """The transaction after its markers; with another producer id where one was drawn."""
         return self._replace(
             producer=self.next_producer,
             updated_ms=max(now, self.updated_ms),

@@ -1,4 +1,4 @@
-"""Goes through the ids of one machine, slice by slice, for those that nobody uses any more; and timers' names."""
+"""Goes through the ids of one machine, slice by slice, for those that are not used any more; and timers' names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Room:
         self._bytes = SLICE_BYTES
 
     def take(self, written: Sequence[LogRecord]) -> bool:
-        """Whether there is room for more behind these."""
+        """Whether there is room for more after these."""
         self._records -= max(len(written), 1)
         self._bytes -= sum(len(record.key or b"") + len(record.value or b"") for record in written)
         return self._records > 0 and self._bytes > 0
@@ -72,7 +72,7 @@ class ExpirySweep:
         self._left: deque[str] | None = None
 
     def forget(self) -> None:
-        """The log took none of a step: begin anew at the next one."""
+        """The log took none of a step: begin again at the next one."""
         self._left = None
 
     def step(self, machine: SweptTransactions, now: int, out: Outcome) -> None:

@@ -12,7 +12,7 @@ from duramen.model import NO_PRODUCER_EPOCH
 
 
 class Takeover(NamedTuple):
-    """What an InitProducerId gives. producer: None when it takes a producer id that nobody has.
+    """What an InitProducerId gives. producer: None when it takes a new producer id.
 
     continued: the epoch that its sender had before, and may send again should the answer be lost; -1 when it sent none,
     for then a producer of an older life may have it, too.
@@ -52,7 +52,7 @@ def take_over(command: InitProducer, transaction: Transaction, continued: int) -
 
 
 def fenced(transactional_id: str, sent: ProducerEpoch, transaction: Transaction) -> KafkaError:
-    """Another producer has taken the id over: the newest code, which old versions are told as 47."""
+    """Another producer has taken the id over: the newest code, which old versions get as 47."""
     known = transaction.producer
     what = f"producer {known.id} epoch {known.epoch} by now, not to {sent.id} epoch {sent.epoch}"
     return KafkaError(ErrorCode.PRODUCER_FENCED, f"{transactional_id} belongs to {what}")

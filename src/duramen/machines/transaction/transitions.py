@@ -51,7 +51,7 @@ class TransactionEvent(Enum):
     NOTHING_ABORTED = "EndTxn aborts, though nothing is open (second generation)"
     FENCED = "another InitProducerId, or a time-out"
     MARKED = "every marker is written"
-    EXPIRED = "nobody has used the id for long"
+    EXPIRED = "the id was not used for long"
 
 
 _BEGINS: Final = {

@@ -97,7 +97,7 @@ class GroupCoordinators(CoordinatorShell[GroupCoordinator]):
             coordinator.host.submit(command, lambda _: None)
 
     def _loaded_groups(self, coordinator: GroupCoordinator) -> None:
-        # Nobody has told it of what has changed since it was made.
+        # What has changed was not reported to it since it was made.
         coordinator.machine.consumers.topics.replaced(self._topics)
         image = self._context.image
         deleted = [

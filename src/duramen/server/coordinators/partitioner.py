@@ -14,7 +14,7 @@ _CHUNK = 256
 _POWERS = tuple(pow(31, exponent, 1 << 32) for exponent in range(_CHUNK, -1, -1))
 
 LONGEST_KEPT = 256
-"""Characters of an id whose partition is remembered; longer ones are nobody's, and 16,384 of them would take 2 GB."""
+"""Characters of an id whose partition is remembered; longer ones are not in use, and 16,384 of them would take 2 GB."""
 
 
 def java_hash(text: str) -> int:

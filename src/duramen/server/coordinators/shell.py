@@ -2,7 +2,7 @@
 
 A kind keeps its state in a topic of its own (`StateTopic`); partition i of it has the ids that hash to i. The topic is
 created when somebody first asks for a coordinator. A partition's host replays it when this node begins to lead it;
-until that is done its ids are told COORDINATOR_LOAD_IN_PROGRESS, and NOT_COORDINATOR where it fails.
+until that is done its ids get COORDINATOR_LOAD_IN_PROGRESS, and NOT_COORDINATOR where it fails.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _HOST_ERRORS: Final = {
 
 
 def coordinator_error(error: DuramenError) -> ErrorCode:
-    """The code that a client is told when its coordinator's host refused or failed."""
+    """The code that a client gets when its coordinator's host refused or failed."""
     return _HOST_ERRORS.get(error.code, error.code)
 
 
 class Coordinator(Protocol):
-    """What runs behind one partition of a state topic."""
+    """What runs for one partition of a state topic."""
 
     @property
     def host(self) -> Host: ...
@@ -67,7 +67,7 @@ class StateTopic(Generic[C]):
 
     topics: the state topic, and what it needs beside it, with as many partitions; the last one is created last.
     refused: the event that says that they could not be created. copies: the setting that says how many they have.
-    make: a coordinator behind these partitions, one of each topic in their order, whose host has loaded nothing yet.
+    make: a coordinator for these partitions, one of each topic in their order, whose host has loaded nothing yet.
     loaded: is called with a coordinator that has replayed its log.
     reconfigured: has it go on with new settings.
     forget: the command that removes what it keeps of deleted topics; None when it keeps nothing of them.
@@ -272,7 +272,7 @@ class CoordinatorShell(Generic[C]):
     def sharing(self, ids: Iterable[str]) -> list[list[str]]:
         """The ids, those of one machine together: who asks about many asks each machine once."""
         count = self.partition_count
-        if not count:  # nobody knows yet
+        if not count:  # not known yet
             return [[each] for each in ids]
         found: dict[int, list[str]] = {}
         for each in ids:
@@ -328,7 +328,7 @@ class CoordinatorShell(Generic[C]):
             self._state.reconfigured(coordinator, config)
 
     def directory_failed(self, error: DuramenError) -> None:
-        """The disk under some partitions failed: their hosts end; what waits is told so."""
+        """The disk under some partitions failed: their hosts end; what waits is answered with that."""
         for index, coordinator in list(self._running.items()):
             for topic in self._state.topics:
                 if self._context.store.home(TopicPartition(topic, index)).journal.failed is not None:

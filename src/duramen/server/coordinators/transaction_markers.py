@@ -26,7 +26,7 @@ AT_ONCE: Final = 100
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 TOLD_AFTER_S: Final = 10.0
-"""Behind this a partition whose marker cannot be written is named in the log, once for each transaction."""
+"""After this a partition whose marker cannot be written is named in the log, once for each transaction."""
 SHOWN_CHARACTERS: Final = 200
 
 WRITTEN: Final = frozenset(
@@ -45,7 +45,7 @@ Codes = dict[TopicPartition, ErrorCode]
 
 
 class MarkerErrand(NamedTuple):
-    """What partitions of one leader are told."""
+    """What is written to partitions of one leader."""
 
     producer: ProducerEpoch
     commit: bool
@@ -143,7 +143,7 @@ class MarkerSender:
         self._send(ending, effect.partitions, FIRST_PAUSE_S)
 
     def _is_over(self, ending: _Ending) -> bool:
-        """Whether somebody else has the transaction, or nobody needs its markers any more."""
+        """Whether somebody else has the transaction, or its markers are not needed any more."""
         key = ending.coordinator, ending.effect.transactional_id
         is_current = self._endings.get(key) is ending
         if is_current and (self._closed or ending.coordinator.host.failed is not None):

@@ -1,6 +1,6 @@
 """What transactions ask of other nodes: markers from their leaders, verification from their coordinators.
 
-Two channels to each node, so that no verification waits behind a marker that waits for a replica. What comes up in one
+Two channels to each node, so that no verification waits after a marker that waits for a replica. What comes up in one
 turn of the loop, or while the channel has enough on its way, goes in one request.
 """
 

@@ -1,6 +1,6 @@
 """The transaction coordinators of a node: one per partition of `__transaction_state`.
 
-They carry out what their machine asks for behind the commit of its records: markers (`MarkerSender`) and producer ids.
+They carry out what their machine asks for after the commit of its records: markers (`MarkerSender`) and producer ids.
 Whoever leads a partition asks them through `verify` whether a transaction has it, on this node or on another.
 """
 
@@ -157,13 +157,13 @@ class TransactionCoordinators(CoordinatorShell[TransactionCoordinator]):
         elif isinstance(effect, ResumeParked):
             coordinator.host.submit(effect, _ignore)
         else:
-            check(isinstance(effect, DrawProducerId), "an effect of transactions that nobody knows")
+            check(isinstance(effect, DrawProducerId), "an unknown effect of transactions")
             self._producer_ids.next(partial(self._drawn, coordinator, effect))
 
     def _keeps_order(self, coordinator: TransactionCoordinator, effect: Any) -> bool:
         """Whether all of the markers go to the journal that has the Prepare: no crash leaves them without it."""
         if isinstance(effect, ResumeParked):
-            return True  # it is decided, and written, behind what this log has
+            return True  # it is decided, and written, after what this log has
         return isinstance(effect, WriteMarkers) and self._order(coordinator, effect.partitions)
 
     def _order(self, coordinator: TransactionCoordinator, partitions: Iterable[TopicPartition]) -> bool:
@@ -245,7 +245,7 @@ class TransactionCoordinators(CoordinatorShell[TransactionCoordinator]):
 
 
 def transaction_error(error: DuramenError, *, knows_fenced: bool) -> ErrorCode:
-    """The code that a client is told; older ones do not know PRODUCER_FENCED, and are told INVALID_PRODUCER_EPOCH."""
+    """The code that a client gets; older ones do not know PRODUCER_FENCED, and get INVALID_PRODUCER_EPOCH."""
     code = coordinator_error(error)
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED and not knows_fenced else code
 

@@ -1,7 +1,7 @@
 """The uniform assignor: every member as many partitions as any other, over all topics, and what it has stays with it.
 
 Four steps, the same for equal and for different subscriptions. *Keep*: who has a partition and still subscribes to its
-topic has it. *Fill*: what nobody has goes to the subscriber with least. *Level*: from the member with most to the
+topic has it. *Fill*: what no member has goes to the subscriber with least. *Level*: from the member with most to the
 subscriber with least, while they differ by two or more. *Pass on*: where subscriptions differ, one with too much may
 share no topic with one that has too little, but be joined to it by others; then each of the chain gives to the next.
 
@@ -86,7 +86,7 @@ class _Work:
                     self._loads[index] += len(mine)
 
     def fill(self) -> None:
-        """Give what nobody has to the subscriber with least, beginning where the choice is smallest."""
+        """Give what no member has to the subscriber with least, beginning where the choice is smallest."""
         loads = self._loads
         self._wait_anew()
         for topic_id, audience in self._audiences.items():

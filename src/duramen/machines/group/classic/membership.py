@@ -143,7 +143,7 @@ def _replace_static(
     now: int,
     out: Outcome,
 ) -> None:
-    """The process behind an instance id was restarted: it takes the old one's place (KIP-345)."""
+    """The process of an instance id was restarted: it takes the old one's place (KIP-345)."""
     instance_id = command.instance_id
     old_leader = group.leader
     member = group.member(old_id)
@@ -203,7 +203,7 @@ def record_new_id(group: Group, command: JoinGroup, ticket: int, stored: StoredG
 
 
 def new_id_refused(group: Group, command: NewIdRefused, now: int, out: Outcome) -> None:
-    """Everybody who was to be answered was told the error; the timers that went with the answers are set anew."""
+    """Every request that waited was answered with the error; the timers that went with the answers are set again."""
     member = group.members.get(command.member_id)
     if member is not None and member.join_ticket == command.ticket:
         member.join_ticket = NO_TICKET
@@ -254,7 +254,7 @@ def _differ(given: str | None, known: str | None) -> bool:
 def assignment_refused(
     group: Group, command: AssignmentRefused, settings: GroupSettings, now: int, out: Outcome
 ) -> None:
-    """The log did not take the assignment: nobody has one, and everybody joins again."""
+    """The log did not take the assignment: no member has one, and all join again."""
     if group.state is not GroupState.STABLE or group.generation != command.generation:
         return
     for member in group.members.values():
@@ -269,7 +269,7 @@ def assignment_refused(
 def heartbeat(group: Group, command: Heartbeat, now: int, out: Outcome) -> ErrorCode:
     """A sign of life; the answer tells of a rebalance."""
     if command.member_id == NO_MEMBER:
-        # Nobody's earlier process: librdkafka has ended the session on its side and is about to join anew.
+        # Not an earlier process: librdkafka has ended the session on its side and is about to join again.
         return ErrorCode.UNKNOWN_MEMBER_ID
     try:
         group.validate(command.member_id, command.instance_id)

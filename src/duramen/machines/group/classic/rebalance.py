@@ -62,7 +62,7 @@ def answer_sync(member: Member, answer: SyncedMember, out: Outcome) -> bool:
 
 
 def await_join(member: Member, ticket: int, out: Outcome) -> None:
-    """Park a JoinGroup. One parked before comes from a lost connection; it is told to try again."""
+    """Park a JoinGroup. One parked before comes from a lost connection; it is asked to try again."""
     answer_join(member, Joined(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.id), out)
     member.join_ticket = ticket
 
@@ -162,7 +162,7 @@ def complete_join(group: Group, now: int, out: Outcome) -> None:
 
 
 def restart_timers(group: Group, now: int, out: Outcome) -> None:
-    """Those of the phase and of all members that nobody has parked: an Outcome that the log refused set none."""
+    """Those of the phase and of all members that no request has parked: an Outcome that the log refused set none."""
     for member in group.members.values():
         if not member.join_ticket:
             expect_heartbeat(group, member, now, out)
@@ -235,7 +235,7 @@ def heartbeat_timer_fired(group: Group, member_id: str, settings: GroupSettings,
 
 
 def remove_member(group: Group, member: Member, out: Outcome) -> None:
-    """Take a member out; what it has parked is answered, so that a live client joins anew."""
+    """Take a member out; what it has parked is answered, so that a live client joins again."""
     answer_join(member, Joined(ErrorCode.UNKNOWN_MEMBER_ID), out)
     answer_sync(member, SyncedMember(ErrorCode.UNKNOWN_MEMBER_ID), out)
     group.remove(member.id)

@@ -147,7 +147,7 @@ class Group:
         return member
 
     def update(self, member: Member, protocols: Protocols, session_timeout_ms: int, rebalance_timeout_ms: int) -> None:
-        """The member joins anew with what it supports now."""
+        """The member joins again with what it supports now."""
         self._count(member, -1)
         member.protocols = protocols
         member.session_timeout_ms = session_timeout_ms
@@ -223,7 +223,7 @@ class Group:
         return max(votes, key=lambda name: votes[name])
 
     def find_topics(self) -> frozenset[str] | None:
-        """What the members subscribe to under the selected protocol; None when that cannot be told."""
+        """What the members subscribe to under the selected protocol; None when that cannot be determined."""
         if not self.members:
             return frozenset()
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.protocol is None:
@@ -260,7 +260,7 @@ class Group:
         self.topics = self.find_topics()
 
     def elect_joined_leader(self) -> bool:
-        """Keep the leader if it rejoined, else take the first member that did; False when nobody has."""
+        """Keep the leader if it rejoined, else take the first member that did; False when none has."""
         if self.leader is not None and self.leader in self.members and self.members[self.leader].join_ticket:
             return True
         for member in self.members.values():

@@ -13,7 +13,7 @@ MOST_TOPICS: Final = 200_000
 
 
 def topics_of_all(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all of these; None when that cannot be told, or takes too long to find out."""
+    """The topics of all of these; None when that cannot be determined, or takes too long to find out."""
     found: set[str] = set()
     left = MOST_TOPICS
     for metadata in subscriptions:

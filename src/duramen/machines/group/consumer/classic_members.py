@@ -1,6 +1,6 @@
 """Members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup answered for it.
 
-To them the member epoch is the generation. They are told to join again when the target has moved, when they have to
+To them the member epoch is the generation. They are asked to rejoin when the target has moved, when they have to
 give something up, and when what they wait for is free.
 """
 
@@ -108,7 +108,7 @@ def _check_instance(
     group: ConsumerGroup, holder: ConsumerMember | None, member_id: str, instance_id: str
 ) -> ConsumerMember:
     if holder is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"nobody in {group.id} has the instance id {instance_id}")
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"no member of {group.id} has the instance id {instance_id}")
     if holder.id != member_id:
         raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"{holder.id} has the instance id {instance_id}")
     return holder
@@ -188,7 +188,7 @@ def _still_waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
 def _ask_to_rejoin(
     groups: ConsumerGroups, group: ConsumerGroup, member: ConsumerMember, now: int, out: Outcome
 ) -> None:
-    """It has its rebalance time-out for that, from the first time it is told."""
+    """It has its rebalance time-out for that, from the first time it is asked."""
     if (group.id, member.id) not in groups.rejoining:
         groups.rejoining.add((group.id, member.id))
         out.timers.append((RejoinTimer(group.id, member.id), now + max(member.rebalance_timeout_ms, 0)))

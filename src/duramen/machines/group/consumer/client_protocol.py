@@ -32,7 +32,7 @@ def read_subscription(metadata: bytes, view: TopicView) -> Subscription | None:
 
 
 def read_assignment(data: bytes, view: TopicView) -> Owned | None:
-    """None for bytes that are no assignment, or one of an assignor of the clients' own, whose words would be lost."""
+    """None for bytes that are no assignment, or one of an assignor of the clients' own, whose fields would be lost."""
     if not data:
         return {}
     read = _read(ConsumerProtocolAssignment, data)

@@ -98,7 +98,7 @@ def resolved(groups: ConsumerGroups, command: ExpressionsResolved, now: int, out
 
 
 def raise_epoch(groups: ConsumerGroups, group: ConsumerGroup, metadata_hash: int, out: Outcome) -> int:
-    """What the members shall have is to be computed anew."""
+    """What the members shall have is to be computed again."""
     epoch = group.epoch + 1
     out.records.append(records.group_epoch(group.id, epoch, metadata_hash))
     groups.rebalances += 1

@@ -60,7 +60,7 @@ class ConsumerGroups:
         """(ticket, heartbeat) by group id: they are decided again once the target is there."""
         self.checked: dict[str, Checked] = {}
         self.rejoining: set[tuple[str, str]] = set()
-        """(group, member) of the classic protocol that were told to join again, and have a time to do so."""
+        """(group, member) of the classic protocol that were asked to rejoin, and have a time to do so."""
         self.give_back: GiveBack = _never
         """Has a group whose last member of the consumer protocol goes go on as a classic one; whether it does."""
         self.rebalances = 0

@@ -148,7 +148,9 @@ def report_join(group: ConsumerGroup, member: ConsumerMember, replaced: str | No
 
 def _check_instance(group: ConsumerGroup, holder: ConsumerMember | None, command: ConsumerHeartbeat) -> ConsumerMember:
     if holder is None:
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"nobody in {group.id} has the instance id {command.instance_id}")
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"no member of {group.id} has the instance id {command.instance_id}"
+        )
     if holder.id != command.member_id:
         message = f"{command.member_id} was fenced: {holder.id} has the instance id {command.instance_id}"
         raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, message)
@@ -156,13 +158,13 @@ def _check_instance(group: ConsumerGroup, holder: ConsumerMember | None, command
 
 
 def _check_epoch(member: ConsumerMember, command: ConsumerHeartbeat) -> None:
-    """A member that is one epoch behind has lost an answer, if it has no more than that gave it."""
+    """A member whose epoch is one too low has lost an answer, if it has no more than that gave it."""
     if command.epoch in (JOIN_EPOCH, member.epoch):
         return
     if command.epoch > member.epoch or not (
         command.epoch == member.previous_epoch and is_part(command.owned, member.assigned)
     ):
-        message = f"{member.id} is at epoch {member.epoch}, not {command.epoch}: it gives up all and joins anew"
+        message = f"{member.id} is at epoch {member.epoch}, not {command.epoch}: it gives up all and joins again"
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, message)
 
 
@@ -265,7 +267,7 @@ def _aim(
         out.effects.append(ComputeTarget(group.id, epoch, assignor, spec, counts))
         if group.target_epoch >= 0:
             return last
-        # Until then nobody has anything; it is the epoch before, for a member has one from its first answer on.
+        # Until then no member has anything; it is the epoch before, for a member has one from its first answer on.
         out.records.append(records.target_epoch(group.id, epoch - 1, 0))
         return Target(epoch - 1, NO_OWNED)
     assignment = target.compute(assignor, spec, counts)

@@ -53,7 +53,7 @@ _STEPS: Final = {
 def check_known(member: ConsumerMember, reported: Reported | None) -> None:
     """FENCED_MEMBER_EPOCH where a newer release left it in a state that is not known, and it still has partitions."""
     if member.state is MemberState.UNKNOWN and (reported is None or any(indexes for _, indexes in reported)):
-        message = f"{member.id} is in a state that a newer release wrote; it gives up all partitions and joins anew"
+        message = f"{member.id} is in a state that a newer release wrote; it gives up all partitions and joins again"
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, message)
 
 
@@ -129,7 +129,7 @@ def _advance(
         for partition, since in has.items():
             (kept if partition in wanted else revoking).setdefault(topic_id, {})[partition] = since
         for partition in sorted(wanted.difference(has)):
-            # What it gives up itself is its own to take again: nobody else can have it.
+            # What it gives up itself is its own to take again: no other member can have it.
             if owner(topic_id, partition) in (None, member.id):
                 free.setdefault(topic_id, {})[partition] = target.epoch
             else:

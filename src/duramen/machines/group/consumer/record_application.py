@@ -19,7 +19,7 @@ from duramen.wire.records import consumer_groups as schema
 
 
 def apply(groups: dict[str, ConsumerGroup], key: Any, value: Any) -> None:
-    """One record; a tombstone for what nobody knows changes nothing, for compaction leaves such."""
+    """One record; a tombstone for what is unknown changes nothing, for compaction leaves such."""
     group = groups.get(key.group)
     if group is None:
         if value is None:

@@ -209,7 +209,7 @@ class ConsumerGroup:
     def subscription_with(
         self, before: Iterable[ConsumerMember], after: ConsumerMember | None
     ) -> tuple[set[str], list[str]]:
-        """(topics, expressions that nobody uses any more) as if `after` stood in the place of `before`."""
+        """(topics, expressions that no member uses any more) as if `after` stood in the place of `before`."""
         names, expressions = dict(self.name_counts), dict(self.expression_counts)
         for member, step in [*((each, -1) for each in before), *([(after, 1)] if after is not None else [])]:
             for name in member.topics:

@@ -36,7 +36,7 @@ def draft(group: ConsumerGroup, member: ConsumerMember, replaced: str | None) ->
 
 
 def is_due(timestamp: int, interval_ms: int, now: int) -> bool:
-    """Whether another one may be computed: at once where none was, or nobody knows when."""
+    """Whether another one may be computed: at once where none was, or it is not known when."""
     return timestamp == 0 or interval_ms == 0 or now >= timestamp + interval_ms
 
 

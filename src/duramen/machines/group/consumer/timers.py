@@ -22,7 +22,7 @@ class RebalanceTimer(NamedTuple):
 
 
 class RejoinTimer(NamedTuple):
-    """A member of the classic protocol was told to join again."""
+    """A member of the classic protocol was asked to rejoin."""
 
     group_id: str
     member_id: str

@@ -56,7 +56,7 @@ class KnownTopics:
     def __init__(self) -> None:
         self.view: TopicView = NoTopics()
         self.changes = 0
-        """Counts what was told; a group that has looked since the last one need not look again."""
+        """Counts the changes reported; a group that has looked since the last one need not look again."""
         self.appeared_at = -1
         """The view's version when a topic last came to be."""
         self._hashes: dict[str, bytes] = {}
