@@ -52,9 +52,10 @@ $(VENV)/tests.stamp: $(VENV)/dev.stamp $(wildcard tests/*.py tests/*/*.py tests/
 check: $(VENV)/dev.stamp ## format, lint, types, import contracts, tidy test
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check --no-cache $(SOURCES)
-	$(BIN)/mypy --strict src demo
-	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q -p no:randomly -p no:cacheprovider tests/test_tidy.py
+	@# Side by side: half a minute of one core each.
+	$(BIN)/mypy --strict src demo & types=$$!; \
+	$(BIN)/lint-imports && $(BIN)/python -m pytest -q -p no:randomly -p no:cacheprovider tests/test_tidy.py; \
+	house=$$?; wait $$types && exit $$house
 
 .PHONY: house
 house: $(VENV)/dev.stamp ## what is looked at: the largest modules, classes, functions; circles; names; words of our own

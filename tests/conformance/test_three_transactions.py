@@ -18,6 +18,8 @@ from tests.worlds.transaction_load import COMMITTED, Transactions, values_of
 pytestmark = [pytest.mark.timeout(300), only_duramen]
 
 WAIT_SECONDS = 60.0
+KILLS = 2
+"""Of each kind; `make torture-exactly-once NODES=3` has 30 faults."""
 SETTINGS = {
     "default.replication.factor": "3",
     "offsets.topic.replication.factor": "3",
@@ -101,7 +103,7 @@ def test_all_or_nothing_whoever_is_killed(trio: ControllerTrio, who: str) -> Non
     create(trio, *topics)
     chance = random.Random(who)
     with Transactions(addresses(trio), topics, who, 2) as writer:
-        for _ in range(3):
+        for _ in range(KILLS):
             writer.goes_on()
             victims = {
                 "coordinator": lambda: coordinators(trio),

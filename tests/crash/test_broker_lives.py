@@ -16,7 +16,7 @@ from duramen.partition.metadata.directory_checks import ClosedDirectories
 from duramen.partition.store.delete_partitions import PartitionDeletions
 from duramen.partition.store.hosted_partitions import HostedPartitions
 
-LIVES = 60
+LIVES = 35
 """In `make test`; `make crash-lives DIRECTORIES=1` has 4,000."""
 FULL_JOURNALS = {"create": 6, "delete": 6, "fill_journal": 3, "run": 10, "pass_time": 2, "rest": 1}
 
@@ -54,7 +54,7 @@ def partitions_begin_anew() -> AbstractContextManager[object]:
 PLANTED: dict[str, tuple[Callable[[], AbstractContextManager[object]], range, tuple[str, ...]]] = {
     "a deletion that waits for room": (
         deletions_tried_once,
-        range(10, 60),
+        range(45, 120),
         ("left of what was deleted", "told for nothing: log-of-unknown-topic"),
     ),
     "a directory that is away": (

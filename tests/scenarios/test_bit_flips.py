@@ -1,4 +1,4 @@
-"""A few hundred of the bit flips of `make bit-flips`, after a clean stop and after a kill."""
+"""Some hundred of the bit flips of `make bit-flips`, after a clean stop and after a kill."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def cases() -> list[Case]:
 
 
 def test_each_flip_is_noticed_or_changes_no_answer(cases: list[Case]) -> None:
-    tally = run(200, 20, cases)
+    tally = run(120, 20, cases)
     assert tally.wrong == [], "\n".join(tally.wrong[:10])
-    assert tally.flips == 200
+    assert tally.flips == 120
     noticed = sum(count for (_, outcome), count in tally.outcomes.items() if outcome != "harmless")
-    assert noticed > 100
+    assert noticed > 60
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -18,6 +18,8 @@ from duramen.sim.run.simulation import simulate
 from duramen.sim.world.plan import Plan
 
 SEEDS = range(1, 16)
+TWICE_EVERY = 3
+"""Every so manieth of them is run twice; `make sim SEEDS=n` runs all of its seeds twice."""
 OTHER_INVARIANTS = {
     "CleanRestartChangesNothing",
     "DeletedStaysDeleted",
@@ -38,8 +40,9 @@ HASH_SEEDED = "import sys; from duramen.sim.run.simulation import simulate; prin
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_promise_holds_and_the_history_repeats(seed: int) -> None:
     first = simulate(seed)
-    assert simulate(seed).digest == first.digest
     assert first.facts > 0
+    if seed % TWICE_EVERY == 0:
+        assert simulate(seed).digest == first.digest
 
 
 def test_a_stop_may_take_as_long_as_what_began_on_a_slow_disk() -> None:
@@ -51,7 +54,7 @@ def test_a_full_disk_and_a_batch_that_was_damaged_on_the_way_meet_in_one_flight(
 
 
 def test_the_seeds_differ_and_the_nodes_do_die() -> None:
-    results = [simulate(seed) for seed in range(100, 106)]
+    results = [simulate(seed) for seed in range(100, 104)]
     assert len({result.digest for result in results}) == len(results)
     assert sum(result.deaths for result in results) > len(results)
 
@@ -64,7 +67,7 @@ def test_a_world_whose_journal_takes_few_entries_refuses_batches_and_goes_on() -
 
 def test_no_order_comes_from_a_hash() -> None:
     digests = set()
-    for hash_seed in ("0", "1", "2"):
+    for hash_seed in ("0", "1"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         command = [sys.executable, "-c", HASH_SEEDED, "3"]
         run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
@@ -97,17 +100,17 @@ def test_a_removed_guard_comes_back(guard: str) -> None:
 
 @pytest.mark.slow
 def test_a_power_cut_at_some_disk_calls_of_a_run_of_a_thousand_records() -> None:
-    calls, runs = cut_everywhere(1, step=97, first=50)
+    calls, runs = cut_everywhere(1, step=149, first=50)
     assert calls > 1000
     assert runs > 10
 
 
-def test_a_power_cut_at_every_fifth_disk_call_of_a_short_run() -> None:
+def test_a_power_cut_at_every_eleventh_disk_call_of_a_short_run() -> None:
     """`make sim-cuts` leaves none out."""
     plan = Plan(records=3, members=0, page_cache=False, partitions=1, calm=True)
-    calls, runs = cut_everywhere(7, step=5, plan=plan)
+    calls, runs = cut_everywhere(7, step=11, plan=plan)
     assert calls > 100
-    assert runs == -(-calls // 5)
+    assert runs == -(-calls // 11)
 
 
 def test_the_command_ends_with_the_history(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,11 +140,11 @@ def test_the_processes_that_run_seeds_change_nothing() -> None:
     tallies = []
     for processes in (1, 2):
         tally = Tally()
-        for outcome in run_all(jobs_for(range(40, 44), twice_every=3), processes):
+        for outcome in run_all(jobs_for(range(40, 43), twice_every=3), processes):
             tally.add(outcome)
         tallies.append(tally)
     assert tallies[0] == tallies[1]
-    assert tallies[0].seeds == 4
+    assert tallies[0].seeds == 3
     assert len(tallies[0].history) == 64
 
 
