@@ -15,7 +15,9 @@ from tests.worlds.stored_batches import stored_batches
 from duramen.errors import KafkaError
 from duramen.model import TopicId, TopicPartition
 from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.files.atomic import read_file
 from duramen.storage.log.log import Log
+from duramen.storage.segment.partition_metadata import read_topic_id
 from duramen.storage.segment.producer_state import Duplicate
 from duramen.wire.batch import ABORT, parse_header, read_marker, records
 
@@ -44,7 +46,7 @@ class LogPromise:
     for and never came to be: the file of epochs may be of that moment, and know nothing of the batches in front. gaps:
     where the log ended in front of batches that do not begin there. anew: what is promised of the empty log that is to
     take its place, while that is under way. behind: batches that may be there only where another log has a record at an
-    offset.
+    offset. kept: where it is gone its directory is there under another name, with all that was acknowledged.
     """
 
     tp: TopicPartition
@@ -67,6 +69,7 @@ class LogPromise:
     gaps: dict[bytes, int] = field(default_factory=dict)
     anew: LogPromise | None = None
     behind: dict[bytes, tuple[TopicId, int]] = field(default_factory=dict)
+    kept: bool = False
 
     def snapshot(self) -> LogPromise:
         """A copy that later acknowledgements do not change; what may be there is shared."""
@@ -137,6 +140,8 @@ def check_directory(directory: LogDirectory, promises: Promises) -> dict[TopicId
         if log is None:
             gone = promise.delete_asked or not promise.created
             require(gone, f"{promise.tp} is gone, and nobody asked for it")
+            if promise.kept:
+                _check_kept(directory, topic_id, promise)
             continue
         require(not promise.deleted, f"{promise.tp} was deleted and is back")
         views[topic_id] = view_of(log)
@@ -148,6 +153,20 @@ def check_directory(directory: LogDirectory, promises: Promises) -> dict[TopicId
             require(views[other].end > offset, what)
     require(not logs, f"logs that nobody made: {sorted(str(log.tp) for log in logs.values())}")
     return views
+
+
+def _check_kept(directory: LogDirectory, topic_id: TopicId, promise: LogPromise) -> None:
+    disk, found = directory.disk, []
+    for name in disk.list_directory(directory.path):
+        home = f"{directory.path}/{name}"
+        if name.startswith(f"{promise.tp}.") and name.endswith("-stray") and read_topic_id(disk, home) == topic_id:
+            found.append(home)
+    require(len(found) == 1, f"{promise.tp} was to be kept, and is in {found}")
+    data = b""
+    for name in sorted(each for each in disk.list_directory(found[0]) if each.endswith(".log")):
+        data += read_file(disk, f"{found[0]}/{name}") or b""
+    lost = [base for base, batch in promise.acknowledged.items() if batch not in data]
+    require(not lost, f"{found[0]} lacks the batches at {lost}")
 
 
 def check_log(log: Log, view: LogView, promise: LogPromise) -> None:

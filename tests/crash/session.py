@@ -21,6 +21,7 @@ from duramen.storage.directory.checkpointer import Checkpointer, CheckpointJob
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.create import Strays
 from duramen.storage.log.follower import append_as_follower
 from duramen.storage.log.log import Log
 from duramen.wire.batch import ABORT, COMMIT, build_batch, build_marker, parse_header
@@ -158,6 +159,18 @@ class Session:
 
         def acknowledged() -> None:
             self.promises[topic_id(number)].deleted = True
+
+        self._later(acknowledged)
+
+    def make_way(self, number: int, other: int) -> None:
+        """Topic `number`, to whose log nothing was written since the start, is nobody's: another gets its name."""
+        promise = self.promises[topic_id(number)]
+        promise.delete_asked = promise.kept = True
+        self.directory.strays = Strays(topic_id(number).__eq__)
+        self.create(other, name=promise.tp.topic)
+
+        def acknowledged() -> None:
+            promise.deleted = True
 
         self._later(acknowledged)
 

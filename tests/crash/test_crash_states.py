@@ -57,6 +57,7 @@ FORGOTTEN: list[tuple[str, str, Callable[[str], bool]]] = [
     ("recovery", "the sync of what recovery wrote", syncs(".log")),
     ("clean_stop", "the segments' sync at a clean stop", syncs(".log")),
     ("creation_and_deletion", "the sync of new names", name_syncs),
+    ("moved_aside", "the sync of new names", name_syncs),
     ("cut_into_what_is_sealed", "the sync of the names beside a file that was cut", name_syncs),
     ("recycle", "every sync of names", name_syncs),
     ("transactions", "the sync of what was rolled back", syncs(".txnindex")),

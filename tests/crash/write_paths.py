@@ -360,6 +360,38 @@ def creation_and_deletion(run: Session) -> None:
     run.commit()
 
 
+def moved_aside(run: Session) -> None:
+    """Logs that are nobody's make way for topics of their names, and are kept."""
+    _two_topics(run)
+    run.create(3, stable=False)
+    run.commit()
+    for size in (300, 2900, 200, 6500):
+        run.put(1, 200)
+        run.put(2, size, producer=7)
+        run.put(3, size)
+        run.commit()
+    run.crash()
+    run.start()
+    run.put(1, 150)
+    run.commit()
+    run.begin()
+    run.make_way(2, 4)
+    run.put(4, 160)
+    run.make_way(3, 5)
+    run.commit()
+    run.put(5, 200)
+    run.commit()
+    run.keep_house(NOW + 100_000)
+    run.crash()
+    run.start()
+    run.make_way(4, 6)
+    run.put(6, 220)
+    run.commit()
+    run.checkpoint()
+    run.put(6, 120)
+    run.commit()
+
+
 def first_start(run: Session) -> None:
     """A directory is made, given an identity and its first topic."""
     run.begin()
@@ -546,6 +578,7 @@ STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
         cut_whose_producers_are_unknown,
         cut_into_what_is_sealed,
         creation_and_deletion,
+        moved_aside,
         first_start,
         clean_stop,
         recovery,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 from tests.worlds.copies_world import TOPIC, CopiesWorld
 
 from duramen.model import topic_id_text
@@ -51,6 +52,17 @@ def put_back(disk: CrashDisk, saved: Mapping[str, bytes], folder: str) -> None:
             disk.make_directories(path.rpartition("/")[0])
             replace_file(disk, path, content)
     disk.end_process()
+
+
+def have_snapshot(world: CopiesWorld, node_id: int) -> None:
+    """Have a snapshot of what is committed, or more, on the node's disk."""
+    controller = world.brokers[node_id].controller
+    position = world.brokers[world.active()].controller.position
+    for number in range(200):
+        if controller._snapshots.kept[-1].offset >= position:
+            return
+        world.create(f"more-{position}-{number}")
+    raise AssertionError("it writes none")
 
 
 def forget(world: CopiesWorld, end: int) -> None:
@@ -109,3 +121,69 @@ def test_a_start_waits_until_it_knows_what_its_disk_shows() -> None:
     told = {"partition-offline", "log-of-unknown-topic", "log-is-stray", "topic-created", "replica-begun-anew"}
     assert [event for node_id, event, _ in world.events if node_id == away and event in told] == []
     assert world.until(lambda: homes(world, away) == {HOME})
+
+
+def stop(world: CopiesWorld, node_id: int) -> None:
+    """Cleanly."""
+    node = world.world.nodes[node_id]
+    node.stop()
+    assert world.until(lambda: not node.running)
+
+
+def strayed(world: CopiesWorld, node_id: int) -> set[str]:
+    return {home for home in homes(world, node_id) if home.endswith("-stray")}
+
+
+def with_old_log() -> tuple[CopiesWorld, int, dict[str, bytes]]:
+    """A world, a node that does not run, and the log of a topic that is deleted, which somebody has put back there."""
+    world = CopiesWorld(settings=SHORT_LOG)
+    world.produce(b"old")
+    assert world.until(world.are_equal)
+    away = bystander(world)
+    stop(world, away)
+    old = {path: data for path, data in world.world.disks[away].contents().items() if path.startswith(f"{HOME}/")}
+    world.start(away)
+    assert world.in_sync(1, 2, 3)
+    deleted(world)
+    assert world.until(lambda: not homes(world, away), seconds=10)
+    have_snapshot(world, away)
+    stop(world, away)
+    put_back(world.world.disks[away], old, HOME)
+    return world, away, old
+
+
+@pytest.mark.parametrize("made", ["before its start", "afterwards"])
+def test_a_log_that_is_nobodys_makes_way_and_is_kept(made: str) -> None:
+    world, away, old = with_old_log()
+    disk, node = world.world.disks[away], world.world.nodes[away]
+    if made == "afterwards":
+        world.start(away)
+        assert homes(world, away) == {HOME}
+    world.create(TOPIC)
+    if made != "afterwards":
+        world.start(away)
+    assert world.in_sync(1, 2, 3)
+    assert world.produce(b"new") == 0
+    assert world.until(world.are_equal)
+    assert world.told("log-of-unknown-topic") == [away]
+    (told,) = [fields for node_id, event, fields in world.events if event == "log-is-stray"]
+    (stray,) = strayed(world, away)
+    assert stray == told["path"]
+
+    def is_kept() -> bool:
+        found = disk.contents()
+        return all(found[path.replace(HOME, stray)] == data for path, data in old.items() if path.endswith(".log"))
+
+    assert is_kept()
+    node.power_cut()
+    world.start(away)
+    assert world.until(world.are_equal)
+    deleted(world)
+    world.create(TOPIC)
+    world.run(5.0)
+    stop(world, away)
+    world.start(away)
+    assert world.until(world.are_equal)
+    assert homes(world, away) == {HOME, stray}
+    assert is_kept()
+    assert len([event for _, event, _ in world.events if event == "log-is-stray"]) == 1

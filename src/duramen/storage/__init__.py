@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from duramen.storage.journal.ring import JournalLimits as JournalLimits
     from duramen.storage.log.config import PlainLogConfig as PlainLogConfig
     from duramen.storage.log.create import NewLog as NewLog
+    from duramen.storage.log.create import StrayLog as StrayLog
+    from duramen.storage.log.create import Strays as Strays
     from duramen.storage.log.follower import append_as_follower as append_as_follower
     from duramen.storage.log.follower import starts_before as starts_before
     from duramen.storage.log.leases import NEVER_EXPIRES as NEVER_EXPIRES
@@ -208,7 +210,7 @@ _PLACES: Final = {
         "JournalLimits",
     ),
     "log.config": ("PlainLogConfig",),
-    "log.create": ("NewLog",),
+    "log.create": ("NewLog", "StrayLog", "Strays"),
     "log.follower": ("append_as_follower", "starts_before"),
     "log.leases": (
         "Lease",

@@ -242,6 +242,7 @@ class Controller:
         if self.is_alone and isinstance(self.host, Host) and self.machine is not None:
             now = self._world.clock.wall_ms()
             self._repair.record_again(self.host, self._committed, self._node_id, now, self.new_topic)
+        publisher.is_one_of_several = not (self.is_alone or self._repair.found)
         publisher.start(self._committed.removed)
         self._committed.forget_removed()
         self._has_begun = True

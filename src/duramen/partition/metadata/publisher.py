@@ -23,7 +23,7 @@ from duramen.partition.store.delete_partitions import delete_offline
 from duramen.partition.store.hosted_partitions import HostedState
 from duramen.partition.store.store import Store
 from duramen.ports import World
-from duramen.storage import Log
+from duramen.storage import Log, StrayLog, Strays
 
 
 class MetadataPublisher:
@@ -55,11 +55,16 @@ class MetadataPublisher:
         """Of this process, once it is about to register: what an earlier one was elected to, it leads no more."""
         self.readopted: set[TopicId] = set()
         """Topics that are about to be known again, and whose logs are here."""
+        self.is_one_of_several = False
+        """Whether other nodes have the metadata, too: what it does not name was deleted, and not lost."""
+        self._unknown: set[TopicId] = set()
+        """Topics that the start found logs of, and that the image had not."""
         self._topic_configs: dict[str, TopicConfig] = {}
         self._peers: set[int] = set()
         """Other brokers that are not fenced, as it was told last."""
         self.closed_directories = ClosedDirectories(store.directories, store.hosted, node_id)
         self._creation = PartitionCreation(self, store, node_id, world.clock, report)
+        store.strays = Strays(self._is_stray, self._moved_aside)
         store.deletions.on_failed, store.deletions.on_done = self._not_deleted, self._creation.create_next
 
     def withdraw_by(self, withdraw: Withdraw) -> None:
@@ -97,13 +102,33 @@ class MetadataPublisher:
     def _delete_removed(self, removed: frozenset[TopicId] | set[TopicId]) -> None:
         """At start, before anything is opened: a topic that was deleted may have been made again under its name."""
         delete_offline(self._store.directories, removed.__contains__)
+        for directory in self._store.directories:
+            for topic_id, _ in directory.offline:
+                if self._is_unknown(topic_id):
+                    self._unknown.add(topic_id)
         for directory, log in list(self._store.unclaimed()):
             if log.topic_id in removed:
                 self._report("log-of-deleted-topic", topic=log.tp.topic, partition=log.tp.partition)
                 self._store.delete_log(directory, log)
-            elif self.image.topic_by_id(log.topic_id) is None and log.topic_id not in self.readopted:
-                # Nobody deleted it (a Kafka directory, its metadata elsewhere): its records are not ours to delete.
+            elif self._is_unknown(log.topic_id):
+                # Nobody deleted it (a Kafka directory, its metadata elsewhere), or not as far as this node has heard:
+                # its records are not ours to delete.
+                self._unknown.add(log.topic_id)
                 self._report("log-of-unknown-topic", topic=log.tp.topic, partition=log.tp.partition)
+
+    def _is_unknown(self, topic_id: TopicId) -> bool:
+        return self.image.topic_by_id(topic_id) is None and topic_id not in self.readopted
+
+    def _is_stray(self, topic_id: TopicId) -> bool:
+        """Whether a log makes way for a new one of its name: nothing was written to it since the start found it."""
+        return self.is_one_of_several and topic_id in self._unknown and self._is_unknown(topic_id)
+
+    def _moved_aside(self, stray: StrayLog) -> None:
+        key = stray.topic_id, stray.tp.partition
+        if self._store.hosted.is_offline(key):
+            self._store.hosted.forget(key)
+        told = {"topic": stray.tp.topic, "partition": stray.tp.partition, "id": topic_id_text(stray.topic_id)}
+        self._report("log-is-stray", **told, path=stray.path, remedy="remove it if nothing of it is wanted")
 
     # ---- following the log -----------------------------------------------------------------------------------
 

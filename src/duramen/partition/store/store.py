@@ -34,6 +34,7 @@ from duramen.storage import (
     LogDirectory,
     NoRoomError,
     Offline,
+    Strays,
     damage_of,
     is_disk_full,
     release_ballast,
@@ -75,6 +76,8 @@ class Store:
         self.congested = False
         """A journal is nearly full: whoever feeds this store should pause until `on_relief`."""
         self.on_relief: Callable[[], None] = lambda: None
+        self.strays = Strays()
+        """Logs that make way for new ones of their names."""
         self.on_failure: Callable[[LogDirectory, BaseException], None] = lambda directory, error: None
         self.most_queued = MAX_QUEUED_BEHIND_REWRITE
         """See Partition; of those that are opened from now on."""
@@ -102,6 +105,7 @@ class Store:
             directory = begin()  # all over again, as after a crash
         directory.high_watermark = partial(self._high_watermark, directory)
         directory.journal.on_failed = self.commit_soon
+        directory.strays = Strays(lambda topic_id: self.strays.contain(topic_id), lambda log: self.strays.moved(log))
         self.directories.append(directory)
         return directory
 

@@ -87,6 +87,8 @@ def _files(broker: Broker, disk: CrashDisk, directories: Sequence[str], journal_
             yield f"the unfinished {path}"
         elif home in journals:
             journals[home] += len(content) if parse_part_name(name) else 0
+        elif home.endswith("-stray"):
+            continue  # kept until somebody removes it
         elif home not in homes:
             yield f"{path} of no partition"
         else:

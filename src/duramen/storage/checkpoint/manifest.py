@@ -53,6 +53,10 @@ _CREATE, _DELETE = EntryKind.CREATE, EntryKind.DELETE  # looked up once: there m
 MANIFEST = "duramen-directory"
 SEALS = (".seal", ".sealing")
 DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+"""Kafka's for the directory of a partition whose topic is gone, and of which nobody said that it may go: it is kept."""
+LONGEST_NAME = 255
+"""Bytes of the name of a file or directory."""
 
 
 class DirectoryManifest(NamedTuple):
@@ -257,15 +261,37 @@ def to_restore(
 
 
 def deleted_here(disk: Disk, path: str) -> Iterator[LogKey]:
-    """The partitions that have a `-delete` directory: what has their name is a newer topic's, journaled or not."""
-    for name in disk.list_directory(path):
-        key = deleted_key(disk, posixpath.join(path, name)) if name.endswith(DELETE_SUFFIX) else None
-        if key is not None:
+    """The partitions that have a `-delete` or `-stray` directory: what has their name is a newer topic's, journaled or
+    not. But for a stray one that is here under its own name, too: Kafka had moved it aside, and has got it again since.
+    """
+    names = disk.list_directory(path)
+    for name in names:
+        is_stray = name.endswith(STRAY_SUFFIX)
+        key = deleted_key(disk, posixpath.join(path, name)) if is_stray or name.endswith(DELETE_SUFFIX) else None
+        if key is not None and not (is_stray and _is_back(disk, path, names, name, key)):
             yield key
 
 
+def _is_back(disk: Disk, path: str, names: Iterable[str], stray: str, key: LogKey) -> bool:
+    """stray: the directory's name; that of a long topic is cut off there."""
+    tp = parse_partition_name(stray.rpartition(".")[0])
+    for name in names:
+        other = parse_partition_name(name)
+        if tp is None or other is None or other.partition != key[1] or not other.topic.startswith(tp.topic):
+            continue
+        with suppress(NotADirectoryError):
+            if (other.topic == tp.topic or len(stray) == LONGEST_NAME) and (
+                read_topic_id(disk, posixpath.join(path, name)) == key[0]
+            ):
+                return True
+    return False
+
+
 def deleted_key(disk: Disk, home: str) -> LogKey | None:
-    """Whose `-delete` directory it is; None where nobody can tell: nobody is kept from starting by that. OSError."""
+    """Whose `-delete` or `-stray` directory it is; None where nobody can tell: nobody is kept from starting by that.
+
+    OSError.
+    """
     tp = parse_partition_name(posixpath.basename(home).rpartition(".")[0])
     try:
         topic_id = NO_TOPIC_ID if tp is None else read_topic_id(disk, home)

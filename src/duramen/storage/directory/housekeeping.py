@@ -170,13 +170,17 @@ class Housekeeping:
         self._retained: list[Log] = []
         self._now_ms = 0
 
-    def remove_later(self, now_ms: int, log: Log, move: MoveLogJob) -> None:
-        """A deleted log's directory goes once `file.delete.delay.ms` has passed and it has its new name. OSError."""
+    def remove_later(self, now_ms: int, log: Log, move: MoveLogJob, *, keep: bool = False) -> None:
+        """A deleted log's directory goes once `file.delete.delay.ms` has passed and it has its new name. OSError.
+
+        keep: only the files that are open are closed then.
+        """
         self._starting = [each for each in self._starting if each.log is not log]
         self._sealing -= {each for each in self._sealing if each[0] is log}
         # Not before the deletion is durable: recovery would miss a directory that the journal speaks of.
         lsn = self._journal.last_lsn
-        removal = PendingRemoval(now_ms + log.config.file_delete_delay_ms, [move.target], list(log.segments), lsn)
+        gone = [] if keep else [move.target]
+        removal = PendingRemoval(now_ms + log.config.file_delete_delay_ms, gone, list(log.segments), lsn)
         self._moving.append(move)
         try:
             move.rename()

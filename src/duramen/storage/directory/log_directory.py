@@ -34,7 +34,7 @@ from duramen.storage.journal.journal import Journal, JournalGroup
 from duramen.storage.journal.parts import PartMaker, remove_parts
 from duramen.storage.journal.ring import JournalLimits
 from duramen.storage.log.config import LogConfig, PlainLogConfig
-from duramen.storage.log.create import CreateLogsJob, NewLog
+from duramen.storage.log.create import CreateLogsJob, NewLog, Strays
 from duramen.storage.log.log import Log
 from duramen.storage.log.offline import Offline
 from duramen.storage.log.open import open_log
@@ -131,6 +131,7 @@ class LogDirectory:
         self.logs: dict[LogKey, Log] = {}
         self.offline: dict[LogKey, Offline] = {}
         self.high_watermark: Callable[[Log], int] = lambda log: log.durable_end
+        self.strays = Strays()
         self._watermarks: dict[LogKey, int] = {}
         self.journal: Journal
         self.ballast = Ballast(disk, path, settings.reserve_bytes)
@@ -299,12 +300,13 @@ class LogDirectory:
     def take_creation(self, new: list[NewLog], being_deleted: Container[str] = ()) -> CreateLogsJob:
         """The job that makes new, empty logs whose names are durable; one whose path exists is refused. One at a time.
 
-        being_deleted: paths of logs that are to be deleted as soon as there is room.
+        being_deleted: paths of logs that are to be deleted as soon as there is room. Of `strays` those that have the
+        path of a new one are moved aside.
 
         OSError, StorageError: none can be made here.
         """
         self._check_usable()
-        return self._registry.take_creation(new, being_deleted)
+        return self._registry.take_creation(new, being_deleted, self.strays, self._now_ms)
 
     def complete_creation(self, job: CreateLogsJob) -> list[Log]:
         """The job has run: creation is journaled before anything that is appended to the logs.

@@ -40,7 +40,7 @@ class EntryKind(IntEnum):
     EPOCH = 6
     """A leader epoch starts at an offset; -1: those that start there or above it are no more."""
     DELETE = 7
-    """The partition was deleted."""
+    """The partition was deleted; where the position is STRAY its directory was moved aside, and is kept."""
     CREATE = 8
     """The partition's directory exists."""
     DURABILITY = 9
@@ -54,6 +54,9 @@ class EntryKind(IntEnum):
     GAP = 13
     """In a log whose batches are not journaled one begins at that position with another offset than the log's end."""
 
+
+STRAY: Final = 1
+"""See DELETE."""
 
 ALIGNMENT: Final = 512
 """Bytes. Groups start on a sector, so that writing one never touches the sectors of a durable one."""

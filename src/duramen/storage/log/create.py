@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from duramen.errors import StorageError
+from duramen.errors import KafkaError, StorageError
 from duramen.model import LogKey, TopicId, TopicPartition, topic_id_text
 from duramen.ports import Disk
 from duramen.storage.files.atomic import replace_file
@@ -61,6 +61,23 @@ class NewLog(NamedTuple):
         return self.topic_id, self.tp.partition
 
 
+class StrayLog(NamedTuple):
+    """A log that was moved aside for another one of its name. path: where it is now."""
+
+    tp: TopicPartition
+    topic_id: TopicId
+    path: str
+
+
+class Strays(NamedTuple):
+    """Which logs are nobody's: their topic is gone, and nobody said that they may go, too. moved: takes each that had
+    the name of a new one.
+    """
+
+    contain: Callable[[TopicId], bool] = lambda topic_id: False
+    moved: Callable[[StrayLog], None] = lambda stray: None
+
+
 class CreateLogsJob:
     """Makes logs in one log directory. Touches files and the new logs alone; `logs` are the finished ones.
 
@@ -77,7 +94,7 @@ class CreateLogsJob:
         flush_queue: FlushQueue[Log],
         hot: VerifiedWindow,
         new: list[NewLog],
-        refused: Mapping[LogKey, StorageError | NoRoomError],
+        refused: Mapping[LogKey, StorageError | KafkaError | NoRoomError],
         half_made: set[str],
         follows: bool = False,
     ) -> None:

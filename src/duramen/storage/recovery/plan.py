@@ -12,7 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from duramen.model import LogKey
-from duramen.storage.journal.format import EntryKind
+from duramen.storage.journal.format import STRAY, EntryKind
 from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalEntry
 from duramen.storage.segment.recovery_point import LogPoint
@@ -42,6 +42,7 @@ class RecoveryPlan:
     epochs: (epoch, start) to add, or (-1, offset) to cut from. entries: how many were folded. cut: least offset of a
     truncation; merged: (base, end offset) of compacted groups of segments. begun: where the log was begun anew, None
     when it was not; no segment with a lesser base is its own any more. is_least: see `LogPoint`.
+    stray: of one that is deleted: its directory is kept, under another name.
     gaps: offset of each batch, by place, that does not begin where the one before ends, and is not journaled.
     new_cut: as cut, or -1 of a new beginning, but of what came since the checkpoint of that LSN.
     """
@@ -56,6 +57,7 @@ class RecoveryPlan:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     created: bool = False
     deleted: bool = False
+    stray: bool = False
     truncated: bool = False
     cut: int = 1 << 62
     merged: list[tuple[int, int]] = field(default_factory=list)
@@ -151,7 +153,7 @@ class RecoveryPlan:
         elif kind == EntryKind.SWAP:
             self._swap(entry.segment_base, Point(entry.offset, entry.offset, 0))
         elif kind == EntryKind.DELETE:
-            self.deleted = True
+            self.deleted, self.stray = True, entry.position == STRAY
         elif kind == EntryKind.CREATE:
             self.created = True
             if self.trusted is None:

@@ -39,7 +39,9 @@ from duramen.storage.checkpoint.kafka_files import (
 )
 from duramen.storage.checkpoint.manifest import (
     DELETE_SUFFIX,
-    deleted_key,
+    LONGEST_NAME,
+    STRAY_SUFFIX,
+    deleted_here,
     held_journal,
     is_outdated,
     journaled_ids,
@@ -119,6 +121,8 @@ class MissingLog(NamedTuple):
 class Startup:
     """What a start found in a directory and made of it. absent: logs whose directories are gone.
 
+    strays: directories that had been moved aside, and have their names again.
+
     watermarks: the high watermarks that were known at the last checkpoint, of the logs that it speaks of. cuts: where
     logs were cut since, -1 where they were begun anew, by the journal.
     """
@@ -129,6 +133,7 @@ class Startup:
     report: RecoveryReport
     ready: list[PartitionStartup] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
     absent: dict[LogKey, MissingLog] = field(default_factory=dict)
     watermarks: dict[LogKey, int] = field(default_factory=dict)
     cuts: dict[LogKey, int] = field(default_factory=dict)
@@ -401,19 +406,14 @@ def _check_names(
 def _leftovers(disk: Disk, path: str, leftovers: list[str]) -> set[LogKey]:
     """Collect what deletions left behind; returns the identities of deleted partitions whose files still exist.
 
-    Half-written checkpoint files are removed at once.
+    Half-written checkpoint files are removed at once, what was moved aside is not.
     """
-    deleted: set[LogKey] = set()
     for name in disk.list_directory(path):
         if name.endswith(DELETE_SUFFIX):
-            directory = posixpath.join(path, name)
-            leftovers.append(directory)
-            key = deleted_key(disk, directory)
-            if key is not None:
-                deleted.add(key)
+            leftovers.append(posixpath.join(path, name))
         elif name in _TEMPORARIES:
             disk.remove(posixpath.join(path, name))
-    return deleted
+    return set(deleted_here(disk, path))
 
 
 def _check_magic(disk: Disk, partition: PartitionDirectory) -> None:
@@ -513,8 +513,8 @@ def _recover(
     for partition in found:
         plan = plans.get(partition.key) or RecoveryPlan(partition.key)
         if plan.deleted:
-            state.leftovers.append(partition.path)
-            report.partitions_deleted += 1
+            (state.strays if plan.stray else state.leftovers).append(partition.path)
+            report.partitions_deleted += not plan.stray
             continue
         if partition.key not in trusted and not plan.created:
             # Kafka's files are keyed by name: only when our own checkpoint does not know better.
@@ -545,21 +545,30 @@ def _recover(
 
 
 def drop_leftover_directories(disk: Disk, path: str, state: Startup, entropy: Entropy) -> None:
-    """Give directories whose deletion was journaled, but not carried out, their `-delete` names."""
+    """Give directories whose deletion was journaled, but not carried out, their `-delete` or `-stray` names."""
     moved = []
-    for leftover in state.leftovers:
-        name = posixpath.basename(leftover)
-        tp = parse_partition_name(name)
-        if tp is not None and posixpath.dirname(leftover) == path:
-            target = posixpath.join(path, deleted_name(tp, entropy))
-            disk.rename(leftover, target)
+    for directory in [*state.strays, *state.leftovers]:
+        tp = parse_partition_name(posixpath.basename(directory))
+        is_stray = directory in state.strays
+        target = directory
+        if tp is not None and posixpath.dirname(directory) == path:
+            target = posixpath.join(path, (stray_name if is_stray else deleted_name)(tp, entropy))
+            disk.rename(directory, target)
+        if not is_stray:
             moved.append(target)
-        else:
-            moved.append(leftover)
     state.leftovers[:] = moved
 
 
 def deleted_name(tp: TopicPartition, entropy: Entropy) -> str:
-    """Kafka's name for the directory of a deleted partition, at most 255 bytes."""
-    suffix = f"-{tp.partition}.{entropy.random_bytes(16).hex()}{DELETE_SUFFIX}"
-    return tp.topic[: 255 - len(suffix)] + suffix
+    """Kafka's name for the directory of a deleted partition."""
+    return _another_name(tp, entropy, DELETE_SUFFIX)
+
+
+def stray_name(tp: TopicPartition, entropy: Entropy) -> str:
+    """Kafka's name for the directory of a partition that is moved aside."""
+    return _another_name(tp, entropy, STRAY_SUFFIX)
+
+
+def _another_name(tp: TopicPartition, entropy: Entropy, suffix: str) -> str:
+    suffix = f"-{tp.partition}.{entropy.random_bytes(16).hex()}{suffix}"
+    return tp.topic[: LONGEST_NAME - len(suffix)] + suffix
