@@ -1,8 +1,8 @@
 """Runs kafka-python's own integration suite, unpacked from its source archive into a cache folder, against a server.
 
 The archive lacks two files that its tests import; this module writes stand-ins for them. Which tests must pass stands
-in kafka_python_suite.txt: the list may only grow. Not on it: tests of ACLs, SASL, SSL and transactions; the one that
-takes the broker's version from its API versions and compares with 4.2 (ours are those of 4.3.1, which fails it too).
+in kafka_python_suite.txt: the list may only grow. Not on it: tests of ACLs, SASL and SSL; the one that takes the
+broker's version from its API versions and compares with 4.2 (ours are those of 4.3.1, which fails it too).
 
     make conformance-kafka-python        the whole suite; says which tests could join the list
 """
@@ -27,7 +27,7 @@ CACHE = ROOT / ".cache" / "kafka-python"
 LIST = Path(__file__).with_suffix(".txt")
 KAFKA_VERSION = "4.2.0"
 FILES = ("admin", "consumer", "producer")
-NOT_ASKED_FOR = re.compile(r"acl|sasl|ssl|transaction")
+NOT_ASKED_FOR = re.compile(r"acl|sasl|ssl")
 DOWNLOAD_SECONDS_MAX = 120
 SUITE_SECONDS_MAX = 540
 
