@@ -101,7 +101,9 @@ def group_positions(
     if listed.errors:
         # Each node is asked for its own groups; one that does not answer would be missing silently.
         raise failure(KafkaException(listed.errors[0]), "cannot list groups")
-    names = sorted(group.group_id for group in listed.valid)
+    names = sorted(group.group_id for group in listed.valid if group.group_id)
+    if len(names) < len(listed.valid):  # old clients may commit without a name, and nothing can ask for it
+        note("a group without a name is left out: offsets that were committed under none")
     described = _describe(cluster, admin, names)
     return list(zip(described, _positions(cluster, admin, described), strict=True))
 
@@ -132,20 +134,33 @@ class GroupPosition(NamedTuple):
 
 def commits(cluster: ClusterAccess, admin: AdminClient, group: str) -> dict[Where, Committed]:
     """What a group has committed in each partition where it has."""
-    asked = [ConsumerGroupTopicPartitions(group)]
-    timeout = cluster.timeout
-    futures = call(cluster, group, lambda: admin.list_consumer_group_offsets(asked, request_timeout=timeout))
-    found = wait(cluster, group, only(futures)).topic_partitions or []
     return {
-        (tp.topic, tp.partition): Committed.told_by(tp.offset, tp.metadata)
-        for tp in found
-        if tp.offset >= 0 and tp.error is None
+        (tp.topic, tp.partition): Committed.told_by(tp.offset, _metadata(tp))
+        for tp in _committed(cluster, admin, group)
     }
 
 
 def committed_offsets(cluster: ClusterAccess, admin: AdminClient, group: str) -> dict[Where, int]:
     """A group's committed offset in each partition where it has one."""
-    return {place: told.offset for place, told in commits(cluster, admin, group).items()}
+    return {(tp.topic, tp.partition): tp.offset for tp in _committed(cluster, admin, group)}
+
+
+def _committed(cluster: ClusterAccess, admin: AdminClient, group: str) -> list[TopicPartition]:
+    asked = [ConsumerGroupTopicPartitions(group)]
+    timeout = cluster.timeout
+    futures = call(cluster, group, lambda: admin.list_consumer_group_offsets(asked, request_timeout=timeout))
+    found = wait(cluster, group, only(futures)).topic_partitions or []
+    return [tp for tp in found if tp.offset >= 0 and tp.error is None]
+
+
+def _metadata(tp: TopicPartition) -> str | None:
+    """None where confluent-kafka cannot tell: it reads on behind metadata that do not end with a zero, which are not
+    those of our clients (Java's programs write such).
+    """
+    try:
+        return tp.metadata  # type: ignore[no-any-return]
+    except UnicodeDecodeError:
+        return None
 
 
 def _positions(

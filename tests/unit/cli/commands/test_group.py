@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from duramen.cli.main import main
-from duramen.client import Cluster
+from duramen.client import ANY, Cluster
 from duramen.client.protocol.routes import CoordinatorKey
 from duramen.wire.messages import API
 
@@ -119,3 +120,29 @@ def test_a_group_that_assigns_or_reconciles_says_so(run: Callable[..., Any], top
         state = rows[group]["state"]
         assert (state in ("Assigning", "Reconciling"), rows[group]["members"]) == (True, 2), state
         assert run("group", "describe", group, "--json")[0]["state"] == state
+
+
+def test_groups_that_java_s_programs_leave(
+    run: Callable[..., Any], topic: str, lines: Callable[..., str], bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Metadata of any length with their offsets, which confluent-kafka reads on behind; a group without a name."""
+    run("produce", topic, lines("a"))
+    message = API[8].request
+    with Cluster(bootstrap) as client:
+        for number in range(60):
+            partition = message.OffsetCommitRequestPartition(
+                partition_index=0, committed_offset=1, committed_metadata="m" * (number % 40)
+            )
+            places = [message.OffsetCommitRequestTopic(name=topic, partitions=[partition])]
+            group = f"{topic}-{number}" if number else ""
+            body = message.new(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=places)
+            told = client.call(ANY, 8, body, highest=9)
+            assert told.topics[0].partitions[0].error_code == 0
+    for _ in range(3):
+        assert main(["group", "list", "--json"]) == 0
+        said = capsys.readouterr()
+        assert "a group without a name is left out" in said.err
+        found = {each["group"]: each["lag"] for each in json.loads(said.out)}
+        assert [found[f"{topic}-{number}"] for number in range(1, 60)] == [0] * 59
+        assert "" not in found
+    assert main(["group", "reset-offsets", f"{topic}-1", "--topic", topic, "--to-earliest", "--execute"]) == 0
