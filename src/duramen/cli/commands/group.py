@@ -158,7 +158,7 @@ def _metadata(tp: TopicPartition) -> str | None:
     those of our clients (Java's programs write such).
     """
     try:
-        return tp.metadata  # type: ignore[no-any-return]
+        return tp.metadata
     except UnicodeDecodeError:
         return None
 

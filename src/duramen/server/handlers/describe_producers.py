@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from duramen.errors import ErrorCode
+from duramen.machines.metadata.topics import name_problem
 from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.describe_producers import DescribeProducersResponse
 
@@ -44,7 +45,9 @@ def _response(request: Request) -> Steps:
 def _partition(request: Request, name: str, index: int) -> Steps:
     entry = DescribeProducersResponse.PartitionResponse(partition_index=index, active_producers=[])
     partition = request.services.partitions.find(name, index)
-    if name in request.denied:
+    if name_problem(name) is not None:
+        entry.error_code = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    elif name in request.denied:
         entry.error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     elif partition is None:
         entry.error_code = int(request.services.partitions.absence(name, index))

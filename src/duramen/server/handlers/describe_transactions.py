@@ -46,29 +46,34 @@ def _response(request: Request, descriptions: list[TransactionDescription]) -> S
     states = []
     done = 0
     for each in descriptions:
-        topics: dict[str, list[int]] = {}
-        for tp in each.partitions:
-            topics.setdefault(tp.topic, []).append(tp.partition)
-        # Nobody is told of topics that he may not know of.
-        hidden = request.denies(Operation.DESCRIBE, Resource.TOPIC, topics)
-        states.append(
-            DescribeTransactionsResponse.TransactionState(
-                error_code=int(each.error),
-                transactional_id=each.transactional_id,
-                transaction_state=each.state,
-                transaction_timeout_ms=each.timeout_ms,
-                transaction_start_time_ms=each.start_ms,
-                producer_id=each.producer.id,
-                producer_epoch=each.producer.epoch,
-                topics=[
-                    DescribeTransactionsResponse.TopicData(topic=name, partitions=indexes)
-                    for name, indexes in topics.items()
-                    if name not in hidden
-                ],
-            )
-        )
+        states.append(_state(request, each))
         done += 1 + len(each.partitions)
         if done >= STEP:
             done = 0
             yield
     return DescribeTransactionsResponse.new(transaction_states=states)
+
+
+def _state(request: Request, described: TransactionDescription) -> Any:
+    if described.error is not ErrorCode.NONE:  # all else is zero, as in Kafka
+        return DescribeTransactionsResponse.TransactionState(
+            error_code=int(described.error), transactional_id=described.transactional_id
+        )
+    topics: dict[str, list[int]] = {}
+    for tp in described.partitions:
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    # Nobody is told of topics that he may not know of.
+    hidden = request.denies(Operation.DESCRIBE, Resource.TOPIC, topics)
+    return DescribeTransactionsResponse.TransactionState(
+        transactional_id=described.transactional_id,
+        transaction_state=described.state,
+        transaction_timeout_ms=described.timeout_ms,
+        transaction_start_time_ms=described.start_ms,
+        producer_id=described.producer.id,
+        producer_epoch=described.producer.epoch,
+        topics=[
+            DescribeTransactionsResponse.TopicData(topic=name, partitions=indexes)
+            for name, indexes in topics.items()
+            if name not in hidden
+        ],
+    )

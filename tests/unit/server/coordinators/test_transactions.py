@@ -118,7 +118,10 @@ def test_an_unknown_id_has_no_producer(server: InProcess) -> None:
     client.producer = ProducerEpoch(7, 0)
     assert client.add(("t", 0)) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
     assert client.end(commit=False) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert client.describe().error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    told = client.describe()
+    assert told.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert (told.transactional_id, told.transaction_state, told.topics) == ("id", "", [])
+    assert (told.producer_id, told.producer_epoch, told.transaction_start_time_ms) == (0, 0, 0), "as in Kafka"
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -194,3 +194,16 @@ def test_metrics_of_open_transactions() -> None:
     assert registry.get_sample_value("duramen_partition_open_transactions", here) == 0
     assert registry.get_sample_value("duramen_last_stable_offset_lag_records", here) == 0
     assert registry.get_sample_value("duramen_partition_oldest_transaction_seconds", here) is None
+
+
+def test_producers_of_what_is_no_topic() -> None:
+    _, line = server_with("t")
+    request = API[61].request
+    names = ("t", "absent", "", "../no")
+    answer = line.call(61, 0, topics=[request.TopicRequest(name=name, partition_indexes=[0]) for name in names])
+    assert [ErrorCode(topic.partitions[0].error_code).name for topic in answer.topics] == [
+        "NONE",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "INVALID_TOPIC_EXCEPTION",
+        "INVALID_TOPIC_EXCEPTION",
+    ]

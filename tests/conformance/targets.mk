@@ -1,0 +1,7 @@
+# Random requests to Apache Kafka and to a node, in step; CHAPTER=transactions-1-7 repeats one that its report names.
+REQUESTS ?= 5000
+CHAPTER ?=
+
+.PHONY: conformance-in-step
+conformance-in-step: $(VENV)/dev.stamp ## random requests of transactions, groups, features to Apache Kafka and to a node, answers compared: [SEED=n] [REQUESTS=n] [CHAPTER=name] (Java, Maven)
+	@$(BIN)/python -m tests.conformance.in_step.requests_in_step --seed $(SEED) --requests $(REQUESTS) $(if $(CHAPTER),--chapter $(CHAPTER))
