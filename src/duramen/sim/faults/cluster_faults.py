@@ -46,6 +46,8 @@ LINK_KINDS: Final = {
 WORLD_KINDS: Final = {"power cut of all": 2, "kill of all": 1}
 KINDS: Final = NODE_KINDS | LINK_KINDS | WORLD_KINDS
 """All of them."""
+SLOW_S: Final = 1.0
+"""So long work that has begun may still take, behind the last fault."""
 LEADER_SHARE: Final = 0.5
 """Of the faults of one node, how many are the leader's."""
 
@@ -91,6 +93,10 @@ class ClusterFaults:
             if not self._inflict(kind):
                 yield self.random.uniform(0.0, 0.5)
         yield from self._over()
+        # What began while a disk was slow may take another minute, and holds up what comes behind it.
+        slow_until = max(node.busy_until() for node in self.world.nodes.values())
+        while slow_until - self.world.loop.now > SLOW_S:
+            yield POLL_S
         self.heal()
         for node in self.world.nodes.values():
             node.set_clock(node.first_wall_ms - node.wall_start_ms)
