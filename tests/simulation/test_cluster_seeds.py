@@ -12,7 +12,8 @@ from duramen.sim.check.quorum_watch import QUORUM_INVARIANTS
 from duramen.sim.check.replica_watch import REPLICA_INVARIANTS
 from duramen.sim.faults.cluster_faults import KINDS
 from duramen.sim.mutations.cluster_mutations import CLUSTER_GUARDS
-from duramen.sim.mutations.replica_mutations import ALL_CLUSTER_GUARDS, REPLICA_GUARDS
+from duramen.sim.mutations.coordinator_mutations import ALL_CLUSTER_GUARDS
+from duramen.sim.mutations.replica_mutations import REPLICA_GUARDS
 from duramen.sim.run.campaign import Violation, jobs_for, run_one
 from duramen.sim.run.cluster_simulation import simulate_cluster
 from duramen.sim.world.plan import ClusterPlan

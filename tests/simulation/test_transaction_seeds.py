@@ -26,6 +26,7 @@ REACHED = {
     "empty transaction",
     "EndTxn repeated",
     "client died in a transaction",
+    "client died with its EndTxn on the way",
     "transactional id begun again",
     "zombie fenced",
     "topic deleted under transactions",
@@ -38,6 +39,8 @@ SOON_CAUGHT = (
     "verified",
     "lives-epoch",
     "synced-markers",
+    "decision-kept",
+    "effects-committed",
     "free-first",
     "even-shares",
 )

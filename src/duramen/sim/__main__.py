@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from duramen.sim.check.invariants import InvariantViolated
-from duramen.sim.mutations.replica_mutations import ALL_CLUSTER_GUARDS
+from duramen.sim.mutations.coordinator_mutations import ALL_CLUSTER_GUARDS
 from duramen.sim.mutations.transaction_mutations import SINGLE_GUARDS
 from duramen.sim.run.campaign import Book, SeedRun, Violation, jobs_for, run_all, run_one, tally_for
 from duramen.sim.run.power_cuts import cut_everywhere

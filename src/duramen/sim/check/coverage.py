@@ -46,6 +46,7 @@ TRANSACTION_STATES = (
     "EndTxn repeated",
     "batch in no transaction refused",
     "client died in a transaction",
+    "client died with its EndTxn on the way",
     "transactional id begun again",
     "zombie woke",
     "zombie fenced",

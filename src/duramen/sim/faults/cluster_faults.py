@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.faults.faults import POLL_S, START_DEADLINE_S, STOP_DEADLINE_S
-from duramen.sim.workload.scripts import Script
+from duramen.sim.workload.scripts import Script, Steps
 from duramen.sim.world.cluster import ClusterWorld
 from duramen.sim.world.disk_faults import Errors
 from duramen.sim.world.node import SimNode
@@ -45,11 +45,34 @@ LINK_KINDS: Final = {
 }
 WORLD_KINDS: Final = {"power cut of all": 2, "kill of all": 1}
 KINDS: Final = NODE_KINDS | LINK_KINDS | WORLD_KINDS
-"""All of them."""
+"""All of them, in every world."""
+ENDING_KINDS: Final = {"power cut at an ending": 2, "kill at an ending": 2, "late marker": 2}
+"""In worlds with transactions: what happens to the coordinator of one that is decided, as its markers go out."""
+ENDING_S: Final = 4.0
+"""How long one is waited for."""
+LATE_S: Final = 8.0
+"""How long a marker is late at most."""
+ENDING_CALLS: Final = (1, 1, 2, 2, 3, 8)
+"""Disk calls behind that moment in which the coordinator ends."""
 SLOW_S: Final = 1.0
 """So long work that has begun may still take, behind the last fault."""
 LEADER_SHARE: Final = 0.5
 """Of the faults of one node, how many are the leader's."""
+
+
+class Ending(NamedTuple):
+    """A coordinator is about to send markers.
+
+    is_unheard: its client has died asking for it, and nobody asks again. leaders: other nodes that get some.
+    may_come_late: the epoch of the next transaction is the same, and the coordinator's alone tells them apart.
+    is_open: whether its producer has a transaction open in one of its partitions on that node.
+    """
+
+    node_id: int
+    is_unheard: bool
+    leaders: tuple[int, ...]
+    may_come_late: bool
+    is_open: Callable[[int], bool]
 
 
 class ClusterFaults:
@@ -73,6 +96,7 @@ class ClusterFaults:
         self.counts: Counter[str] = Counter()
         self.kinds: dict[str, int] = dict(KINDS)
         self.finished = False
+        self._on_ending: Callable[[Ending], None] | None = None
         self._spawn = spawn
         self._leader = leader
         self._format_anew = format_anew
@@ -115,7 +139,15 @@ class ClusterFaults:
 
     def _inflict(self, kind: str) -> bool:
         """Begin it, unless who it would hit has its trouble already."""
-        if kind in LINK_KINDS:
+        if kind in ENDING_KINDS:
+            needs_links = kind == "late marker"
+            if self._on_ending is not None or (needs_links and (self._links_busy or len(self.world.nodes) < 3)):
+                return False
+            self._links_busy |= needs_links
+            self._on_ending = lambda ending: None
+            self._count(kind)
+            self._run(kind, self._at_an_ending(kind))
+        elif kind in LINK_KINDS:
             if self._links_busy or len(self.world.nodes) < 2:
                 return False
             self._links_busy = True
@@ -291,6 +323,71 @@ class ClusterFaults:
             node.kill()
         yield self.random.choice((0.0, 0.5, 4.0)) * self.random.random()
         yield from self.up(node, 0.2)
+
+    # ---- the coordinator of a transaction
+
+    def ending(self, ending: Ending) -> None:
+        """Somebody is about to send markers."""
+        if self._on_ending is not None:
+            self._on_ending(ending)
+
+    def _at_an_ending(self, kind: str) -> Script:
+        """The coordinator ends as its markers go out; half of the time where nobody asks for the end again.
+
+        Of a late marker the way is stalled first. It arrives when another coordinator has ended the transaction, and
+        the next one is open.
+        """
+        world, random = self.world, self.random
+        is_late, is_choosy = kind == "late marker", random.random() < 0.5
+        calls = random.choice(ENDING_CALLS)
+        met: list[tuple[SimNode, Ending]] = []
+
+        def begun(ending: Ending) -> None:
+            node = world.nodes[ending.node_id]
+            fits = ending.may_come_late and ending.leaders if is_late else ending.is_unheard or not is_choosy
+            if met or node.node_id in self._troubled or not node.ready or not fits:
+                return
+            met.append((node, ending))
+            self._troubled.add(node.node_id)
+            self.counts[f"{kind}, met"] += 1
+            if is_late:
+                world.stall(node.node_id, ending.leaders[0], one_way=True)
+            elif kind.startswith("power"):
+                node.disk.cut_at = node.disk.calls + calls
+            else:
+                node.disk.kill_at = node.disk.calls + calls
+
+        self._on_ending = begun
+        deadline = world.loop.now + ENDING_S
+        while not met and world.loop.now < deadline:
+            yield POLL_S
+        self._on_ending = None
+        for node, ending in met:
+            if is_late:
+                yield random.uniform(0.001, 0.02)  # who has asked for the end is told, and the marker is on its way
+                node.kill()
+                if (yield from self._reopened(ending)):
+                    self.counts["late marker, in the next transaction"] += 1
+                world.heal(node.node_id, ending.leaders[0], one_way=True)
+            else:
+                deadline = world.loop.now + 0.5
+                while node.running and world.loop.now < deadline:
+                    yield POLL_S
+                if node.running:
+                    node.kill()
+            yield random.choice((0.0, 0.2, 3.0)) * random.random()
+            yield from self.up(node)
+            self._troubled.discard(node.node_id)
+        if is_late:
+            self._links_busy = False
+
+    def _reopened(self, ending: Ending) -> Steps[bool]:
+        """Wait until the transaction is over where the marker is late, and the next one open; whether it is."""
+        deadline = self.world.loop.now + LATE_S
+        for wanted in (False, True):
+            while ending.is_open(ending.leaders[0]) != wanted and self.world.loop.now < deadline:
+                yield POLL_S
+        return self.world.loop.now < deadline
 
     # ---- between nodes
 

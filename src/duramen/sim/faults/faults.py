@@ -53,7 +53,11 @@ MOMENTS = {
     "checkpoint began beside an open extent": 150,
 }
 """States behind which a node is worth losing, and how many disk calls later that happens at most."""
-TRANSACTION_MOMENTS = {"transaction decided": 12, "transaction completed": 6}
+TRANSACTION_MOMENTS = {
+    "transaction decided": 12,
+    "transaction completed": 6,
+    "client died with its EndTxn on the way": 25,
+}
 """In worlds with transactions, those alone."""
 MOMENT_S = 4.0
 """How long one is waited for."""

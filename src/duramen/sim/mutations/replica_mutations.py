@@ -15,7 +15,7 @@ from duramen.server.controller.broker_watch import BrokerWatch
 from duramen.server.handlers import replica_fetch
 from duramen.server.replication.replica_fetcher import ReplicaFetcher
 from duramen.server.replication.replica_target import ReplicaTarget
-from duramen.sim.mutations.cluster_mutations import CLUSTER_GUARDS, ENDS, LINKS, ClusterGuard
+from duramen.sim.mutations.cluster_mutations import ENDS, LINKS, ClusterGuard
 from duramen.sim.world.plan import ClusterPlan
 
 
@@ -274,6 +274,3 @@ REPLICA_GUARDS: dict[str, ClusterGuard] = {
     "lease-ends": LeaseEnds(),
 }
 """Every guard of replication by the name that BREAK= takes."""
-
-ALL_CLUSTER_GUARDS = CLUSTER_GUARDS | REPLICA_GUARDS
-"""Those that a cluster needs, of the quorum and of the copies."""

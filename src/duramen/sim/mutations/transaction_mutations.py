@@ -13,6 +13,7 @@ from duramen.machines.transaction import TransactionMachine, sweeps
 from duramen.partition.replica import transactional_writes
 from duramen.partition.replica.partition import Partition
 from duramen.partition.store.marker_syncs import MarkerSyncs
+from duramen.server.coordinators.transactions import TransactionCoordinators
 from duramen.sim.mutations.mutations import GUARDS, Guard
 from duramen.sim.world.plan import KINDS
 from duramen.storage.log import log as log_module
@@ -86,7 +87,7 @@ class Verified(Guard):
     owner = transactional_writes
     method = "transaction_guard"
     caught_by = "NoLateMarker"
-    also = ("StableAdvances", "FencedAnsweredOnce")
+    also = ("StableAdvances", "FencedAnsweredOnce", "AbortedUnseen")
     plan = TRANSACTIONS
 
     def replacement(self, original: Any) -> Any:
@@ -146,6 +147,51 @@ class SyncedMarkers(Guard):
     def replacement(self, original: Any) -> Any:
         """Wait for nothing."""
         return lambda syncs, partition, end, done: done(None)
+
+
+class DecisionKept(Guard):
+    """A coordinator that loads a decision takes it for carried out: markers that are missing stay away."""
+
+    owner = TransactionMachine
+    method = "on_loaded"
+    caught_by = "NoLateMarker"
+    also = ("StableAdvances", "Atomic", "AbortedUnseen", "Progress")
+    plan = replace(
+        TRANSACTIONS,
+        faults=("end at a moment",),
+        moments=("transaction decided",),
+        features=(*TRANSACTIONS.features, "two directories"),
+    )
+
+    def replacement(self, original: Any) -> Any:
+        """As if every marker were written."""
+
+        def on_loaded(machine: TransactionMachine, now: int) -> Outcome:
+            for transactional_id in machine.unmarked:
+                machine.transactions[transactional_id] = machine.transactions[transactional_id].completed(now)
+            machine.unmarked.clear()
+            return original(machine, now)  # type: ignore[no-any-return]
+
+        return on_loaded
+
+
+class EffectsCommitted(Guard):
+    """Markers are written before the decision is on stable storage: a power cut takes it, and leaves some of them."""
+
+    owner = TransactionCoordinators
+    method = "_keeps_order"
+    caught_by = "Atomic"
+    also = ("AbortedUnseen", "NoLateMarker", "FencedAnsweredOnce")
+    plan = replace(
+        TRANSACTIONS,
+        faults=("end at a moment",),
+        moments=("client died with its EndTxn on the way",),
+        features=(*TRANSACTIONS.features, "two directories"),
+    )
+
+    def replacement(self, original: Any) -> Any:
+        """As if all journals were one."""
+        return lambda coordinators, coordinator, effect: True
 
 
 class FreeFirst(Guard):
@@ -213,6 +259,8 @@ TRANSACTION_GUARDS: dict[str, Guard] = {
     "lives-epoch": LivesEpoch(),
     "time-outs": TimeOuts(),
     "synced-markers": SyncedMarkers(),
+    "decision-kept": DecisionKept(),
+    "effects-committed": EffectsCommitted(),
     "free-first": FreeFirst(),
     "commit-epochs": CommitEpochs(),
     "even-shares": EvenShares(),

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from duramen.sim.check.coverage import STATES
 from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.mutations.coordinator_mutations import ALL_CLUSTER_GUARDS
 from duramen.sim.mutations.mutations import Guard, taken_out
-from duramen.sim.mutations.replica_mutations import ALL_CLUSTER_GUARDS
 from duramen.sim.mutations.transaction_mutations import SINGLE_GUARDS
 from duramen.sim.run.cluster_simulation import CLUSTER_STATES, simulate_cluster
 from duramen.sim.run.simulation import SimulationResult, simulate

@@ -12,16 +12,18 @@ from random import Random
 from typing import Any, Final
 
 from duramen.config import BrokerConfig
+from duramen.machines.transaction import SECOND_GENERATION, WriteMarkers
 from duramen.partition.metadata import image_reader
 from duramen.partition.metadata.formation import Founding, InitialController, format_node, new_id
 from duramen.ports import World
 from duramen.server.broker import Broker
+from duramen.server.coordinators.transaction_markers import MarkerSender, MarkingCoordinator
 from duramen.sim.check.coverage import SHARED_GROUP_STATES, TRANSACTION_STATES
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.check.leaks import check_idle, check_stopped, removing
 from duramen.sim.check.quorum_watch import ClusterWatch, quiet
 from duramen.sim.check.replica_watch import ReplicaWatch
-from duramen.sim.faults.cluster_faults import KINDS, ClusterFaults
+from duramen.sim.faults.cluster_faults import ENDING_KINDS, KINDS, ClusterFaults, Ending
 from duramen.sim.faults.faults import DATA
 from duramen.sim.run.simulation import SimulationResult, configuration
 from duramen.sim.workload.cluster_client import ClusterClient
@@ -144,7 +146,7 @@ class ClusterSimulation:
             self._may_wipe,
         )
         if plan.kinds:
-            self.faults.kinds = {kind: KINDS[kind] for kind in plan.kinds}
+            self.faults.kinds = {kind: (KINDS | ENDING_KINDS)[kind] for kind in plan.kinds}
         self.clients: list[ControllerClients] = []
         self.workload: ClusterWorkload | None = None
         if self.has_brokers:
@@ -276,7 +278,7 @@ class ClusterSimulation:
 
     def run(self) -> SimulationResult:
         """From the first start to the last verdict; InvariantViolated where a promise is broken."""
-        with small_slices(self.slice_records):
+        with small_slices(self.slice_records), endings_seen(self._ending):
             self._live()
             self._verdict()
         calls = sum(disk.calls for disk in self.world.disks.values())
@@ -308,6 +310,21 @@ class ClusterSimulation:
         bootstrap = random.sample(list(nodes.values()), random.randint(1, len(nodes)))
         return ClusterClient(self.port, self.clock, random, bootstrap, nodes, name)
 
+    def _ending(self, sender: MarkerSender, effect: WriteMarkers) -> None:
+        """Tell the adversary of a decision whose markers are about to go out."""
+        image, node_id, workload = sender._image(), sender._node_id, self.workload
+        led = {tp: image.leader(known) for tp in effect.partitions if (known := image.partition(tp)) is not None}
+
+        def is_open(leader: int) -> bool:
+            view = self.watch.views[leader]
+            stored = [view.broker.store.partitions.get(tp) for tp, led_by in led.items() if led_by == leader]
+            return any(each is not None and each.log.producers.has_transaction(*effect.producer) for each in stored)
+
+        is_unheard = workload is not None and workload.is_unheard(effect.transactional_id)
+        others = tuple(sorted({*led.values()} & self.world.nodes.keys() - {node_id}))
+        late = effect.transaction_version < SECOND_GENERATION and not effect.cause
+        self.faults.ending(Ending(node_id, is_unheard, others, late, is_open))
+
     def _live(self) -> None:
         """Changes while things go wrong, until both are over."""
         plan, random = self.plan, self.random
@@ -338,6 +355,8 @@ class ClusterSimulation:
             chance = drawn.random() < TRANSACTIONS
             if chance if plan.transactions is None else plan.transactions:
                 workload.begin_transactions(all_known, min(plan.copies, len(self.hosts)))
+                if not plan.kinds:
+                    self.faults.kinds |= ENDING_KINDS
             chance = drawn.random() < SHARED_GROUPS
             if chance if plan.shared_group is None else plan.shared_group:
                 workload.begin_shared_group(all_known, min(plan.copies, len(self.hosts)))
@@ -484,6 +503,22 @@ def small_slices(count: int) -> Iterator[None]:
         yield
     finally:
         image_reader.SLICE_RECORDS = before  # type: ignore[misc]
+
+
+@contextlib.contextmanager
+def endings_seen(seen: Callable[[MarkerSender, WriteMarkers], None]) -> Iterator[None]:
+    """Tell of each node that is about to send markers, in this block."""
+    before = MarkerSender.start
+
+    def start(sender: MarkerSender, coordinator: MarkingCoordinator, effect: WriteMarkers) -> None:
+        seen(sender, effect)
+        before(sender, coordinator, effect)
+
+    MarkerSender.start = start  # type: ignore[assignment,method-assign]
+    try:
+        yield
+    finally:
+        MarkerSender.start = before  # type: ignore[method-assign]
 
 
 def simulate_cluster(seed: int, plan: ClusterPlan | None = None, *, keep_lines: bool = False) -> SimulationResult:

@@ -186,7 +186,11 @@ class Simulation:
         self.scene.starts = lambda: self.node.starts
         self.faults.moments = self.coverage.moments
         if self.transactions is not None:
-            self.faults.worth = TRANSACTION_MOMENTS
+            self.faults.worth = {
+                moment: calls
+                for moment, calls in TRANSACTION_MOMENTS.items()
+                if moment in plan.moments or not plan.moments
+            }
         self.faults.look = lambda: survey(self.scene, judge=False)
         self.faults.suspicious = lambda: self.node.given_up
         self.faults.before_start = self._check_replay

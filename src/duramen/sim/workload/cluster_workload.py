@@ -244,6 +244,10 @@ class ClusterWorkload:
         self.clients.append(client)
         return Actor(client, self.scene.clock, script)
 
+    def is_unheard(self, transactional_id: str) -> bool:
+        """Whether its last client has died asking for the end of a transaction."""
+        return self.transactions is not None and transactional_id in self.transactions.stage.unheard
+
     @property
     def is_produced(self) -> bool:
         """Whether all that was to be produced is acknowledged."""

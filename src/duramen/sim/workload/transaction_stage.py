@@ -54,6 +54,8 @@ class TransactionStage:
         """Producers that have not ended."""
         self.running = 0
         """Scripts that have not ended: lives of producers and copiers, and what comes late."""
+        self.unheard: set[str] = set()
+        """Transactional ids whose last client has died asking for an end."""
         self.watching = 0
         """Readers that have not ended."""
         scene.ledger.stable |= {ORDERS, DOOMED, BALANCES, COPIES}

@@ -102,7 +102,7 @@ class TransactionalClient:
         self._sequences: dict[TopicPartition, int] = {}
         self.added: set[TopicPartition | str] = set()
         """To the transaction, by this client itself."""
-        self._is_begun = False
+        self.is_begun = False
         self._lost = False
         self._again = False
         """Whether it needs a new epoch before the next transaction."""
@@ -127,7 +127,7 @@ class TransactionalClient:
         self.made = 0
         self.sent = []
         self.added = set()
-        self._is_begun = self._lost = False
+        self.is_begun = self._lost = False
         return Fate.DONE
 
     def _init(self) -> Steps[Fate]:
@@ -194,7 +194,7 @@ class TransactionalClient:
         fate = yield from self._step("add partitions", TRANSACTION, make, code_of)
         if fate is Fate.DONE:
             self.added.update(missing)
-            self._is_begun = True
+            self.is_begun = True
         return fate
 
     def produce(self, wanted: Sequence[tuple[TopicPartition, int]]) -> Steps[Fate]:
@@ -213,7 +213,7 @@ class TransactionalClient:
                 code = None if reply is None else ErrorCode(reply.responses[0].partition_responses[0].error_code)
                 self.scene.note(f"{self.name} {batch.tp} {batch.sequence}+{len(batch.values)}: {code}")
                 if code is ErrorCode.NONE:
-                    self._is_begun = True
+                    self.is_begun = True
                     self.book.accepted(self.id, self.producer, "a batch", asked)
                     offset = reply.responses[0].partition_responses[0].base_offset
                     self.book.stored(batch.tp, offset, batch.values, batch.keys)
@@ -319,7 +319,7 @@ class TransactionalClient:
             if fate is not Fate.DONE:
                 return fate
             self.added.add(group)
-            self._is_begun = True
+            self.is_begun = True
             yield from self.asleep()
         for tp, offset in positions.items():
             self.book.offsets_sent(self.transaction, group, tp, offset)
@@ -355,14 +355,14 @@ class TransactionalClient:
             lambda answer: max(part.error_code for topic in answer.topics for part in topic.partitions),
             group,
         )
-        self._is_begun |= fate is Fate.DONE
+        self.is_begun |= fate is Fate.DONE
         return fate
 
     def end(self, *, commit: bool) -> Steps[Fate]:
         """Commit or abort, as often as it takes."""
         transaction = self.transaction
         assert transaction is not None
-        if self.generation == 1 and not self._is_begun:
+        if self.generation == 1 and not self.is_begun:
             self.scene.coverage.hit("empty transaction")
             self.transaction = None
             self._again |= self._lost
@@ -395,6 +395,19 @@ class TransactionalClient:
             self._again |= self._lost
         self.transaction = None
         return Fate.DONE
+
+    def end_unheard(self, *, commit: bool) -> Steps[None]:
+        """Ask for the end once, and die: whatever the answer is, nobody hears it."""
+        transaction = self.transaction
+        assert transaction is not None
+        if commit:
+            transaction.commit_asked = True
+        else:
+            transaction.abort_asked = True
+        self.scene.coverage.hit("client died with its EndTxn on the way")
+        self.scene.note(f"{self.name} dies asking for the end")
+        yield from self.find(TRANSACTION, self.id)
+        yield self.end_request(self.producer, commit=commit)
 
     def _learn(self, answer: Any) -> None:
         """The epoch of the next transaction."""

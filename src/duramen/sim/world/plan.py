@@ -21,7 +21,8 @@ class Plan:
     are drawn from the seed. cut_at: power fails in this disk call of the first start. churn: the seed draws further
     topics, producers, groups, and those who delete and change things (CHANCES). segment_bytes: of all topics; None
     draws it from the seed. replayed: share of the starts before which recovery is tried on copies of the disk. faults:
-    only these kinds; empty: all. features: these in any case.
+    only these kinds; empty: all. moments: those of them that wait for a state wait for one of these; empty: the
+    world's own. features: these in any case.
     """
 
     records: int = 40
@@ -36,6 +37,7 @@ class Plan:
     segment_bytes: int | None = None
     replayed: float = 0.2
     faults: tuple[str, ...] = ()
+    moments: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
 
     def has(self, feature: str, random: Random) -> bool:

@@ -1,0 +1,63 @@
+"""Guards of transactions whose coordinators and leaders are on different nodes, and all guards of clusters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from duramen.machines.transaction import TransactionMachine
+from duramen.server.coordinators.transactions import TransactionCoordinators
+from duramen.sim.mutations.cluster_mutations import CLUSTER_GUARDS, ClusterGuard
+from duramen.sim.mutations.replica_mutations import REPLICA_GUARDS
+from duramen.sim.mutations.transaction_mutations import DecisionKept, EffectsCommitted
+from duramen.sim.world.plan import ClusterPlan
+
+
+class CoordinatorGuard(ClusterGuard):
+    """One that a coordinator of several needs."""
+
+    cluster = ClusterPlan(
+        nodes=3,
+        brokers=True,
+        faults=20,
+        changes=2,
+        transactions=True,
+        kinds=("power cut at an ending", "kill at an ending"),
+    )
+
+
+class DecisionHandedOn(CoordinatorGuard):
+    """A coordinator that takes over takes what was decided for carried out."""
+
+    owner = TransactionMachine
+    method = "on_loaded"
+    caught_by = DecisionKept.caught_by
+    also = DecisionKept.also
+
+    def replacement(self, original: Any) -> Any:
+        """As on one node."""
+        return DecisionKept().replacement(original)
+
+
+class EffectsReplicated(CoordinatorGuard):
+    """Markers are on their way before the decision is committed: with its coordinator it is gone, and they are not."""
+
+    owner = TransactionCoordinators
+    method = "_keeps_order"
+    caught_by = "Atomic"
+    also = EffectsCommitted.also
+    cluster = replace(CoordinatorGuard.cluster, copies=1, kinds=("power cut at an ending",))
+
+    def replacement(self, original: Any) -> Any:
+        """As if all was led here, and in one journal."""
+        return EffectsCommitted().replacement(original)
+
+
+COORDINATOR_GUARDS: dict[str, ClusterGuard] = {
+    "decision-handed-on": DecisionHandedOn(),
+    "effects-replicated": EffectsReplicated(),
+}
+"""By the name that BREAK= takes."""
+
+ALL_CLUSTER_GUARDS: dict[str, ClusterGuard] = CLUSTER_GUARDS | REPLICA_GUARDS | COORDINATOR_GUARDS
+"""Those that a cluster needs: of the quorum, of the copies, of the coordinators."""
