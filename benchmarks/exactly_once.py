@@ -14,7 +14,6 @@ import contextlib
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -38,7 +37,7 @@ from benchmarks.broker_process import BrokerFailedError, BrokerProcess
 from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.group_members import SESSION_MS
 from benchmarks.kafka_peer import KafkaPeer, PeerUnavailableError
-from benchmarks.report import OURS, PARTIAL_RESULTS, RESULTS, THEIRS, Reporter, Row, compare, terminal
+from benchmarks.report import OURS, PARTIAL_RESULTS, RESULTS, THEIRS, Reporter, Row, compare, run_to_end, terminal
 from benchmarks.run import WARM_UP_SECONDS, Side, run_all, select, start_all, warm_up, working_directory
 from benchmarks.scenarios import Durability, Figure, Sample, Scenario
 
@@ -428,20 +427,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data-dir", type=Path, help="parent of the data directories (default: .cache)")
     options = parser.parse_args(arguments)
     console = terminal()
-
-    def end(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    for ending in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ending, end)
-    try:
-        return benchmark(options, Reporter(console))
-    except KeyboardInterrupt:
-        console.print("stopped; both brokers are down and their data is removed")
-        return 130
-    except (BrokerFailedError, clients.ClientFailedError, PeerUnavailableError) as problem:
-        console.print(str(problem), style="red", markup=False, highlight=False)
-        return 2
+    problems = (BrokerFailedError, clients.ClientFailedError, PeerUnavailableError)
+    return run_to_end(console, lambda: benchmark(options, Reporter(console)), problems)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -29,6 +31,24 @@ def terminal() -> Console:
     """What a run prints to: the terminal, or lines of WIDTH columns where there is none."""
     console = Console(soft_wrap=False)
     return console if console.is_terminal else Console(width=WIDTH, soft_wrap=False)
+
+
+def run_to_end(console: Console, run: Callable[[], int], problems: tuple[type[Exception], ...]) -> int:
+    """What `run` returns; 130 where it is interrupted or terminated, 2 for one of these problems, which is named."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, end)
+    try:
+        return run()
+    except KeyboardInterrupt:
+        console.print("stopped; both brokers are down and their data is removed")
+        return 130
+    except problems as problem:
+        console.print(str(problem), style="red", markup=False, highlight=False)
+        return 2
 
 
 @dataclass(frozen=True)

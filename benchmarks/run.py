@@ -9,14 +9,12 @@ import argparse
 import contextlib
 import math
 import shutil
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -27,7 +25,7 @@ from benchmarks import clients, floor, kafka_peer, machine, warmth
 from benchmarks.broker_process import BrokerFailedError, BrokerProcess
 from benchmarks.duramen_broker import DuramenBroker
 from benchmarks.kafka_peer import KafkaPeer, PeerUnavailableError
-from benchmarks.report import OURS, PARTIAL_RESULTS, RESULTS, THEIRS, Reporter, compare, terminal
+from benchmarks.report import OURS, PARTIAL_RESULTS, RESULTS, THEIRS, Reporter, compare, run_to_end, terminal
 from benchmarks.scenarios import TOPIC_SETTINGS, Durability, Sample, Scenario, all_scenarios
 
 MINIMUM_ROUNDS = 5
@@ -349,10 +347,6 @@ def print_facts(facts: Mapping[str, Any], reporter: Reporter) -> None:
         reporter.console.print(f"no time left for: {title}")
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command-line entry; 0 when both brokers lived through it, 1 when one did not, 2 for a setup problem."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Duramen beside Apache Kafka")
@@ -364,16 +358,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data-dir", type=Path, help="parent of the data directories (default: .cache)")
     options = parser.parse_args(arguments)
     console = terminal()
-    for ending in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ending, _end)
-    try:
-        return benchmark(options, Reporter(console))
-    except KeyboardInterrupt:
-        console.print("stopped; both brokers are down and their data is removed")
-        return 130
-    except (BrokerFailedError, clients.ClientFailedError, PeerUnavailableError) as problem:
-        console.print(str(problem), style="red", markup=False, highlight=False)
-        return 2
+    problems = (BrokerFailedError, clients.ClientFailedError, PeerUnavailableError)
+    return run_to_end(console, lambda: benchmark(options, Reporter(console)), problems)
 
 
 if __name__ == "__main__":

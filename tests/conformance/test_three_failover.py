@@ -7,7 +7,7 @@ import resource
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.worlds.cluster_load import QUIET, Load
-from tests.worlds.controller_trio import ControllerTrio, ServedController
+from tests.worlds.controller_trio import ControllerTrio, ServedController, waited
 from tests.worlds.served_node import only_duramen
 
 from duramen.client.blocking.connection import MAX_FRAME_BYTES, BlockingConnection
@@ -45,12 +45,8 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerTrio]:
-    trio = ControllerTrio(tmp_path_factory.mktemp("failover"), SETTINGS)
-    trio.form()
-    try:
+    with ControllerTrio.formed(tmp_path_factory.mktemp("failover"), SETTINGS) as trio:
         yield trio
-    finally:
-        trio.kill()
 
 
 @pytest.fixture
@@ -60,21 +56,8 @@ def trio(nodes: ControllerTrio) -> ControllerTrio:
     return nodes
 
 
-def addresses(trio: ControllerTrio) -> str:
-    return ",".join(node.bootstrap for node in trio.nodes)
-
-
-def waited(what: Callable[[], Any], why: str) -> Any:
-    """What it returns, as soon as that is true. why: what never came."""
-    until = time.monotonic() + WAIT_SECONDS
-    while not (found := what()):
-        assert time.monotonic() < until, why
-        time.sleep(0.05)
-    return found
-
-
 def described(trio: ControllerTrio, topic: str) -> dict[int, Any]:
-    client = AdminClient({"bootstrap.servers": addresses(trio), **QUIET})
+    client = AdminClient({"bootstrap.servers": trio.bootstrap, **QUIET})
     return dict(client.list_topics(topic, timeout=20).topics[topic].partitions)
 
 
@@ -88,7 +71,7 @@ def first_places(trio: ControllerTrio, topic: str) -> list[int]:
 
 def create(trio: ControllerTrio, topic: str, partitions: int = PARTITIONS) -> None:
     """It is there when every node knows it and all of its replicas are in sync."""
-    admin = AdminClient({"bootstrap.servers": addresses(trio), **QUIET})
+    admin = AdminClient({"bootstrap.servers": trio.bootstrap, **QUIET})
     admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(WAIT_SECONDS)
     trio.whole()
     waited(lambda: len(described(trio, topic)) == partitions, f"{topic} is not there")
@@ -102,7 +85,7 @@ def passive(trio: ControllerTrio) -> ServedController:
 
 def test_each_node_is_stopped_and_started_in_turn_and_no_write_fails(trio: ControllerTrio) -> None:
     create(trio, "rolled")
-    with Load(addresses(trio), "rolled") as load:
+    with Load(trio.bootstrap, "rolled") as load:
         load.goes_on()
         for node in trio.nodes:
             assert node.stop() == 0
@@ -110,7 +93,7 @@ def test_each_node_is_stopped_and_started_in_turn_and_no_write_fails(trio: Contr
             trio.whole()
     assert load.failed == []
     assert all("broker-not-handed-over" not in node.whole_log() for node in trio.nodes)
-    load.check(addresses(trio))
+    load.check(trio.bootstrap)
 
 
 @pytest.mark.usefixtures("kafka_jars")
@@ -133,7 +116,7 @@ class Member:
     def __init__(self, trio: ControllerTrio, topic: str, seen: list[tuple[int, int]]) -> None:
         self.consumer = Consumer(
             {
-                "bootstrap.servers": addresses(trio),
+                "bootstrap.servers": trio.bootstrap,
                 "group.id": "pair",
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": 200,
@@ -165,7 +148,7 @@ def test_a_group_and_a_producer_go_on_when_leader_coordinator_and_controller_die
     partitions = range(4)
     seen: list[tuple[int, int]] = []
     members = [Member(trio, "killed", seen) for _ in range(2)]
-    with Load(addresses(trio), "killed") as load:
+    with Load(trio.bootstrap, "killed") as load:
         load.goes_on()
 
         def both_read() -> bool:
@@ -182,7 +165,7 @@ def test_a_group_and_a_producer_go_on_when_leader_coordinator_and_controller_die
         assert dead.id in leaders(trio, "killed")
         dead.kill()
         load.goes_on()
-        other = Producer({"bootstrap.servers": addresses(trio), "enable.idempotence": True, **QUIET})
+        other = Producer({"bootstrap.servers": trio.bootstrap, "enable.idempotence": True, **QUIET})
         refused: list[Any] = []
         other.produce("killed", b"-1", b"other", on_delivery=lambda error, _: refused.append(error))
         assert other.flush(WAIT_SECONDS) == 0
@@ -191,7 +174,7 @@ def test_a_group_and_a_producer_go_on_when_leader_coordinator_and_controller_die
         waited(lambda: both_read() and len(seen) > before + 200, "the group does not go on")
         trio.whole()
     assert load.failed == []
-    load.check(addresses(trio))
+    load.check(trio.bootstrap)
     count = len(load.acknowledged) + 1
     waited(lambda: both_read() and len(set(seen)) >= count, "the group does not come to the end")
     assert len(set(seen)) == count
@@ -228,8 +211,8 @@ def test_a_leader_that_slept_acknowledges_nothing_when_it_wakes(trio: Controller
     with (
         connected(stopped) as first,
         connected(stopped) as second,
-        Load(addresses(trio), "slept") as load,
-        Load(addresses(trio), "slept-1", acks="1") as one,
+        Load(trio.bootstrap, "slept") as load,
+        Load(trio.bootstrap, "slept-1", acks="1") as one,
     ):
         load.goes_on()
         one.goes_on()
@@ -258,15 +241,15 @@ def test_a_leader_that_slept_acknowledges_nothing_when_it_wakes(trio: Controller
     stopped.says("lease-renewed", logs[stopped.id])
     # Its session had to run out: a process that sleeps is not dead.
     assert all(f"broker-died node={stopped.id}" not in node.whole_log()[logs[node.id] :] for node in trio.nodes)
-    load.check(addresses(trio))
-    one.check(addresses(trio), but_until=elected)  # what no follower had when it was stopped
+    load.check(trio.bootstrap)
+    one.check(trio.bootstrap, but_until=elected)  # what no follower had when it was stopped
 
 
 def test_a_node_that_cannot_write_ends_and_others_lead(trio: ControllerTrio) -> None:
     create(trio, "broken")
     lame = passive(trio)
     assert lame.id in leaders(trio, "broken")
-    with Load(addresses(trio), "broken") as load:
+    with Load(trio.bootstrap, "broken") as load:
         load.goes_on()
         assert lame.process is not None
         _, most = resource.prlimit(lame.process.pid, resource.RLIMIT_FSIZE)
@@ -277,4 +260,4 @@ def test_a_node_that_cannot_write_ends_and_others_lead(trio: ControllerTrio) -> 
         load.goes_on()
     assert load.failed == []
     trio.whole()  # kafka-python leaves a socket open at an address that refuses
-    load.check(addresses(trio))
+    load.check(trio.bootstrap)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.worlds.cluster_load import QUIET
-from tests.worlds.controller_trio import ControllerTrio, ServedController
+from tests.worlds.controller_trio import ControllerTrio, ServedController, waited
 from tests.worlds.served_node import only_duramen
 from tests.worlds.transaction_load import COMMITTED, Transactions, values_of
 
@@ -34,12 +33,8 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerTrio]:
-    trio = ControllerTrio(tmp_path_factory.mktemp("transactions"), SETTINGS)
-    trio.form()
-    try:
+    with ControllerTrio.formed(tmp_path_factory.mktemp("transactions"), SETTINGS) as trio:
         yield trio
-    finally:
-        trio.kill()
 
 
 @pytest.fixture
@@ -49,29 +44,16 @@ def trio(nodes: ControllerTrio) -> ControllerTrio:
     return nodes
 
 
-def addresses(trio: ControllerTrio) -> str:
-    return ",".join(node.bootstrap for node in trio.nodes)
-
-
-def waited(what: Callable[[], Any], why: str) -> Any:
-    """What it returns, as soon as that is true. why: what never came."""
-    until = time.monotonic() + WAIT_SECONDS
-    while not (found := what()):
-        assert time.monotonic() < until, why
-        time.sleep(0.05)
-    return found
-
-
 def leaders(trio: ControllerTrio, topic: str) -> dict[int, int]:
     """The leader of each partition."""
-    client = AdminClient({"bootstrap.servers": addresses(trio), **QUIET})
+    client = AdminClient({"bootstrap.servers": trio.bootstrap, **QUIET})
     return {
         index: part.leader for index, part in client.list_topics(topic, timeout=20).topics[topic].partitions.items()
     }
 
 
 def create(trio: ControllerTrio, *topics: str) -> None:
-    admin = AdminClient({"bootstrap.servers": addresses(trio), **QUIET})
+    admin = AdminClient({"bootstrap.servers": trio.bootstrap, **QUIET})
     for future in admin.create_topics([NewTopic(topic, 2, 3) for topic in topics]).values():
         future.result(WAIT_SECONDS)
     trio.whole()
@@ -79,7 +61,7 @@ def create(trio: ControllerTrio, *topics: str) -> None:
 
 def check(trio: ControllerTrio, writer: Transactions, topics: list[str]) -> None:
     trio.whole()
-    Producer({"bootstrap.servers": addresses(trio), "transactional.id": writer.id, **QUIET}).init_transactions(60)
+    Producer({"bootstrap.servers": trio.bootstrap, "transactional.id": writer.id, **QUIET}).init_transactions(60)
     writer.check({topic: values_of(trio.nodes[0].bootstrap, topic, COMMITTED) for topic in topics})
 
 
@@ -91,7 +73,7 @@ def coordinators(trio: ControllerTrio) -> list[ServedController]:
 def test_markers_reach_every_node(trio: ControllerTrio) -> None:
     topics = ["far-a", "far-b"]
     create(trio, *topics)
-    with Transactions(addresses(trio), topics, "far", 1) as writer:
+    with Transactions(trio.bootstrap, topics, "far", 1) as writer:
         writer.goes_on(30)
     assert len(set(leaders(trio, "far-a").values()) | set(leaders(trio, "far-b").values())) > 1
     check(trio, writer, topics)
@@ -102,7 +84,7 @@ def test_all_or_nothing_whoever_is_killed(trio: ControllerTrio, who: str) -> Non
     topics = [f"{who}-a", f"{who}-b"]
     create(trio, *topics)
     chance = random.Random(who)
-    with Transactions(addresses(trio), topics, who, 2) as writer:
+    with Transactions(trio.bootstrap, topics, who, 2) as writer:
         for _ in range(KILLS):
             writer.goes_on()
             victims = {
@@ -122,7 +104,7 @@ def test_all_or_nothing_whoever_is_killed(trio: ControllerTrio, who: str) -> Non
 def test_a_coordinator_that_dies_between_the_decision_and_the_markers(trio: ControllerTrio) -> None:
     """The leader of the partition is paused, so the markers cannot be written before the coordinator is dead."""
     create(trio, "paused")
-    producer = Producer({"bootstrap.servers": addresses(trio), "transactional.id": "between", "linger.ms": 0, **QUIET})
+    producer = Producer({"bootstrap.servers": trio.bootstrap, "transactional.id": "between", "linger.ms": 0, **QUIET})
     producer.init_transactions(WAIT_SECONDS)
     producer.begin_transaction()
     for partition in range(2):

@@ -15,7 +15,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,15 +26,16 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.torture.committed import Content, content
-from tests.torture.copier import ABORTED, FENCED, QUIET, STUCK
+from tests.torture.copier import ABORTED, FENCED, QUIET
 from tests.torture.cuts import RecordedNode
 from tests.torture.kills import SETTINGS, VARIED
 from tests.torture.ledger import number_of, value_of, verdict
 from tests.torture.load import Client
 from tests.torture.nodes import CLUSTER
+from tests.torture.programs import Program
 from tests.torture.shadow import apply, read
 from tests.worlds.controller_trio import ControllerTrio, ServedController
-from tests.worlds.served_node import FOREIGN, Served, finding_tests
+from tests.worlds.served_node import FOREIGN, Served
 
 PARTITIONS = 4
 FIRST, SECOND, THIRD = "first", "second", "third"
@@ -56,45 +56,15 @@ QUICK = {
 TRIO = {"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"}
 
 
-class Program:
+class Copier(Program):
     """A copier's process, started again whenever it has ended."""
 
     def __init__(self, name: str, folder: Path, words: Sequence[str]) -> None:
-        self.name = name
-        self.log = folder / f"{name}.log"
-        self.words = [sys.executable, "-m", "tests.torture.copier", *words]
-        self.process: subprocess.Popen[bytes] | None = None
-        self.fenced = 0
-        self.stuck = 0
+        super().__init__(name, folder)
+        self.words = words
 
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=finding_tests()
-            )
-
-    def look(self) -> str | None:
-        """Start it again where it was fenced or its library stuck; what is wrong when it ended otherwise."""
-        assert self.process is not None
-        status = self.process.poll()
-        if status is None:
-            return None
-        if status not in (FENCED, STUCK):
-            return f"{self.name} ended with {status}:\n{self.log.read_text()[-2000:]}"
-        self.fenced += status == FENCED
-        self.stuck += status == STUCK
-        self.start()
-        return None
-
-    def send(self, number: signal.Signals) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "tests.torture.copier", *self.words]
 
 
 class ExactlyOnce:
@@ -122,7 +92,7 @@ class ExactlyOnce:
         stages = [("one", FIRST, SECOND, "g1"), ("two", FIRST, SECOND, "g1"), ("three", SECOND, THIRD, "g2")]
         options = ["--seed", str(seed), "--protocol", protocol, "--timeout-ms", str(TIMEOUT_MS)]
         self.copiers = [
-            Program(name, folder, [self.bootstrap, source, target, group, f"copier-{name}", *options])
+            Copier(name, folder, [self.bootstrap, source, target, group, f"copier-{name}", *options])
             for name, source, target, group in stages
         ]
         self.writer: Client | None = None

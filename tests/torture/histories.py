@@ -40,13 +40,14 @@ from tests.torture.append_history import (
     find,
 )
 from tests.torture.committed import content
-from tests.torture.copier import FENCED, QUIET, STUCK
+from tests.torture.copier import QUIET
 from tests.torture.exactly_once import QUICK, TRIO
 from tests.torture.kills import SETTINGS
 from tests.torture.ledger import SECONDS, verdict
 from tests.torture.nodes import CLUSTER
+from tests.torture.programs import Program
 from tests.worlds.controller_trio import ControllerTrio
-from tests.worlds.served_node import Served, finding_tests
+from tests.worlds.served_node import Served
 
 KEYS = 5
 SOURCE = Path(__file__).with_name("AppendClient.java")
@@ -73,50 +74,24 @@ def java_words() -> list[str] | None:
     return words
 
 
-class AppendProgram:
+class AppendProgram(Program):
     """One producer, life after life."""
 
     def __init__(
         self, number: int, words: list[str], folder: Path, given: Callable[[str, int, Path], list[str]]
     ) -> None:
-        self.name = f"producer-{number}"
+        super().__init__(f"producer-{number}", folder)
         self.words = words
         self.folder = folder
         self.given = given
         self.life = 0
-        self.fenced = 0
-        self.stuck = 0
-        self.process: subprocess.Popen[bytes] | None = None
 
     def notes(self, life: int) -> Path:
         return self.folder / f"{self.name}.{life}.notes"
 
-    def start(self) -> None:
+    def command(self) -> list[str]:
         self.life += 1
-        with (self.folder / f"{self.name}.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.words, *self.given(self.name, self.life, self.notes(self.life))],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=finding_tests(),
-            )  # fmt: skip
-
-    def look(self) -> str | None:
-        """Start it again where it was fenced or its library stuck; what is wrong when it ended otherwise."""
-        assert self.process is not None
-        status = self.process.poll()
-        if status is None:
-            return None
-        if status not in (FENCED, STUCK):
-            return f"{self.name} ended with {status}:\n{(self.folder / f'{self.name}.log').read_text()[-2000:]}"
-        self.fenced += status == FENCED
-        self.stuck += status == STUCK
-        self.start()
-        return None
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
+        return [*self.words, *self.given(self.name, self.life, self.notes(self.life))]
 
 
 class AppendRun:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.worlds.served_node import DURAMEN, Served, free_port
 
@@ -94,6 +96,15 @@ class ServedController(Served):
         return {broker.node_id for broker in told.brokers}, in_sync
 
 
+def waited(what: Callable[[], Any], why: str) -> Any:
+    """What it returns, as soon as that is true. why: what never came."""
+    until = time.monotonic() + WAIT_SECONDS
+    while not (found := what()):
+        assert time.monotonic() < until, why
+        time.sleep(0.05)
+    return found
+
+
 class ControllerTrio:
     """Three of them (or so many), not started."""
 
@@ -111,6 +122,10 @@ class ControllerTrio:
 
     def founding(self) -> tuple[str, ...]:
         return ("--cluster-id", self.cluster_id, "--initial-controllers", self.voters())
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.bootstrap for node in self.nodes)
 
     def form(self) -> None:
         for node in self.nodes:
@@ -133,6 +148,17 @@ class ControllerTrio:
             if node.process is not None:
                 assert node.process.wait(WAIT_SECONDS) == 0, node.log()
                 node.process = None
+
+    @classmethod
+    @contextmanager
+    def formed(cls, folder: Path, settings: dict[str, str]) -> Iterator[ControllerTrio]:
+        """Three with brokers, formed, for as long as this lasts."""
+        trio = cls(folder, settings)
+        trio.form()
+        try:
+            yield trio
+        finally:
+            trio.kill()
 
     def node(self, number: int) -> ServedController:
         return self.nodes[number - 1]
