@@ -76,7 +76,9 @@ conformance-kafka-tools: $(VENV)/dev.stamp ## every command-line tool of Apache 
 		tests/conformance/test_kafka_tools_controller.py tests/conformance/test_kafka_tools.py \
 		tests/conformance/test_kafka_tools_transactions.py tests/conformance/test_kafka_tools_groups.py \
 		tests/conformance/test_java_transactions.py tests/conformance/test_hanging_transactions.py \
-		tests/conformance/test_three_controllers.py tests/scenarios/test_kafka_directories_left.py
+		tests/conformance/test_three_controllers.py tests/conformance/test_three_failover.py \
+		tests/conformance/test_three_replicas.py tests/scenarios/test_kafka_directories.py \
+		tests/scenarios/test_kafka_directories_left.py
 
 .PHONY: conformance-kafka-programs
 conformance-kafka-programs: $(VENV)/dev.stamp ## Kafka Streams, Connect, MirrorMaker, Flink against nodes that are killed (Java, Maven)

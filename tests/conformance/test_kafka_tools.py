@@ -1,4 +1,7 @@
-"""Kafka's own tools, from its jars, against our node and our files; skipped where Java or Maven is not at hand."""
+"""Kafka's own tools, from its jars, against our node and our files; skipped where Java or Maven is not at hand.
+
+The usual run has those that no other file has; DURAMEN_ALL_TOOLS=1 (`make conformance-kafka-tools`) has all.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from benchmarks.kafka_peer import (
 )
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from tests.worlds.kafka_classes import with_all_tools
 from tests.worlds.served_node import Served
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -47,6 +51,7 @@ def filled(node: Served) -> str:
     return topic
 
 
+@with_all_tools
 def test_topics(node: Served, filled: str) -> None:
     assert filled in run(TOPICS, node, "--list").split()
     described = run(TOPICS, node, "--describe", "--topic", filled)
@@ -71,6 +76,7 @@ def test_get_offsets(node: Served, filled: str) -> None:
     assert greatest.split() == [f"{filled}:0:9"]
 
 
+@with_all_tools
 def test_consumer_groups(node: Served, filled: str) -> None:
     assert "tools-group" in run(CONSUMER_GROUPS, node, "--list").split()
     described = run(CONSUMER_GROUPS, node, "--describe", "--group", "tools-group")
@@ -95,6 +101,7 @@ def test_consumer_groups(node: Served, filled: str) -> None:
     )
 
 
+@with_all_tools
 def test_configs(node: Served, filled: str) -> None:
     topic = ["--entity-type", "topics", "--entity-name", filled]
     run(CONFIGS, node, "--alter", *topic, "--add-config", "segment.bytes=3145728")

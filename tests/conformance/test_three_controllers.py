@@ -87,6 +87,7 @@ def no_leader(cluster: ControllerTrio) -> bool:
     return not any(leaders)
 
 
+@pytest.mark.skipif(not ALL, reason="DURAMEN_ALL_TOOLS=1 runs it")
 @pytest.mark.usefixtures("kafka_jars")
 def test_kafkas_tools_and_a_leader_that_dies(trio: Callable[..., ControllerTrio]) -> None:
     cluster = trio()

@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.worlds.cluster_load import QUIET, Load
 from tests.worlds.controller_trio import ControllerTrio, ServedController, waited
+from tests.worlds.kafka_classes import with_all_tools
 from tests.worlds.served_node import only_duramen
 
 from duramen.client.blocking.connection import MAX_FRAME_BYTES, BlockingConnection
@@ -96,6 +97,7 @@ def test_each_node_is_stopped_and_started_in_turn_and_no_write_fails(trio: Contr
     load.check(trio.bootstrap)
 
 
+@with_all_tools
 @pytest.mark.usefixtures("kafka_jars")
 def test_kafkas_tool_gets_leaders_back_to_their_first_places(trio: ControllerTrio) -> None:
     create(trio, "moved")

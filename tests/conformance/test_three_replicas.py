@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonPartition
 from tests.worlds.controller_trio import ControllerTrio, ServedController
+from tests.worlds.kafka_classes import with_all_tools
 from tests.worlds.served_node import only_duramen
 
 pytestmark = [pytest.mark.timeout(180), only_duramen]
@@ -164,6 +165,7 @@ def copies_are_equal(trio: ControllerTrio, topic: str, partitions: int = PARTITI
         waited(partial(equal, partition), f"{topic}-{partition}")
 
 
+@with_all_tools
 @pytest.mark.usefixtures("kafka_jars")
 def test_kafkas_tools_find_three_copies_that_are_the_same(trio: ControllerTrio) -> None:
     create(trio, "same")

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.kafka_peer import DUMP_LOG, STORAGE, KafkaPeer, cluster_id, tool
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.worlds.kafka_classes import with_all_tools
 from tests.worlds.served_node import Served
 
 TOPIC = "handed-over"
@@ -168,6 +169,7 @@ def with_a_dynamic_quorum(kafka: KafkaPeer) -> None:
     tool(STORAGE, "format", "--standalone", "-t", cluster_id(), "-c", str(properties), timeout=60)
 
 
+@with_all_tools
 def test_directories_whose_metadata_log_was_cut_change_hands_both_ways(tmp_path: Path) -> None:
     kafka = KafkaPeer(tmp_path / "kafka")
     with_a_dynamic_quorum(kafka)

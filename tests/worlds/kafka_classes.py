@@ -45,3 +45,9 @@ def _write(classes: Path) -> None:
         broker.start()
         broker.stop(WRITE_SECONDS_MAX)
     fresh.replace(classes)
+
+
+with_all_tools = pytest.mark.skipif(
+    os.environ.get("DURAMEN_ALL_TOOLS") != "1", reason="DURAMEN_ALL_TOOLS=1 runs every tool"
+)
+"""Tests of which each call is a JVM, and which others cover in part: `make conformance-kafka-tools` runs them."""
