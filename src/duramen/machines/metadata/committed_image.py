@@ -28,10 +28,13 @@ class Changes:
     """Resource names: a node id, or "" for the cluster-wide default."""
     brokers: list[int] = field(default_factory=list)
     group_configs: list[str] = field(default_factory=list)
+    levels: list[tuple[str, int, int]] = field(default_factory=list)
+    """Features with another level: the name, the level before and the level now. Not the first ones of a log."""
 
     def __bool__(self) -> bool:
         has_configs = self.topic_configs or self.broker_configs or self.group_configs
-        return bool(self.created or self.removed or self.partitions or self.brokers or has_configs)
+        has_topics = self.created or self.removed or self.partitions
+        return bool(has_topics or self.brokers or has_configs or self.levels)
 
 
 _OF_BROKERS: Final = ("RegisterBrokerRecord", "BrokerRegistrationChangeRecord", "UnregisterBrokerRecord")
@@ -49,6 +52,8 @@ class CommittedImage:
         self._partitions: dict[TopicId, None] = {}
         self._configs: dict[tuple[int, str], None] = {}
         self._brokers: dict[int, None] = {}
+        self._levels: dict[str, int] = {}
+        """Of the features, as it was told last."""
 
     @property
     def image(self) -> MetadataImage:
@@ -114,11 +119,21 @@ class CommittedImage:
             broker_configs=[name for kind, name in self._configs if kind == BROKER_RESOURCE],
             brokers=list(self._brokers),
             group_configs=[name for kind, name in self._configs if kind == GROUP_RESOURCE],
+            levels=self._take_levels(),
         )
         self._removed = []
         for noted in (self._created, self._partitions, self._configs, self._brokers):
             noted.clear()
         return changes
+
+    def _take_levels(self) -> list[tuple[str, int, int]]:
+        before, after = self._levels, self.image.features
+        if before == after:
+            return []
+        self._levels = dict(after)
+        names = sorted({*before, *after}) if before else ()
+        changed = [(name, before.get(name, 0), after.get(name, 0)) for name in names]
+        return [each for each in changed if each[1] != each[2]]
 
     def _note(self, kind: str, message: Any) -> None:
         image = self.image

@@ -25,6 +25,7 @@ class InitProducer(NamedTuple):
 
     producer_id, producer_epoch: what the client had before, both -1 when nothing. fresh_id: a producer id not in use,
     for a new id, or one whose epochs are used up; where it is needed and None, it is asked for by DrawProducerId.
+    client_id: whose request it is, told where it ends a transaction that another one has open.
     """
 
     transactional_id: str
@@ -32,6 +33,7 @@ class InitProducer(NamedTuple):
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
     fresh_id: int | None = None
+    client_id: str = ""
 
 
 class AddPartitions(NamedTuple):

@@ -166,7 +166,8 @@ class TransactionMachine:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"a transactional id above {MOST_ID_CHARACTERS} characters")
             return self._first(command, ticket, now, out)
         if not transaction.is_idle:
-            if self._fence(transactional_id, transaction, NEW_LIFE, command.fresh_id, now, out):
+            cause = f"{NEW_LIFE} of client {command.client_id}" if command.client_id else NEW_LIFE
+            if self._fence(transactional_id, transaction, cause, command.fresh_id, now, out):
                 # The client comes again, and gets an epoch that no older instance has seen.
                 return endings.concurrent(transactional_id)
             return self._draw(command, ticket, out)

@@ -177,6 +177,8 @@ class MetadataPublisher:
         for name in changes.broker_configs:
             settings = self.image.broker_config(None if name == "" else int(name))
             self._report("broker-configured", node=name or "every", settings=_listed(settings))
+        for name, before, level in changes.levels:
+            self._report("feature-level-changed", feature=name, before=before, level=level)
         for name in changes.group_configs:
             self._report("group-configured", group=name, settings=_listed(self.image.group_config(name)))
 

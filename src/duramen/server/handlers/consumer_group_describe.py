@@ -1,4 +1,7 @@
-"""ConsumerGroupDescribe: epochs, members and assignments of consumer groups. Versions 0-1 (v1 the type of a member)."""
+"""ConsumerGroupDescribe: epochs, members and assignments of consumer groups. Versions 0-1 (v1 the type of a member).
+
+Also where the protocol is off (`consumer_group_heartbeat.py`): the groups are there all the same.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from duramen.machines.group.consumer.commands import (
 )
 from duramen.server.api.authorizer import Operation, Resource
 from duramen.server.coordinators.groups import group_error
-from duramen.server.handlers.consumer_group_heartbeat import TOLD, is_served
 from duramen.server.handlers.describe_groups import GROUP_OPERATIONS
 from duramen.server.net.steps import STEP, Steps
 from duramen.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
@@ -36,9 +38,6 @@ def handle(request: Request) -> None:
         if len(described) == len(names):
             request.reply_in_steps(_response(request, described, names))
 
-    if not is_served(request.services):
-        answered(names, ErrorCode.UNSUPPORTED_VERSION)
-        return
     coordinators = request.services.groups
     denied = [name for name in names if name in request.denied] if request.denied else []
     empty = [""] if "" in names and "" not in request.denied else []
@@ -69,8 +68,7 @@ def _group(request: Request, name: str, answer: Any) -> Steps:
     if isinstance(answer, DuramenError):
         answer = group_error(answer)
     if isinstance(answer, ErrorCode):
-        told = TOLD if answer is ErrorCode.UNSUPPORTED_VERSION else None
-        return make(group_id=name, error_code=int(answer), error_message=told)
+        return make(group_id=name, error_code=int(answer))
     if answer is None:
         return make(
             group_id=name,

@@ -13,7 +13,7 @@ from duramen.machines.contract import ProducerEpoch
 from duramen.machines.transaction.commands import InitProducer
 from duramen.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from duramen.server.api.authorizer import CLUSTER_NAME, Operation, Resource
-from duramen.server.coordinators.transactions import transaction_error
+from duramen.server.coordinators.transactions import SHOWN_CHARACTERS, transaction_error
 from duramen.wire.messages.init_producer_id import InitProducerIdResponse
 
 if TYPE_CHECKING:
@@ -40,7 +40,13 @@ def handle(request: Request) -> None:
         else:
             request.reply(InitProducerIdResponse.new(producer_id=answer.id, producer_epoch=answer.epoch))
 
-    command = InitProducer(body.transactional_id, body.transaction_timeout_ms, body.producer_id, body.producer_epoch)
+    command = InitProducer(
+        body.transactional_id,
+        body.transaction_timeout_ms,
+        body.producer_id,
+        body.producer_epoch,
+        client_id=request.client_id[:SHOWN_CHARACTERS],
+    )
     request.services.transactions.submit(body.transactional_id, command, answered)
 
 

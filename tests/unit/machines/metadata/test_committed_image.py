@@ -56,6 +56,16 @@ def test_an_aborted_one_never_does() -> None:
     assert follower.take(*topic()).created == [T]
 
 
+def test_levels_that_change_are_told_but_not_the_first() -> None:
+    follower = Follower()
+    assert not follower.take(codec.feature("a", 1), codec.feature("b", 2))
+    assert follower.take(codec.feature("a", 0), codec.feature("b", 2), codec.feature("c", 1)).levels == [
+        ("a", 1, 0),
+        ("c", 0, 1),
+    ]
+    assert not follower.take(codec.feature("c", 1))
+
+
 def test_what_was_deleted_is_known_until_somebody_follows() -> None:
     follower = Follower()
     follower.take(*topic(), codec.remove_topic(T))

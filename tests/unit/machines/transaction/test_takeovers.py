@@ -138,6 +138,13 @@ def test_an_open_transaction_is_fenced_and_aborted(level: int, version: int, aft
     assert coordinator.machine.fenced == 1
 
 
+def test_the_client_that_fences_is_named() -> None:
+    coordinator = Coordinator(2)
+    coordinator.add(coordinator.init(), version=2)
+    assert coordinator.code(InitProducer(ID, 1000, client_id="duramen-cli")) == "CONCURRENT_TRANSACTIONS"
+    assert coordinator.markers().cause == "another InitProducerId of client duramen-cli"
+
+
 @pytest.mark.parametrize("level", [1, 2])
 def test_a_fence_that_the_log_refused_has_raised_nothing(level: int) -> None:
     """KAFKA-9666."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.worlds.broker_world import InProcess, Line
-from tests.worlds.consumer_requests import DESCRIBE, HEARTBEAT, JOINING, prepared
+from tests.worlds.consumer_requests import DESCRIBE, HEARTBEAT, JOINING, LIST, UPDATE_FEATURES, prepared
 
 from duramen.errors import ErrorCode
+from duramen.wire.messages import API
 
 
 @pytest.fixture
@@ -29,6 +30,16 @@ def test_a_group_and_its_members(client: Line, version: int) -> None:
     for assignment in (member.assignment, member.target_assignment):
         (topic,) = assignment.topic_partitions
         assert (topic.topic_name, topic.partitions) == ("t", [0, 1, 2])
+
+
+def test_a_group_is_there_when_the_protocol_is_turned_off(client: Line) -> None:
+    client.call(HEARTBEAT, 1, **JOINING)
+    update = API[UPDATE_FEATURES].request.FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)
+    assert client.call(UPDATE_FEATURES, 1, feature_updates=[update], timeout_ms=1000).error_code == 0
+    (group,) = client.call(DESCRIBE, 1, group_ids=["g"]).groups
+    assert (group.error_code, group.group_state, len(group.members)) == (0, "Stable", 1)
+    (listed,) = client.call(LIST, 5).groups
+    assert (listed.group_id, listed.group_type, listed.group_state) == ("g", "consumer", "Stable")
 
 
 def test_what_is_no_consumer_group(client: Line) -> None:

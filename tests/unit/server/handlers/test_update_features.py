@@ -35,6 +35,14 @@ def test_the_level_that_it_has_is_granted(version: int) -> None:
         assert [(one.feature, one.error_code) for one in reply.results] == [(VERSION, 0)]
 
 
+def test_a_level_that_changes_is_an_event() -> None:
+    node = InProcess()
+    item = API[57].request.FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=SAFE)
+    assert node.connect().call(57, 1, feature_updates=[item]).error_code == 0
+    told = [fields for event, fields in node.events if event == "feature-level-changed"]
+    assert [(each["feature"], each["before"], each["level"]) for each in told] == [("group.version", 1, 0)]
+
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize(
     ("feature", "level", "words"),
