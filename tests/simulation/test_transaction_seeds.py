@@ -38,6 +38,7 @@ SOON_CAUGHT = (
     "offsets-wait",
     "verified",
     "lives-epoch",
+    "synced-markers",
     "decision-kept",
     "effects-committed",
     "free-first",

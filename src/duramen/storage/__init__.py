@@ -76,7 +76,6 @@ if TYPE_CHECKING:
     from duramen.storage.log.leases import Lease as Lease
     from duramen.storage.log.log import COPIED_BYTES as COPIED_BYTES
     from duramen.storage.log.log import Log as Log
-    from duramen.storage.log.markers import journal_marker as journal_marker
     from duramen.storage.log.offline import Offline as Offline
     from duramen.storage.log.retention import PendingRemoval as PendingRemoval
     from duramen.storage.log.retention import RemoveFilesJob as RemoveFilesJob
@@ -213,7 +212,6 @@ _PLACES: Final = {
     "log.config": ("PlainLogConfig",),
     "log.create": ("NewLog", "StrayLog", "Strays"),
     "log.follower": ("append_as_follower", "starts_before"),
-    "log.markers": ("journal_marker",),
     "log.leases": (
         "Lease",
         "NEVER_EXPIRES",

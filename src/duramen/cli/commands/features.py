@@ -8,8 +8,10 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import ClusterAccess, cluster_options, json_option
-from duramen.cli.shared.output import note, pairs, print_json, print_table, printable
+from duramen.cli.shared.group_look import with_consumer_members
+from duramen.cli.shared.output import note, pairs, plural, print_json, print_table, printable
 from duramen.client import Cluster as Client
 from duramen.client.protocol.metadata import error_code
 from duramen.client.protocol.routes import ANY
@@ -24,6 +26,9 @@ _SAFE_DOWNGRADE: Final = 2
 _UNSAFE_DOWNGRADE: Final = 3
 _HIGHEST_LEVEL: Final = 32_767
 _OF_THE_QUORUM: Final = "kraft.version"
+_OF_GROUPS: Final = "group.version"
+_GROUPS_SHOWN: Final = 10
+_KAFKAS_PREFIX: Final = "The update failed for all features since the following feature had an error: "
 
 EPILOG = """\b
 Examples:
@@ -111,20 +116,41 @@ Examples:
   duramen features downgrade --feature transaction.version=0 --dry-run
   duramen features downgrade --feature transaction.version=0
 """,
-    help="Lower the levels of the features that are named; 0 turns one off.",
+    help="""Lower the levels of the features that are named; 0 turns one off.
+
+    Where group.version=0 would end members of groups, it asks.
+    """,
 )
 @_FEATURE
 @click.option("--unsafe", is_flag=True, help="Even where metadata may be lost by it.")
 @_DRY_RUN
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option
 @cluster_options
-def downgrade(cluster: ClusterAccess, features: tuple[str, ...], unsafe: bool, dry_run: bool, as_json: bool) -> None:
+def downgrade(
+    cluster: ClusterAccess, features: tuple[str, ...], unsafe: bool, dry_run: bool, yes: bool, as_json: bool
+) -> None:
     wanted = _wanted(features)
     if not wanted:
         raise click.UsageError("which one? Give --feature NAME=LEVEL.")
     with _client(cluster) as client:
         kind = _UNSAFE_DOWNGRADE if unsafe else _SAFE_DOWNGRADE
-        _update(client, _levels(client), wanted, kind, dry_run, as_json)
+        before = _levels(client)
+        if wanted.get(_OF_GROUPS) == 0 and any(each.feature == _OF_GROUPS and each.level for each in before):
+            _warn_of_members(client, asks=not dry_run, yes=yes)
+        _update(client, before, wanted, kind, dry_run, as_json)
+
+
+def _warn_of_members(client: Client, *, asks: bool, yes: bool) -> None:
+    """Whose heartbeats are refused from then on, which ends their programs. Committed offsets stay."""
+    names = with_consumer_members(client)
+    if not names:
+        return
+    shown = ", ".join(map(printable, names[:_GROUPS_SHOWN]))
+    more = f" and {len(names) - _GROUPS_SHOWN:,} more" if len(names) > _GROUPS_SHOWN else ""
+    note(f"{plural(len(names), 'group')} of the consumer protocol with members: {shown}{more}")
+    if asks:
+        confirm("End these members? Committed offsets stay.", yes)
 
 
 def _wanted(given: tuple[str, ...]) -> dict[str, int]:
@@ -173,7 +199,8 @@ def _update(
         for update in updates:
             update.upgrade_type = kind
         request = asked.new(feature_updates=updates, validate_only=dry_run)
-        _check(client.call(ANY, _UPDATE_FEATURES, request, code_of=lambda response: int(response.error_code)))
+        answer = client.call(ANY, _UPDATE_FEATURES, request, code_of=lambda response: int(response.error_code))
+        _check(answer, are_several=len(wanted) > 1)
     changes: list[dict[str, Any]] = [
         {"feature": name, "old_level": levels.get(name, 0), "new_level": level} for name, level in wanted.items()
     ]
@@ -181,14 +208,19 @@ def _update(
         print_json({"executed": not dry_run, "features": changes})
         return
     for change in changes:
+        if change["old_level"] == change["new_level"]:
+            note(f"{printable(change['feature'])} is {change['new_level']} already")
+            continue
         verb = "would go" if dry_run else "went"
         note(f"{printable(change['feature'])} {verb} from {change['old_level']} to {change['new_level']}")
     if not changes:
         note("every feature has its highest level")
 
 
-def _check(response: Any) -> None:
+def _check(response: Any, *, are_several: bool) -> None:
     code = error_code(response.error_code)
     if code is not ErrorCode.NONE:
         told = str(response.error_message or code.name)
+        if told.startswith(_KAFKAS_PREFIX):
+            told = ("nothing was changed: " if are_several else "") + told.removeprefix(_KAFKAS_PREFIX)
         raise click.ClickException(printable(told if told.endswith(".") else f"{told}."))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import click
@@ -20,16 +21,19 @@ from duramen.cli.shared.connection import (
     call,
     cluster_options,
     ends_of,
+    explain,
+    failed,
     failure,
     json_option,
     offsets_at,
     only,
     partitions_of,
+    sentence,
     wait,
     wait_for_each,
 )
-from duramen.cli.shared.group_look import state_name, state_names
-from duramen.cli.shared.output import note, pairs, plural, print_json, print_table, printable
+from duramen.cli.shared.group_look import pending_in, state_name, state_names
+from duramen.cli.shared.output import cell, note, pairs, plural, print_json, print_table, printable
 from duramen.cli.shared.position import found_or_end, nearest, time_option
 from duramen.cli.shared.settings import alter_settings, group_resource, own_of_groups
 from duramen.client import Cluster as Client
@@ -111,9 +115,13 @@ def group_positions(
 def _describe(cluster: ClusterAccess, admin: AdminClient, names: list[str]) -> list[ConsumerGroupDescription]:
     if not names:
         return []
-    timeout = cluster.timeout
-    futures = call(cluster, "cannot describe", lambda: admin.describe_consumer_groups(names, request_timeout=timeout))
+    futures = _asked(cluster, admin, names)
     return [wait(cluster, name, futures[name]) for name in names]
+
+
+def _asked(cluster: ClusterAccess, admin: AdminClient, names: list[str]) -> dict[str, Future[ConsumerGroupDescription]]:
+    timeout = cluster.timeout
+    return call(cluster, "cannot describe", lambda: admin.describe_consumer_groups(names, request_timeout=timeout))
 
 
 def type_name(group: ConsumerGroupDescription) -> str:
@@ -130,6 +138,7 @@ class GroupPosition(NamedTuple):
     end: int | None
     lag: int | None
     member: str | None
+    member_id: str | None = None
 
 
 def commits(cluster: ClusterAccess, admin: AdminClient, group: str) -> dict[Where, Committed]:
@@ -184,19 +193,21 @@ def _positions(
     ]
 
 
-def _owners(group: ConsumerGroupDescription) -> dict[Where, str]:
-    """Which member reads each partition."""
+def _owners(group: ConsumerGroupDescription) -> dict[Where, tuple[str, str]]:
+    """Which member reads each partition: its client, and its id."""
     return {
-        (owned.topic, owned.partition): member.client_id + "@" + member.host.lstrip("/")
+        (owned.topic, owned.partition): (member.client_id + "@" + member.host.lstrip("/"), member.member_id)
         for member in group.members
         for owned in (member.assignment.topic_partitions if member.assignment else [])
     }
 
 
-def _position(place: Where, offset: int | None, ends: tuple[int, int] | None, member: str | None) -> GroupPosition:
+def _position(
+    place: Where, offset: int | None, ends: tuple[int, int] | None, owner: tuple[str, str] | None
+) -> GroupPosition:
     end = None if ends is None else ends[1]
     lag = None if offset is None or end is None else max(0, end - offset)
-    return GroupPosition(*place, offset, end, lag, member)
+    return GroupPosition(*place, offset, end, lag, *(owner or (None, None)))
 
 
 @command.command(
@@ -222,14 +233,22 @@ def describe(
         raise click.UsageError("give --members or --state, not both.")
     admin = cluster.admin()
     told: list[dict[str, Any]] = []
-    groups = _describe(cluster, admin, list(dict.fromkeys(names)))
+    groups: list[ConsumerGroupDescription] = []
+    troubles: list[str] = []
+    for name, future in _asked(cluster, admin, list(dict.fromkeys(names))).items():
+        error = failed(cluster, name, future)
+        if error is None:
+            groups.append(future.result())
+        else:
+            troubles.append(explain(error, name))
     states = state_names(cluster, groups)
-    settings = own_of_groups(cluster, admin, [group.group_id for group in groups])
+    settings = own_of_groups(cluster, admin, [group.group_id for group in groups]) if groups else {}
+    missing = []
     for group, rows in zip(groups, _positions(cluster, admin, groups), strict=True):
         if state_name(group) == "Dead" and not rows:
-            raise click.ClickException(
-                f"there is no group {group.group_id}; `duramen group list` shows those there are."
-            )
+            missing.append(group.group_id)
+            continue
+        pending = pending_in(cluster, group.group_id, [(row.topic, row.partition) for row in rows])
         told.append(
             {
                 "group": group.group_id,
@@ -248,27 +267,47 @@ def describe(
                     }
                     for member in group.members
                 ],
-                "partitions": [row._asdict() for row in rows],
-                "lag": sum(row.lag or 0 for row in rows),
+                "partitions": [
+                    {**row._asdict(), "pending": None if pending is None else (row.topic, row.partition) in pending}
+                    for row in rows
+                ],
+                "lag": lag_of(rows),
                 "settings": settings.get(group.group_id, {}),
             }
         )
-    if as_json:
+    if missing:
+        troubles.append(f"there is no group {', '.join(missing)}; `duramen group list` shows those there are")
+    if as_json and (told or not troubles):
         print_json(told)
-        return
-    for description in told:
+    for description in () if as_json else told:
         _print_state(description)
         if only_members:
             _print_members(description)
         elif not only_state:
             _print_positions(description)
+    if troubles:
+        raise click.ClickException(sentence("; ".join(troubles)))
 
 
 def _listed(assignment: MemberAssignment | None) -> list[str] | None:
     """As topic:partition; None for what a classic group does not have."""
     if assignment is None:
         return None
-    return sorted(f"{owned.topic}:{owned.partition}" for owned in assignment.topic_partitions)
+    owned = sorted((each.topic, each.partition) for each in assignment.topic_partitions)
+    return [f"{topic}:{partition}" for topic, partition in owned]
+
+
+def in_ranges(partitions: Iterable[str]) -> list[str]:
+    """Sorted topic:partition as topic:0-9,12, one of each topic."""
+    topics: dict[str, list[list[int]]] = {}
+    for text in partitions:
+        topic, _, number = text.rpartition(":")
+        ranges = topics.setdefault(topic, [])
+        if ranges and ranges[-1][-1] + 1 == int(number):
+            ranges[-1][1:] = [int(number)]
+        else:
+            ranges.append([int(number)])
+    return [f"{topic}:{','.join('-'.join(map(str, each)) for each in ranges)}" for topic, ranges in topics.items()]
 
 
 def _print_members(group: dict[str, Any]) -> None:
@@ -278,7 +317,7 @@ def _print_members(group: dict[str, Any]) -> None:
             printable(f"{member['client_id']}@{member['host']}"),
             printable(member["instance_id"] or "-"),
             len(member["partitions"] or ()),
-            " ".join(map(printable, member["partitions"] or ())) or "-",
+            " ".join(map(printable, in_ranges(member["partitions"] or ()))) or "-",
         )
         for member in group["members"]
     ]
@@ -290,16 +329,21 @@ def _print_state(group: dict[str, Any]) -> None:
     assignor = f", assignor {printable(group['assignor'])}" if group["assignor"] else ""
     members = len(group["members"])
     what = f"{printable(group['group'])}: {group['type']}, {group['state']}"
-    click.echo(f"{what}, members {members}, lag {group['lag']:,}{assignor}")
+    click.echo(f"{what}, members {members}, lag {cell(group['lag'])}{assignor}")
     for name, value in group["settings"].items():
         click.echo(f"    {printable(name)}={printable(value)}")
 
 
 def _print_positions(group: dict[str, Any]) -> None:
-    rows = [tuple(row.values()) for row in group["partitions"]]
+    headings = ("topic", "partition", "committed", "end", "lag", "member", "client")
+    keys = (*headings[:5], "member_id", "member")
+    rows = [tuple(row[key] for key in keys) for row in group["partitions"]]
     if rows:
-        headings = ("topic", "partition", "committed", "end", "lag", "member")
         print_table(headings, rows, right=headings[1:5])
+    pending = in_ranges(f"{row['topic']}:{row['partition']}" for row in group["partitions"] if row["pending"])
+    if pending:
+        where = " ".join(map(printable, pending))
+        click.echo(f"    pending in an open transaction: {where}; see `duramen transaction list --state Ongoing`")
 
 
 @command.command(
@@ -325,8 +369,15 @@ def alter(cluster: ClusterAccess, group: str, settings: tuple[str, ...], unset: 
     if not settings and not unset:
         raise click.UsageError("nothing to change: give --set or --unset.")
     changes = pairs("--set", settings)
-    alter_settings(cluster, cluster.admin(), group_resource(group), changes, unset)
+    admin = cluster.admin()
+    alter_settings(cluster, admin, group_resource(group), changes, unset)
     note(f"changed {plural(len(settings) + len(unset), 'setting')} of group {group}")
+    (described,) = _describe(cluster, admin, [group])
+    if state_name(described) == "Dead":
+        if not committed_offsets(cluster, admin, group):
+            note(f"there is no group {group} yet; one of this name will have it")
+    elif changes and type_name(described) == "classic":
+        note(f"{group} is a classic group now; these settings are for the consumer protocol")
 
 
 @command.command(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import click
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import ConfigEntry, ConfigSource, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigSource, NewPartitions, NewTopic
 
 from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import (
@@ -188,6 +188,7 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
     metadata = call(cluster, "cannot describe", lambda: admin.list_topics(timeout=cluster.timeout))
     led = served(cluster, metadata, [(name, number) for name, number in every if name in metadata.topics])
     online: dict[tuple[str, int], tuple[int | None, int | None]] = {**ends_of(cluster, admin, led, hidden)}
+    stable = _stable(cluster, admin, online)
     sizes = sizes_of(cluster, nodes_of(metadata))
     futures = call(cluster, "cannot describe", lambda: admin.describe_topics(TopicCollection(list(names))))
     told = []
@@ -205,6 +206,7 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
                 "offline": (name, part.id) not in online and (name, part.id) not in hidden,
                 "start_offset": online.get((name, part.id), (None, None))[0],
                 "end_offset": online.get((name, part.id), (None, None))[1],
+                "last_stable_offset": stable.get((name, part.id)),
                 "bytes": sizes.of(name, part.id),
             }
             for part in sorted(topic.partitions, key=lambda part: part.id)
@@ -226,6 +228,14 @@ def describe(cluster: ClusterAccess, names: tuple[str, ...], as_json: bool) -> N
         _print_description(topic)
 
 
+def _stable(
+    cluster: ClusterAccess, admin: AdminClient, online: Mapping[tuple[str, int], tuple[int | None, int | None]]
+) -> dict[tuple[str, int], int]:
+    """How far readers of committed records read, as of what the ends are known to be."""
+    found = ends_of(cluster, admin, list(online), set(), committed=True)
+    return {place: min(stable, online[place][1] or 0) for place, (_, stable) in found.items()}
+
+
 def _topic_id(text: str) -> str:
     """The id as Kafka's own tools print it: the client library uses the other alphabet of base64."""
     return text.translate({ord("+"): "-", ord("/"): "_"})
@@ -242,7 +252,8 @@ def _print_description(topic: dict[str, Any]) -> None:
     click.echo(f"{topic['topic']}  ({', '.join(more)})")
     for key, value in topic["settings"].items():
         click.echo(f"  {key}={value}")
-    rows = [
+    headings = ("partition", "leader", "replicas", "isr", "start", "end", "stable", "bytes")
+    rows: list[tuple[object, ...]] = [
         (
             p["partition"],
             p["leader"],
@@ -250,12 +261,19 @@ def _print_description(topic: dict[str, Any]) -> None:
             _ids(p["isr"]),
             p["start_offset"],
             "offline" if p["offline"] else p["end_offset"],
+            p["last_stable_offset"],
             _size(p["bytes"]),
         )
         for p in topic["partitions"]
     ]
-    headings = ("partition", "leader", "replicas", "isr", "start", "end", "bytes")
-    print_table(headings, rows, right=("partition", "leader", "start", "end", "bytes"))
+    # Where a transaction is open, readers of committed records wait at "stable".
+    is_open = any(p["last_stable_offset"] != p["end_offset"] for p in topic["partitions"])
+    shown = [number for number, heading in enumerate(headings) if is_open or heading != "stable"]
+    print_table(
+        [headings[number] for number in shown],
+        [[row[number] for number in shown] for row in rows],
+        right=("partition", "leader", "start", "end", "stable", "bytes"),
+    )
     for line in _behind(topic):
         click.echo(line)
 

@@ -9,11 +9,12 @@ from typing import Any, Final
 import click
 
 from duramen.cli.shared.confirmation import confirm
-from duramen.cli.shared.connection import NAME, ClusterAccess, cluster_options, json_option
+from duramen.cli.shared.connection import NAME, ClusterAccess, cluster_options, json_option, sentence
 from duramen.cli.shared.output import note, plural, print_field, print_json, print_table, printable
 from duramen.cli.shared.position import iso, now_ms, time_option
 from duramen.cli.shared.transaction_look import OPEN_STATES, Described, OpenTransaction, TransactionLook
 from duramen.client import Cluster
+from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
 
 EPILOG = """\b
@@ -22,6 +23,7 @@ Examples:
   duramen transaction describe orders-1
   duramen transaction abort orders-1
   duramen transaction find-hanging
+  duramen transaction describe-producers --topic orders --partition 0
 """
 
 STATES: Final = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
@@ -75,12 +77,28 @@ def list_(
     longer_than_ms = -1 if since_ms is None else max(0, now_ms() - since_ms)
     wanted = states or (("Ongoing", "PrepareCommit", "PrepareAbort") if since_ms is not None else ())
     with _look(cluster) as look:
-        rows = look.listed(wanted, longer_than_ms=longer_than_ms, pattern=pattern)
+        try:
+            rows = look.listed(wanted, longer_than_ms=longer_than_ms, pattern=pattern)
+        except KafkaError as error:
+            if error.code is not ErrorCode.INVALID_REGULAR_EXPRESSION:
+                raise
+            raise click.UsageError(f"--pattern {pattern}: it is not an expression of RE2.") from None
+        started = look.started(rows)
     if as_json:
-        print_json([each._asdict() for each in rows])
+        print_json([{**each._asdict(), "started_ms": started.get(each.transactional_id)} for each in rows])
     elif rows:
-        headings = ("transactional id", "state", "producer", "coordinator")
-        print_table(headings, [(printable(row[0]), *row[1:]) for row in rows], right=headings[2:])
+        headings = ("transactional id", "state", "producer", "coordinator", "open for")
+        table = [
+            (
+                printable(row.transactional_id),
+                row.state,
+                str(row.producer_id),
+                row.coordinator,
+                _age(started[row.transactional_id]) if row.transactional_id in started else None,
+            )
+            for row in rows
+        ]
+        print_table(headings, table, right=headings[2:4])
     else:
         note("no transactional id is known, or none that was asked for")
 
@@ -94,13 +112,20 @@ def list_(
 @json_option
 @cluster_options
 def describe(cluster: ClusterAccess, ids: tuple[str, ...], as_json: bool) -> None:
+    told: list[Described] = []
+    troubles = []
     with _look(cluster) as look:
-        told = [look.described(each) for each in dict.fromkeys(ids)]
-    if as_json:
+        for each in dict.fromkeys(ids):
+            try:
+                told.append(look.described(each))
+            except KafkaError as error:
+                troubles.append(str(error))
+    if as_json and (told or not troubles):
         print_json([_as_json(each) for each in told])
-        return
-    for each in told:
-        _print_described(each)
+    for known in () if as_json else told:
+        _print_described(known)
+    if troubles:
+        raise click.ClickException(sentence("; ".join(troubles)))
 
 
 def _as_json(told: Described) -> dict[str, Any]:
@@ -110,6 +135,7 @@ def _as_json(told: Described) -> dict[str, Any]:
 def _print_described(told: Described) -> None:
     click.echo(f"{printable(told.transactional_id)}: {told.state}")
     print_field("producer", f"{told.producer_id}, epoch {told.producer_epoch}")
+    print_field("coordinator", f"node {told.coordinator}")
     print_field("time-out", f"{told.timeout_ms / 1000:g} s")
     if told.started_ms is not None:
         print_field("open since", f"{iso(told.started_ms)} ({_age(told.started_ms)})")
@@ -246,8 +272,8 @@ def find_hanging(cluster: ClusterAccess, topics: tuple[str, ...], before_ms: int
         (
             printable(each.open.partition.topic),
             each.open.partition.partition,
-            each.open.start_offset,
-            each.open.producer_id,
+            str(each.open.start_offset),
+            str(each.open.producer_id),
             each.open.producer_epoch,
             iso(each.open.written_ms),
             printable(each.transactional_id or ""),
@@ -259,6 +285,41 @@ def find_hanging(cluster: ClusterAccess, topics: tuple[str, ...], before_ms: int
     first = found[0].open
     place = f"{first.partition.topic}:{first.partition.partition}"
     note(f"`duramen transaction abort --partition {place} --start-offset {first.start_offset}` aborts the first")
+
+
+@command.command(
+    "describe-producers",
+    epilog="\b\nExamples:\n  duramen transaction describe-producers --topic orders --partition 0\n",
+    short_help="Show the producers of a partition.",
+    help="Show the producers that a partition's leader knows, and where the transaction of each begins there.",
+)
+@click.option("-t", "--topic", required=True, type=NAME, help="The topic.")
+@click.option("-p", "--partition", required=True, type=click.IntRange(min=0), metavar="N", help="Its partition.")
+@json_option
+@cluster_options
+def describe_producers(cluster: ClusterAccess, topic: str, partition: int, as_json: bool) -> None:
+    place = TopicPartition(topic, partition)
+    with _look(cluster) as look:
+        found = look.producers([place])[place]
+    if as_json:
+        print_json([each._asdict() for each in found])
+        return
+    if not found:
+        note(f"{place} knows no producer")
+        return
+    rows = [
+        (
+            str(each.producer_id),
+            each.producer_epoch,
+            str(each.last_sequence),
+            iso(each.written_ms),
+            each.coordinator_epoch,
+            None if each.start_offset is None else str(each.start_offset),
+        )
+        for each in sorted(found)
+    ]
+    headings = ("producer", "epoch", "last sequence", "last written", "coordinator epoch", "open from")
+    print_table(headings, rows, right=(*headings[:3], *headings[4:]))
 
 
 def _open_json(told: OpenTransaction) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Names the states of groups; those that librdkafka does not know are asked for over plain connections."""
+"""Asks coordinators about groups, over plain connections, what librdkafka cannot: states, what is pending."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from confluent_kafka.admin import ConsumerGroupDescription
 
 from duramen.cli.shared.connection import ClusterAccess
 from duramen.client import Cluster
-from duramen.errors import DuramenError
+from duramen.client.protocol.metadata import error_code
+from duramen.client.protocol.routes import CoordinatorKey
+from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.wire.messages import API
 
+OFFSET_FETCH: Final = 9
 LIST_GROUPS: Final = 16
 UNKNOWN: Final = "Unknown"
+WITHOUT_MEMBERS: Final = frozenset({"Empty", "Dead"})
+LAST_WITH_TOPIC_NAMES: Final = 9
 
 
 def state_names(cluster: ClusterAccess, groups: Iterable[ConsumerGroupDescription]) -> dict[str, str]:
@@ -24,8 +29,8 @@ def state_names(cluster: ClusterAccess, groups: Iterable[ConsumerGroupDescriptio
     """
     names = {group.group_id: state_name(group) for group in groups}
     if UNKNOWN in names.values() and cluster.is_plaintext:
-        with suppress(DuramenError):
-            listed = _listed(cluster)
+        with suppress(DuramenError), _client(cluster) as client:
+            listed = {group.group_id: group.group_state or UNKNOWN for group in _listed(client)}
             names |= {group: listed.get(group, UNKNOWN) for group, name in names.items() if name == UNKNOWN}
     return names
 
@@ -35,14 +40,59 @@ def state_name(group: ConsumerGroupDescription) -> str:
     return str(group.state.name).replace("_", " ").title().replace(" ", "").replace("Rebalancing", "Rebalance")
 
 
-def _listed(cluster: ClusterAccess) -> dict[str, str]:
-    """The state of every group, each from its coordinator."""
-    found: dict[str, str] = {}
-    with Cluster(cluster.bootstrap, client_id="duramen-cli", timeout_s=cluster.timeout) as client:
-        for node in sorted(client.metadata([]).nodes):
-            answer = client.call(node, LIST_GROUPS, API[LIST_GROUPS].request.new(), code_of=_top)
-            if not answer.error_code:
-                found |= {group.group_id: group.group_state or UNKNOWN for group in answer.groups}
+def with_consumer_members(client: Cluster) -> list[str]:
+    """Names of the groups of the consumer protocol that have members; DuramenError where a node does not say."""
+    return sorted(
+        group.group_id
+        for group in _listed(client, is_strict=True)
+        if group.group_type == "consumer" and group.group_state not in WITHOUT_MEMBERS
+    )
+
+
+def pending_in(
+    cluster: ClusterAccess, group: str, places: Iterable[tuple[str, int]]
+) -> frozenset[tuple[str, int]] | None:
+    """Those of the partitions whose offset an open transaction may change; None where that cannot be asked."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(partition)
+    if not topics:
+        return frozenset()
+    if not cluster.is_plaintext:
+        return None
+    message = API[OFFSET_FETCH].request
+    named = [message.OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in topics.items()]
+    request = message.new(groups=[message.OffsetFetchRequestGroup(group_id=group, topics=named)], require_stable=True)
+    try:
+        with _client(cluster) as client:
+            answer = client.call(CoordinatorKey(group), OFFSET_FETCH, request, highest=LAST_WITH_TOPIC_NAMES)
+    except DuramenError:
+        return None
+    if any(each.error_code for each in answer.groups):
+        return None
+    return frozenset(
+        (topic.name, partition.partition_index)
+        for each in answer.groups
+        for topic in each.topics
+        for partition in topic.partitions
+        if partition.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    )
+
+
+def _client(cluster: ClusterAccess) -> Cluster:
+    return Cluster(cluster.bootstrap, client_id="duramen-cli", timeout_s=cluster.timeout)
+
+
+def _listed(client: Cluster, *, is_strict: bool = False) -> list[Any]:
+    """Every group, each from its coordinator. is_strict: KafkaError where a node refuses."""
+    found: list[Any] = []
+    for node in sorted(client.metadata([]).nodes):
+        answer = client.call(node, LIST_GROUPS, API[LIST_GROUPS].request.new(), code_of=_top)
+        if not answer.error_code:
+            found += answer.groups
+        elif is_strict:
+            code = error_code(answer.error_code)
+            raise KafkaError(code, f"node {node} does not list its groups: {code.name}")
     return found
 
 

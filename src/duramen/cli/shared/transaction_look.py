@@ -42,6 +42,18 @@ class Described(NamedTuple):
     timeout_ms: int
     started_ms: int | None
     partitions: tuple[TopicPartition, ...]
+    coordinator: int
+
+
+class ActiveProducer(NamedTuple):
+    """What a partition knows of a producer. start_offset: of its open transaction there, None where none is."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    last_sequence: int
+    written_ms: int
+    start_offset: int | None
 
 
 class OpenTransaction(NamedTuple):
@@ -55,10 +67,10 @@ class OpenTransaction(NamedTuple):
     written_ms: int
 
 
-class OpenThere(NamedTuple):
-    """All that are open in one partition; true also where there are none."""
+class ActiveThere(NamedTuple):
+    """All that a partition knows of its producers; true also where there are none."""
 
-    found: list[OpenTransaction]
+    found: list[ActiveProducer]
 
 
 class Hanging(NamedTuple):
@@ -121,7 +133,23 @@ class TransactionLook:
             told.transaction_timeout_ms,
             told.transaction_start_time_ms if told.transaction_state in OPEN_STATES else None,
             tuple(sorted(TopicPartition(topic.topic, index) for topic in told.topics for index in topic.partitions)),
+            self._client.coordinator(route),
         )
+
+    def started(self, rows: Iterable[Listed]) -> dict[str, int]:
+        """Since when the transactions of these are open, of those where one still is."""
+        asked: dict[int, list[str]] = {}
+        for each in rows:
+            if each.state in OPEN_STATES:
+                asked.setdefault(each.coordinator, []).append(each.transactional_id)
+        found: dict[str, int] = {}
+        for node, ids in asked.items():
+            for start in range(0, len(ids), IDS_AT_ONCE):
+                request = API[DESCRIBE].request.new(transactional_ids=ids[start : start + IDS_AT_ONCE])
+                for told in self._client.call(node, DESCRIBE, request).transaction_states:
+                    if not told.error_code and told.transaction_state in OPEN_STATES:
+                        found[told.transactional_id] = told.transaction_start_time_ms
+        return found
 
     def abort(self, known: Described, timeout_s: float) -> Described:
         """Fence the id's producer, which aborts what is open; what became of it once its markers are written."""
@@ -155,16 +183,27 @@ class TransactionLook:
 
     def open_in(self, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
         """The transactions that are open there, as the leaders know them. KafkaError of the first that does not say."""
+        return [
+            OpenTransaction(
+                tp, each.producer_id, each.producer_epoch, each.coordinator_epoch, each.start_offset, each.written_ms
+            )
+            for tp, producers in self.producers(partitions).items()
+            for each in producers
+            if each.start_offset is not None
+        ]
+
+    def producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ActiveProducer]]:
+        """The producers that the leaders know there. KafkaError of the first that does not say."""
         wanted = sorted(partitions)
-        found: list[OpenTransaction] = []
+        found: dict[TopicPartition, list[ActiveProducer]] = {}
         for start in range(0, len(wanted), PARTITIONS_AT_ONCE):
             answers = self._client.call_leaders(
                 DESCRIBE_PRODUCERS, wanted[start : start + PARTITIONS_AT_ONCE], _producers_request, _producers_parsed
             )
-            for _, answer in sorted(answers.items()):
+            for tp, answer in sorted(answers.items()):
                 if isinstance(answer, DuramenError):
                     raise answer
-                found += answer.found
+                found[tp] = answer.found
         return found
 
     def hanging(self, partitions: Iterable[TopicPartition], before_ms: int) -> list[Hanging]:
@@ -232,8 +271,8 @@ def _producers_request(tps: list[TopicPartition]) -> Any:
     )
 
 
-def _producers_parsed(response: Any, tps: list[TopicPartition]) -> dict[TopicPartition, OpenThere | KafkaError]:
-    found: dict[TopicPartition, OpenThere | KafkaError] = {}
+def _producers_parsed(response: Any, tps: list[TopicPartition]) -> dict[TopicPartition, ActiveThere | KafkaError]:
+    found: dict[TopicPartition, ActiveThere | KafkaError] = {}
     for topic in response.topics:
         for each in topic.partitions:
             tp = TopicPartition(topic.name, each.partition_index)
@@ -241,18 +280,17 @@ def _producers_parsed(response: Any, tps: list[TopicPartition]) -> dict[TopicPar
                 code = error_code(each.error_code)
                 found[tp] = KafkaError(code, f"{tp}: {code.name}")
                 continue
-            found[tp] = OpenThere(
+            found[tp] = ActiveThere(
                 [
-                    OpenTransaction(
-                        tp,
+                    ActiveProducer(
                         producer.producer_id,
                         producer.producer_epoch,
                         producer.coordinator_epoch,
-                        producer.current_txn_start_offset,
+                        producer.last_sequence,
                         producer.last_timestamp,
+                        producer.current_txn_start_offset if producer.current_txn_start_offset >= 0 else None,
                     )
                     for producer in each.active_producers
-                    if producer.current_txn_start_offset >= 0
                 ]
             )
     return found

@@ -105,6 +105,11 @@ class Cluster:
         """Node id of a partition's leader, as far as is known."""
         return self._retries.retry(f"leader of {tp}", tp, lambda until: self._pool.leader(tp, until))
 
+    def coordinator(self, wanted: CoordinatorKey) -> int:
+        """Node id of a coordinator, as far as is known."""
+        what = f"coordinator of {wanted.key}"
+        return self._retries.retry(what, wanted, lambda until: self._pool.coordinator(wanted, until).id)
+
     # ---- any API ---------------------------------------------------------------------------------------------
 
     def call(

@@ -87,7 +87,7 @@ class ConnectionPool:
     def to(self, route: Route, until: float) -> BlockingConnection:
         """A connection to where the route leads now; KafkaError when the cluster does not know, NetworkError."""
         if isinstance(route, CoordinatorKey):
-            return self._connect(self._coordinator(route, until), until)
+            return self._connect(self.coordinator(route, until), until)
         if isinstance(route, TopicPartition):
             return self._connect(self._node(self.leader(route, until), until), until)
         if isinstance(route, Anywhere):
@@ -223,7 +223,8 @@ class ConnectionPool:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"node {node_id} is not there now")
         return node
 
-    def _coordinator(self, wanted: CoordinatorKey, until: float) -> ClusterNode:
+    def coordinator(self, wanted: CoordinatorKey, until: float) -> ClusterNode:
+        """The node that is the coordinator, asked for if it is not known."""
         node = self._coordinators.get(wanted)
         if node is None:
             node = self._coordinators[wanted] = self._find_coordinator(wanted, until)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from duramen.errors import KafkaError
 from duramen.machines.transaction import TransactionMachine
-from duramen.machines.transaction.state import Transaction
 from duramen.partition.metadata import snapshots
 from duramen.partition.metadata.snapshots import Snapshots
 from duramen.partition.replica.partition import Partition
@@ -254,8 +253,6 @@ def _start(original: Any, hit: Hit) -> Any:
                 hit("recovery with torn tail")
             if report.bytes_written:
                 hit("recovery wrote from the journal")
-            if report.markers:
-                hit("recovery appended lost markers")
             if report.partitions_deleted:
                 hit("recovery finished a deletion")
         return result
@@ -472,16 +469,16 @@ def _decided(original: Any, hit: Hit) -> Any:
 
 
 def _marked(original: Any, hit: Hit) -> Any:
-    def wrapped(transaction: Transaction, *arguments: Any) -> Any:
+    def wrapped(machine: TransactionMachine, *arguments: Any) -> Any:
         hit("transaction completed")
-        return original(transaction, *arguments)
+        return original(machine, *arguments)
 
     return wrapped
 
 
 PROBES = (
     Probe(TransactionMachine, "_prepare", _decided, ("transaction decided",)),
-    Probe(Transaction, "completed", _marked, ("transaction completed",)),
+    Probe(TransactionMachine, "_markers_written", _marked, ("transaction completed",)),
     Probe(Cleaner, "passed", _passed, ("compaction pass finished",)),
     Probe(CompactionPass, "end", _cleaning_end, ("compaction pass given up",)),
     Probe(

@@ -12,6 +12,7 @@ from duramen.machines.group.offsets import OffsetTable
 from duramen.machines.transaction import TransactionMachine, sweeps
 from duramen.partition.replica import transactional_writes
 from duramen.partition.replica.partition import Partition
+from duramen.partition.store.marker_syncs import MarkerSyncs
 from duramen.server.coordinators.transactions import TransactionCoordinators
 from duramen.sim.mutations.mutations import GUARDS, Guard
 from duramen.sim.world.plan import KINDS
@@ -134,18 +135,18 @@ class TimeOuts(Guard):
         return abort
 
 
-class JournaledMarkers(Guard):
+class SyncedMarkers(Guard):
     """A transaction is over when a marker is in the page cache: a power cut takes it, and nobody writes it again."""
 
-    owner = transactional_writes
-    method = "journal_marker"
+    owner = MarkerSyncs
+    method = "wait_for"
     caught_by = "StableAdvances"
-    also = ("NoLateMarker", "Atomic")
+    also = ("NoLateMarker",)
     plan = replace(TRANSACTIONS, faults=("power cut", "power cut in a call"))
 
     def replacement(self, original: Any) -> Any:
-        """Journal nothing."""
-        return lambda log, data: 0
+        """Wait for nothing."""
+        return lambda syncs, partition, end, done: done(None)
 
 
 class DecisionKept(Guard):
@@ -257,7 +258,7 @@ TRANSACTION_GUARDS: dict[str, Guard] = {
     "verified": Verified(),
     "lives-epoch": LivesEpoch(),
     "time-outs": TimeOuts(),
-    "journaled-markers": JournaledMarkers(),
+    "synced-markers": SyncedMarkers(),
     "decision-kept": DecisionKept(),
     "effects-committed": EffectsCommitted(),
     "free-first": FreeFirst(),

@@ -36,7 +36,7 @@ def test_a_level_that_it_has(run: Run, capsys: pytest.CaptureFixture[str]) -> No
     said = run("features", "upgrade", "--feature", "metadata.version=30", "--json")
     assert said == {"executed": True, "features": [change]}
     assert main(["features", "upgrade", "-f", "metadata.version=30", "--dry-run"]) == 0
-    assert capsys.readouterr().err == "metadata.version would go from 30 to 30\n"
+    assert capsys.readouterr().err == "metadata.version is 30 already\n"
 
 
 def test_the_node_s_reasons_are_told(run: Run) -> None:
@@ -46,6 +46,9 @@ def test_the_node_s_reasons_are_told(run: Run) -> None:
     assert "Unsafe metadata downgrade is not supported" in said
     said = run("features", "upgrade", "--feature", "no.such=1", code=1)
     assert "Local controller 1 does not support this feature." in said
+    assert "for all features" not in said
+    said = run("features", "upgrade", "-f", "metadata.version=30", "-f", "no.such=1", code=1)
+    assert "nothing was changed: Invalid update version 1 for feature no.such." in said
 
 
 @pytest.mark.parametrize(

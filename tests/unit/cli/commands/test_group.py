@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
+from duramen.cli.commands.group import in_ranges
 from duramen.cli.main import main
 from duramen.client import ANY, Cluster
 from duramen.client.protocol.routes import CoordinatorKey
@@ -41,7 +42,7 @@ def test_a_group_s_own_settings(
     run("consume", topic, "--group", group)
     assert run("group", "describe", group, "--json")[0]["settings"] == {}
     assert main(["group", "alter", group, "--set", "consumer.session.timeout.ms=50000"]) == 0
-    assert capsys.readouterr().err == f"changed 1 setting of group {group}\n"
+    assert capsys.readouterr().err.startswith(f"changed 1 setting of group {group}\n")
     assert run("group", "describe", group, "--json")[0]["settings"] == {"consumer.session.timeout.ms": "50000"}
     assert "    consumer.session.timeout.ms=50000\n" in run("group", "describe", group)
     told = {each["name"]: each for each in run("config", "describe", "--group", group, "--all", "--json")}
@@ -80,11 +81,82 @@ def test_groups_of_both_protocols(
     assert (described["type"], described["assignor"]) == ("consumer", "uniform")
     assert member["partitions"] == member["target"] == [f"{topic}:0"]
     state = run("group", "describe", group, "--state")
-    assert state.startswith(f"{group}: consumer, Stable, members 1, lag 0, assignor uniform")
+    assert state.startswith(f"{group}: consumer, Stable, members 1, lag -, assignor uniform")
     assert len(state.splitlines()) == 1
     assert f"{topic}:0" in run("group", "describe", group, "--members").splitlines()[-1]
     assert "not both" in run("group", "describe", group, "--members", "--state", code=2)
+    lower = ["features", "downgrade", "--feature", "group.version=0"]
+    assert main([*lower, "--dry-run"]) == 0
+    said = capsys.readouterr().err
+    assert "of the consumer protocol with members: " in said
+    assert group in said
+    assert main(lower) == 2, "nobody is there to be asked"
+    assert "add --yes" in capsys.readouterr().err
+    levels = {each["feature"]: each["level"] for each in run("features", "describe", "--json")}
+    assert levels["group.version"] == 1
     consumer.close()
+
+
+def test_one_name_that_is_wrong_does_not_hide_the_others(
+    run: Callable[..., Any], topic: str, lines: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = f"g-{topic}"
+    run("produce", topic, lines("a"))
+    run("consume", topic, "--group", group)
+    assert main(["group", "describe", "nosuch", group, "neither"]) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith(f"{group}: classic, Empty, members 0, lag 0\n")
+    assert said.err.endswith("there is no group nosuch, neither; `duramen group list` shows those there are.\n")
+    assert main(["group", "describe", "nosuch", group, "--json"]) == 1
+    assert [each["group"] for each in json.loads(capsys.readouterr().out)] == [group]
+
+
+def test_settings_of_a_group_that_is_not_there_or_classic(
+    run: Callable[..., Any], topic: str, lines: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("produce", topic, lines("a"))
+    run("consume", topic, "--group", f"g-{topic}")
+    for group, words in (
+        (f"none-{topic}", f"there is no group none-{topic} yet"),
+        (f"g-{topic}", f"g-{topic} is a classic group now"),
+    ):
+        assert main(["group", "alter", group, "--set", "consumer.session.timeout.ms=50000"]) == 0
+        assert words in capsys.readouterr().err
+
+
+def test_offsets_of_an_open_transaction_are_pending(
+    run: Callable[..., Any], topic: str, lines: Callable[..., str], bootstrap: str
+) -> None:
+    """And where nothing is committed there is no lag."""
+    group = f"p-{topic}"
+    run("produce", topic, lines("a"))
+    settings = {"bootstrap.servers": bootstrap, "group.id": group, "group.protocol": "consumer"}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": group})
+    producer.init_transactions(30)
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + 60
+    while not consumer.assignment():
+        assert time.monotonic() < deadline
+        consumer.poll(0.1)
+    (told,) = run("group", "describe", group, "--json")
+    assert (told["lag"], told["partitions"][0]["lag"], told["partitions"][0]["pending"]) == (None, None, False)
+    assert told["partitions"][0]["member_id"] == told["members"][0]["member_id"]
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], consumer.consumer_group_metadata(), 30)
+    shown = run("group", "describe", group)
+    assert ", members 1, lag -" in shown
+    assert f"pending in an open transaction: {topic}:0;" in shown
+    producer.commit_transaction(30)
+    (told,) = run("group", "describe", group, "--json")
+    assert (told["lag"], told["partitions"][0]["pending"]) == (0, False)
+    consumer.close()
+
+
+def test_partitions_are_told_in_ranges() -> None:
+    assert in_ranges(f"t:{number}" for number in (0, 1, 2, 9, 10, 12)) == ["t:0-2,9-10,12"]
+    assert in_ranges(["t:0", "u:1", "u:2"]) == ["t:0", "u:1-2"]
+    assert in_ranges([]) == []
 
 
 def test_group_settings_that_are_refused(run: Callable[..., Any], topic: str) -> None:

@@ -49,10 +49,44 @@ def test_what_is_open_is_listed_and_described(run: Callable[..., Any], topic: st
     assert told["state"] == "Ongoing"
     assert told["producer_id"] == listed["producer_id"]
     assert told["partitions"] == [{"topic": topic, "partition": number} for number in range(2)]
+    assert told["coordinator"] == listed["coordinator"]
+    assert told["started_ms"] == listed["started_ms"] > 0
     text = run("transaction", "describe", transactional_id)
     assert text.startswith(f"{transactional_id}: Ongoing\n")
     assert "open since" in text
-    assert transactional_id in run("transaction", "list")
+    row = next(line for line in run("transaction", "list").splitlines() if line.startswith(transactional_id))
+    assert str(told["producer_id"]) in row.split()
+    assert "second" in row
+
+
+@pytest.mark.usefixtures("opened")
+def test_the_producers_of_a_partition(run: Callable[..., Any], topic: str, transactional_id: str) -> None:
+    place = ("transaction", "describe-producers", "--topic", topic, "--partition", "0")
+    (listed,) = run("transaction", "list", "--pattern", transactional_id, "--json")
+    (told,) = run(*place, "--json")
+    assert (told["producer_id"], told["last_sequence"], told["start_offset"]) == (listed["producer_id"], 0, 0)
+    assert run(*place).splitlines()[1].split()[-1] == "0"
+    run("transaction", "abort", transactional_id, "--yes")
+    (told,) = run(*place, "--json")
+    assert (told["start_offset"], told["coordinator_epoch"]) == (None, 0)
+    said = run("transaction", "describe-producers", "--topic", topic, "--partition", "9", code=1)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in said or "no such partition" in said
+
+
+def test_an_expression_that_is_none(run: Callable[..., Any]) -> None:
+    said = run("transaction", "list", "--pattern", "(", code=2)
+    assert "--pattern (: it is not an expression" in said
+
+
+@pytest.mark.usefixtures("opened")
+def test_one_id_that_is_wrong_does_not_hide_the_others(
+    run: Callable[..., Any], transactional_id: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("transaction", "list")
+    assert main(["transaction", "describe", "nobody", transactional_id]) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith(f"{transactional_id}: Ongoing\n")
+    assert "there is no transactional id nobody" in said.err
 
 
 def test_an_unknown_id_is_said_to_be_one(run: Callable[..., Any]) -> None:
@@ -130,3 +164,16 @@ def test_one_that_nobody_will_end_is_found_and_aborted(
 )
 def test_abort_says_which_of_its_two_forms_are_meant(run: Callable[..., Any], words: tuple[str, ...]) -> None:
     assert "say which" in run("transaction", "abort", *words, "--yes", code=2).splitlines()[-1]
+
+
+@pytest.mark.usefixtures("opened")
+def test_a_topic_tells_how_far_readers_of_committed_records_read(
+    run: Callable[..., Any], topic: str, transactional_id: str
+) -> None:
+    (told,) = run("topic", "describe", topic, "--json")
+    assert [(each["last_stable_offset"], each["end_offset"]) for each in told["partitions"]] == [(0, 1), (0, 1)]
+    assert "STABLE" in run("topic", "describe", topic)
+    run("transaction", "abort", transactional_id, "--yes")
+    (told,) = run("topic", "describe", topic, "--json")
+    assert [(each["last_stable_offset"], each["end_offset"]) for each in told["partitions"]] == [(2, 2), (2, 2)]
+    assert "STABLE" not in run("topic", "describe", topic)
