@@ -10,6 +10,7 @@ from tests.conformance.in_step.chapter import Asked, codes
 PRODUCE, LIST_OFFSETS, INIT, ADD, END, COMMIT_OFFSETS = 0, 2, 22, 24, 26, 28
 DESCRIBE_GROUPS, LIST_GROUPS, ALTER_CONFIGS, HEARTBEAT, DESCRIBE = 15, 16, 44, 68, 69
 UNKNOWN_SERVER_ERROR = -1
+UNSUPPORTED_VERSION = 35
 
 
 class Known(NamedTuple):
@@ -92,6 +93,10 @@ KNOWN = (
         lambda asked: asked.key == HEARTBEAT and _only(asked, (111, 0), (111, 128)),
     ),
     Known("which partitions an assignor gives to whom, among equals", _of_choice),
+    Known(
+        "groups of the consumer protocol are described where it is off",
+        lambda asked: asked.key == DESCRIBE and set(codes(asked.plain["Kafka"])) == {UNSUPPORTED_VERSION},
+    ),
     Known(
         "a group without members and offsets",
         lambda asked: (asked.key == COMMIT_OFFSETS and _only(asked, (25, 22))) or _fewer_empty_groups(asked),

@@ -143,12 +143,16 @@ def downgrade(
 
 def _warn_of_members(client: Client, *, asks: bool, yes: bool) -> None:
     """Whose heartbeats are refused from then on, which ends their programs. Committed offsets stay."""
-    names = with_consumer_members(client)
-    if not names:
-        return
-    shown = ", ".join(map(printable, names[:_GROUPS_SHOWN]))
-    more = f" and {len(names) - _GROUPS_SHOWN:,} more" if len(names) > _GROUPS_SHOWN else ""
-    note(f"{plural(len(names), 'group')} of the consumer protocol with members: {shown}{more}")
+    try:
+        names = with_consumer_members(client)
+    except DuramenError as error:  # a node is down; the level may be lowered all the same
+        note(f"which groups of the consumer protocol have members is not known: {error}")
+    else:
+        if not names:
+            return
+        shown = ", ".join(map(printable, names[:_GROUPS_SHOWN]))
+        more = f" and {len(names) - _GROUPS_SHOWN:,} more" if len(names) > _GROUPS_SHOWN else ""
+        note(f"{plural(len(names), 'group')} of the consumer protocol with members: {shown}{more}")
     if asks:
         confirm("End these members? Committed offsets stay.", yes)
 

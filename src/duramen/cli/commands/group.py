@@ -52,6 +52,10 @@ Examples:
 """
 
 
+PENDING_ASKED_MAX = 20_000
+"""Of partitions about which a group is asked whether their offsets are pending."""
+
+
 @click.group(
     epilog=EPILOG,
     help="List, describe, alter, reset and delete consumer groups.",
@@ -244,11 +248,12 @@ def describe(
     states = state_names(cluster, groups)
     settings = own_of_groups(cluster, admin, [group.group_id for group in groups]) if groups else {}
     missing = []
+    places = _asked_for_pending(cluster, admin) if groups else []
     for group, rows in zip(groups, _positions(cluster, admin, groups), strict=True):
         if state_name(group) == "Dead" and not rows:
             missing.append(group.group_id)
             continue
-        pending = pending_in(cluster, group.group_id, [(row.topic, row.partition) for row in rows])
+        pending = pending_in(cluster, group.group_id, places)
         told.append(
             {
                 "group": group.group_id,
@@ -267,10 +272,8 @@ def describe(
                     }
                     for member in group.members
                 ],
-                "partitions": [
-                    {**row._asdict(), "pending": None if pending is None else (row.topic, row.partition) in pending}
-                    for row in rows
-                ],
+                "partitions": [row._asdict() for row in rows],
+                "pending": None if pending is None else [f"{topic}:{number}" for topic, number in pending],
                 "lag": lag_of(rows),
                 "settings": settings.get(group.group_id, {}),
             }
@@ -287,6 +290,13 @@ def describe(
             _print_positions(description)
     if troubles:
         raise click.ClickException(sentence("; ".join(troubles)))
+
+
+def _asked_for_pending(cluster: ClusterAccess, admin: AdminClient) -> list[Where]:
+    """Every partition there is: of one whose first offset is pending nothing else tells that the group has to do with
+    it."""
+    found = [(topic, number) for topic, numbers in partitions_of(cluster, admin, None).items() for number in numbers]
+    return found[:PENDING_ASKED_MAX]
 
 
 def _listed(assignment: MemberAssignment | None) -> list[str] | None:
@@ -340,9 +350,8 @@ def _print_positions(group: dict[str, Any]) -> None:
     rows = [tuple(row[key] for key in keys) for row in group["partitions"]]
     if rows:
         print_table(headings, rows, right=headings[1:5])
-    pending = in_ranges(f"{row['topic']}:{row['partition']}" for row in group["partitions"] if row["pending"])
-    if pending:
-        where = " ".join(map(printable, pending))
+    if group["pending"]:
+        where = " ".join(map(printable, in_ranges(group["pending"])))
         click.echo(f"    pending in an open transaction: {where}; see `duramen transaction list --state Ongoing`")
 
 

@@ -49,15 +49,13 @@ def with_consumer_members(client: Cluster) -> list[str]:
     )
 
 
-def pending_in(
-    cluster: ClusterAccess, group: str, places: Iterable[tuple[str, int]]
-) -> frozenset[tuple[str, int]] | None:
+def pending_in(cluster: ClusterAccess, group: str, places: Iterable[tuple[str, int]]) -> list[tuple[str, int]] | None:
     """Those of the partitions whose offset an open transaction may change; None where that cannot be asked."""
     topics: dict[str, list[int]] = {}
     for topic, partition in places:
         topics.setdefault(topic, []).append(partition)
     if not topics:
-        return frozenset()
+        return []
     if not cluster.is_plaintext:
         return None
     message = API[OFFSET_FETCH].request
@@ -70,7 +68,7 @@ def pending_in(
         return None
     if any(each.error_code for each in answer.groups):
         return None
-    return frozenset(
+    return sorted(
         (topic.name, partition.partition_index)
         for each in answer.groups
         for topic in each.topics

@@ -140,7 +140,7 @@ def test_offsets_of_an_open_transaction_are_pending(
         assert time.monotonic() < deadline
         consumer.poll(0.1)
     (told,) = run("group", "describe", group, "--json")
-    assert (told["lag"], told["partitions"][0]["lag"], told["partitions"][0]["pending"]) == (None, None, False)
+    assert (told["lag"], told["partitions"][0]["lag"], told["pending"]) == (None, None, [])
     assert told["partitions"][0]["member_id"] == told["members"][0]["member_id"]
     producer.begin_transaction()
     producer.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], consumer.consumer_group_metadata(), 30)
@@ -149,8 +149,16 @@ def test_offsets_of_an_open_transaction_are_pending(
     assert f"pending in an open transaction: {topic}:0;" in shown
     producer.commit_transaction(30)
     (told,) = run("group", "describe", group, "--json")
-    assert (told["lag"], told["partitions"][0]["pending"]) == (0, False)
+    assert (told["lag"], told["pending"]) == (0, [])
+    producer.begin_transaction()
+    other = f"other-{topic}"
     consumer.close()
+    reader = Consumer({**settings, "group.id": other, "group.protocol": "classic"})
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], reader.consumer_group_metadata(), 30)
+    (told,) = run("group", "describe", other, "--json")
+    assert (told["partitions"], told["pending"]) == ([], [f"{topic}:0"]), "its first one"
+    producer.abort_transaction(30)
+    reader.close()
 
 
 def test_partitions_are_told_in_ranges() -> None:
