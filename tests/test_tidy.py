@@ -562,7 +562,7 @@ def test_unit_tests_import_no_package_above_theirs() -> None:
     tests = {name.removesuffix(".py").replace("/", "."): name for name in python_files("tests/")}
     found = []
     for name in python_files("tests/unit/"):
-        own = name.split("/")[2]
+        own = name.split("/")[2].removeprefix("test_").removesuffix(".py")
         seen, waiting = {name}, [name]
         above = set()
         while waiting:

@@ -5,6 +5,7 @@ A stream that is reprocessed writes a topic of its own; the swap publishes a *cu
 """
 
 from duramen.swaps.cut_overs import CutOver, Position, positions
+from duramen.swaps.group_commits import PendingCommitsError
 from duramen.swaps.group_reader import CutLostError, GroupReader, Handover
 from duramen.swaps.swap_log import SwapConflictError, SwapLog
 
@@ -13,6 +14,7 @@ __all__ = [
     "CutOver",
     "GroupReader",
     "Handover",
+    "PendingCommitsError",
     "Position",
     "SwapConflictError",
     "SwapLog",

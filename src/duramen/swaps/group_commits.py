@@ -5,23 +5,52 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from duramen.client import Cluster
+from duramen.client import GROUP, Cluster, CoordinatorKey
+from duramen.client.protocol import metadata
+from duramen.errors import DuramenError, ErrorCode
+from duramen.errors import KafkaError as KafkaRefusal
+from duramen.librdkafka import LibraryConsumer
 from duramen.swaps.cut_overs import Committed, CutOver, Where, topics_of
 from duramen.swaps.swap_log import existing
+from duramen.wire.messages import API
 
-ANSWER_SECONDS_MAX: Final = 15.0
+ANSWER_SECONDS: Final = 15.0
+_OFFSET_FETCH: Final = 9
+_LAST_WITH_TOPIC_NAMES: Final = 9
 
 
-def read_commits(consumer: Consumer, cluster: Cluster, topic: str, cuts: Sequence[CutOver]) -> dict[Where, Committed]:
-    """What the group has committed in the topics of a chain; KafkaException or KafkaError where that is not known."""
+class PendingCommitsError(DuramenError):
+    """A transaction that is open has offsets of the group, so what it has committed is not known."""
+
+    code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"the offsets of group {group} are pending in an open transaction; "
+            "`duramen transaction list --state Ongoing` shows it"
+        )
+
+
+def read_commits(
+    consumer: LibraryConsumer, cluster: Cluster, group: str, topic: str, cuts: Sequence[CutOver], seconds: float
+) -> dict[Where, Committed]:
+    """What the group has committed in the topics of a chain.
+
+    PendingCommitsError, KafkaException or KafkaError where that is not known after so many seconds.
+    """
     there = existing(cluster, topics_of(topic, cuts))
     places = {(name, partition) for name, found in there.items() for partition in found.partitions}
     places |= {(cut.old, partition) for cut in cuts for partition in cut.until}
     places |= {(cut.new, partition) for cut in cuts for partition in cut.start}
     asked = [TopicPartition(*place) for place in sorted(places)]
-    answers = consumer.committed(asked, timeout=ANSWER_SECONDS_MAX) if asked else []
+    try:
+        answers = consumer.committed(asked, timeout=seconds) if asked else []
+    except KafkaException as error:  # librdkafka asks again for as long as some are pending, and does not say so
+        if error.args[0].code() == KafkaError._TIMED_OUT and pending_of(cluster, group, places):
+            raise PendingCommitsError(group) from None
+        raise
     _refuse(answers)
     return {
         (answer.topic, answer.partition): Committed.told_by(answer.offset, answer.metadata)
@@ -30,7 +59,30 @@ def read_commits(consumer: Consumer, cluster: Cluster, topic: str, cuts: Sequenc
     }
 
 
-def write_commits(consumer: Consumer, offsets: Mapping[Where, Committed], needed: Collection[Where]) -> None:
+def pending_of(cluster: Cluster, group: str, places: Iterable[Where]) -> frozenset[Where]:
+    """Those of the partitions whose offset an open transaction may change; errors as of `Cluster.call`."""
+    asked = API[_OFFSET_FETCH].request
+    numbers: dict[str, list[int]] = {}
+    for topic, partition in places:
+        numbers.setdefault(topic, []).append(partition)
+    if not numbers:
+        return frozenset()
+    topics = [asked.OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in numbers.items()]
+    request = asked.new(groups=[asked.OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=True)
+    answer = cluster.call(CoordinatorKey(group, GROUP), _OFFSET_FETCH, request, highest=_LAST_WITH_TOPIC_NAMES)
+    told = metadata.only(answer.groups, f"offsets of group {group}")
+    if told.error_code:
+        code = metadata.error_code(told.error_code)
+        raise KafkaRefusal(code, f"offsets of group {group}: {code.name}")
+    return frozenset(
+        (topic.name, partition.partition_index)
+        for topic in told.topics
+        for partition in topic.partitions
+        if partition.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    )
+
+
+def write_commits(consumer: LibraryConsumer, offsets: Mapping[Where, Committed], needed: Collection[Where]) -> None:
     """Commit these; durable on return. KafkaException, but for partitions that are gone and not needed."""
     if not offsets:
         return

@@ -20,10 +20,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from duramen.client import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Cluster
 from duramen.errors import DuramenError
+from duramen.librdkafka import LibraryConsumer
 from duramen.model import TopicPartition as Place
 from duramen.swaps.cut_overs import (
     Committed,
@@ -38,7 +39,7 @@ from duramen.swaps.cut_overs import (
     topics_of,
     written_down,
 )
-from duramen.swaps.group_commits import read_commits, write_commits
+from duramen.swaps.group_commits import ANSWER_SECONDS, read_commits, write_commits
 from duramen.swaps.losses import NO_LOSS, FoundLosses, Losses, MeantCuts, is_loss
 from duramen.swaps.swap_log import SwapConflictError, SwapLog, existing
 
@@ -87,9 +88,11 @@ class GroupReader:
     "latest". settings: further ones of librdkafka. logger: where librdkafka's own lines go, instead of stderr.
     tell: gets a sentence for records that were gone before they were read; reading goes on at the first behind them.
     handover: is asked, before the group gives its partitions anew, how far the records that were handed out are done.
+    answer_seconds: for what the group has committed; PendingCommitsError where a transaction keeps it back for longer.
 
-    Raises KafkaException (librdkafka's), CutLostError, SwapConflictError, and the errors of `client.Cluster`. Whoever
-    asks again after an error gets what he would have got: no record is lost by it, and none comes twice.
+    Raises KafkaException (librdkafka's), PendingCommitsError, CutLostError, SwapConflictError, and the errors of
+    `client.Cluster`. Whoever asks again after an error gets what he would have got: no record is lost by it, and none
+    comes twice.
     """
 
     def __init__(
@@ -103,7 +106,9 @@ class GroupReader:
         logger: logging.Logger | None = None,
         tell: Callable[[str], None] = _log.warning,
         handover: Callable[[], Handover] | None = None,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
+        self._answer_seconds = answer_seconds
         self._handover = handover
         self.group = group
         self.topic = topic
@@ -134,7 +139,7 @@ class GroupReader:
         self._closed = False
         self._next_look = time.monotonic() + LOOK_SECONDS
         config = _config(bootstrap, group, settings or {})
-        self._consumer = Consumer(config, **({} if logger is None else {"logger": logger}))
+        self._consumer = LibraryConsumer(config, **({} if logger is None else {"logger": logger}))
         self._cluster = Cluster(bootstrap)
         self._log = MeantCuts(SwapLog(self._cluster), self._cluster, tell)
         self._losses = Losses(self._cluster, tell)
@@ -378,12 +383,12 @@ class GroupReader:
 
     # ---- the group -------------------------------------------------------------------------------------------
 
-    def _assigned(self, _consumer: Consumer, given: list[TopicPartition]) -> None:
+    def _assigned(self, _consumer: object, given: list[TopicPartition]) -> None:
         if not self._closed:  # librdkafka gives partitions while it closes, and answers nothing that is asked then
             self._given = {(place.topic, place.partition) for place in given}
             self._look()
 
-    def _revoked(self, _consumer: Consumer, _taken: list[TopicPartition]) -> None:
+    def _revoked(self, _consumer: object, _taken: list[TopicPartition]) -> None:
         if self._handover is not None and not self._closed:
             done, undone = self._handover()
             if self._placed:
@@ -401,7 +406,9 @@ class GroupReader:
         """Begin, or go on, with every partition whose present topic was given to this member."""
         self._placed = False
         self._losses.know(topics_of(self.topic, self._cuts))
-        committed = read_commits(self._consumer, self._cluster, self.topic, self._cuts)
+        committed = read_commits(
+            self._consumer, self._cluster, self.group, self.topic, self._cuts, self._answer_seconds
+        )
         last = last_commits(self.topic, self._cuts, committed)
         mine = self._mine(committed, last)
         names = topics_of(self.topic, self._cuts)

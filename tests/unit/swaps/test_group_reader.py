@@ -260,8 +260,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Node], Node]:
 
     def on(node: Node) -> Node:
         moments = itertools.count()
-        for name in ("Consumer", "Cluster", "SwapLog"):
-            fake: Any = FakeConsumer if name == "Consumer" else FakeCluster
+        for name in ("LibraryConsumer", "Cluster", "SwapLog"):
+            fake: Any = FakeConsumer if name == "LibraryConsumer" else FakeCluster
             replaced = type(name, (fake,), {"node": node})
             monkeypatch.setattr(group_reader, name, replaced)
         clock = SimpleNamespace(monotonic=lambda: next(moments) * 0.3)

@@ -20,7 +20,7 @@ def told(monkeypatch: pytest.MonkeyPatch, install: Callable[[group.Node], group.
     """Messages that librdkafka gives in its next answers; None among them: what it would have given."""
     coming: list[list[Any]] = []
     install(group.Node())
-    node = group_reader.Consumer.node  # type: ignore[attr-defined]
+    node = group_reader.LibraryConsumer.node  # type: ignore[attr-defined]
 
     class Telling(group.FakeConsumer):
         def consume(self, count: int, timeout: float) -> list[Any]:
@@ -30,7 +30,7 @@ def told(monkeypatch: pytest.MonkeyPatch, install: Callable[[group.Node], group.
             return given
 
     Telling.node = node
-    monkeypatch.setattr(group_reader, "Consumer", Telling)
+    monkeypatch.setattr(group_reader, "LibraryConsumer", Telling)
     return coming
 
 
@@ -48,7 +48,7 @@ def test_a_loss_that_went_with_the_topic_takes_nothing_of_the_one_that_was_made_
     told: list[list[Any]], order: str, code: int
 ) -> None:
     """The reader had heard of the new one's id already, and gone to its first record: it went to the end from there."""
-    node, said = group_reader.Consumer.node, list[str]()  # type: ignore[attr-defined]
+    node, said = group_reader.LibraryConsumer.node, list[str]()  # type: ignore[attr-defined]
     node.ids["late"] = bytes([1] * 16)
     node.put("late", 3, 0)
     reader = GroupReader("", "audit", "late", tell=said.append)
@@ -68,7 +68,7 @@ def test_a_loss_that_went_with_the_topic_takes_nothing_of_the_one_that_was_made_
 
 def test_a_log_that_was_cut_off_is_read_from_there(told: list[list[Any]]) -> None:
     """Its end is in front of what was read, or has passed it again: then the loss says where other records begin."""
-    node, said = group_reader.Consumer.node, list[str]()  # type: ignore[attr-defined]
+    node, said = group_reader.LibraryConsumer.node, list[str]()  # type: ignore[attr-defined]
     node.put("late", 3, 0)
     reader = GroupReader("", "audit", "late", tell=said.append)
     assert len(reads_on(reader)) == 3

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 import click
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
 from duramen.cli.shared.connection import (
     EARLIEST,
@@ -28,6 +28,7 @@ from duramen.cli.shared.connection import (
     offsets_at,
     partitions_of,
     refuse_offline,
+    refuse_silent,
 )
 from duramen.cli.shared.outlet import Line, Outlet, Place
 from duramen.cli.shared.output import PROGRESS_AFTER_SECONDS, note
@@ -41,7 +42,9 @@ from duramen.cli.shared.topic_patterns import named_topics
 from duramen.client import Cluster as Client
 from duramen.errors import DuramenError
 from duramen.errors import KafkaError as RefusedError
-from duramen.swaps import GroupReader, Handover, SwapLog
+from duramen.librdkafka import LibraryConsumer
+from duramen.swaps import GroupReader, Handover, PendingCommitsError, SwapLog
+from duramen.swaps.group_commits import pending_of
 from duramen.swaps.losses import Losses, is_loss
 from duramen.swaps.swap_log import existing
 
@@ -76,6 +79,8 @@ QUICK_SECONDS = 0.2
 
 COMMIT_SECONDS = 1.0
 """Between two commits of what is written, while output waits."""
+
+_PLACES_SHOWN = 4
 
 LOOK_SECONDS = 5.0
 """Between two questions, while nothing comes, whether the topic is still there."""
@@ -146,7 +151,7 @@ class Meant:
     def __init__(
         self,
         cluster: ClusterAccess,
-        consumer: Consumer,
+        consumer: LibraryConsumer,
         topics: Sequence[str],
         partitions: tuple[int, ...],
         ends: Ends,
@@ -157,7 +162,7 @@ class Meant:
         self._topics = topics
         self._partitions = partitions
         self._ends = ends
-        self._client = Client(cluster.bootstrap, timeout_s=cluster.timeout)
+        self._client = Client(cluster.answering(), timeout_s=cluster.timeout)
         self._losses = Losses(self._client, note)
         self._at: dict[tuple[str, int], int] = {}
         """Where partitions are read next that were gone on with behind a loss."""
@@ -223,6 +228,10 @@ class Meant:
 
     def __exit__(self, *_error: object) -> None:
         self._client.close()
+
+
+class SilentError(click.ClickException):
+    """Nothing came for so long that nobody waits for it any more."""
 
 
 Printing = Callable[[MessageSource, Ends], None]
@@ -349,6 +358,8 @@ def command(
         raise failure_of_topics(KafkaException(KafkaError(int(error.code))), names) from None
 
 
+_COMMITS_SECONDS = 3.0
+"""For the group's commits, before it is said what is waited for, and they are asked for again."""
 _OWN_OFFSETS = {"enable.auto.commit": False, "enable.auto.offset.store": False, "enable.partition.eof": True}
 
 
@@ -394,7 +405,7 @@ def _alone(
 
 def _up_to(
     cluster: ClusterAccess,
-    consumer: Consumer,
+    consumer: LibraryConsumer,
     chosen: list[TopicPartition],
     source: MessageSource,
     ends: Ends,
@@ -432,7 +443,7 @@ def _up_to(
 
 def _newest(
     cluster: ClusterAccess,
-    consumer: Consumer,
+    consumer: LibraryConsumer,
     chosen: list[TopicPartition],
     source: MessageSource,
     count: int,
@@ -447,6 +458,7 @@ def _newest(
         consumer.incremental_assign([TopicPartition(*place, offset)])
 
     log_ends = ends_of(cluster, cluster.admin(), starts, committed=committed)
+    refuse_silent(starts.keys() - log_ends.keys())
     reader = Newest(source.read, count, log_ends, starts, rewind)
     return source._replace(read=reader.read)
 
@@ -481,13 +493,13 @@ def _plain_member(
         held = holds
         (consumer.pause if holds else consumer.resume)(consumer.assignment())
 
-    def assigned(_: Consumer, given: list[TopicPartition]) -> None:
+    def assigned(_: object, given: list[TopicPartition]) -> None:
         ends.assign(given)
         if held:
             consumer.assign(given)
             consumer.pause(given)
 
-    def revoked(_: Consumer, taken: list[TopicPartition]) -> None:
+    def revoked(_: object, taken: list[TopicPartition]) -> None:
         outlet.take_back()  # it comes again, to whoever gets the partition
         with suppress(KafkaException):
             commit(outlet.done)
@@ -496,7 +508,7 @@ def _plain_member(
     try:
         partitions_of(cluster, cluster.admin(), topics)
         if cluster.is_plaintext:
-            with Client(cluster.bootstrap, timeout_s=cluster.timeout) as client:
+            with Client(cluster.answering(), timeout_s=cluster.timeout) as client:
                 swapped = SwapLog(client).chains().keys() & set(topics)
             for topic in sorted(swapped):
                 note(f"{topic} was swapped, and is not followed where several topics are read; name it alone")
@@ -509,6 +521,12 @@ def _plain_member(
             hold,
         )
         printing(source, ends)
+    except SilentError:
+        if cluster.is_plaintext:
+            with Client(cluster.answering(), timeout_s=cluster.timeout) as client:
+                if pending_of(client, group, ends.assigned):
+                    raise PendingCommitsError(group) from None
+        raise
     finally:
         consumer.close()
 
@@ -524,7 +542,6 @@ def _member(
     outlet: Outlet,
 ) -> None:
     """Print as a member of the group, which goes from topic to topic where the topic was swapped."""
-    cluster.probe()
     partitions_of(cluster, cluster.admin(), [topic])
     joining = Joining(group)
 
@@ -537,7 +554,7 @@ def _member(
         return Handover(outlet.done, undone)
 
     with GroupReader(
-        cluster.bootstrap,
+        cluster.answering(),
         group,
         topic,
         start="latest" if start.kind == "latest" else "earliest",
@@ -545,6 +562,7 @@ def _member(
         logger=SILENT,
         tell=note,
         handover=handover,
+        answer_seconds=min(cluster.timeout / 2, _COMMITS_SECONDS),
     ) as reader:
         source = MessageSource(
             read,
@@ -555,7 +573,7 @@ def _member(
         printing(source, Ends())
 
 
-def _go_on(cluster: ClusterAccess, consumer: Consumer, message: Message) -> None:
+def _go_on(cluster: ClusterAccess, consumer: LibraryConsumer, message: Message) -> None:
     """Read on behind records that were gone before they were read, which is told."""
     place = TopicPartition(str(message.topic()), message.partition() or 0)
     what, at = f"{place.topic}-{place.partition}", message.offset() or 0
@@ -605,7 +623,7 @@ def _print_all(
             wanted = _BATCH if count is None else min(_BATCH, count - outlet.written)
             batch = source.read(wanted, 0.5 if follow else 0.05)
             if not batch and not follow and time.monotonic() > deadline:
-                raise click.ClickException(f"nothing came for {silence:g} seconds; is the node still running?")
+                raise SilentError(f"nothing came for {silence:g} seconds{_missing(ends)}; is the node still running?")
             lines, error = _lines(batch, source, ends, show)
             if lines:
                 outlet.put(lines)
@@ -622,6 +640,13 @@ def _print_all(
             with suppress(KafkaException, DuramenError, OSError):
                 source.commit(outlet.done)
         raise
+
+
+def _missing(ends: Ends) -> str:
+    """Of which partitions, where not all are at their end."""
+    left = sorted(ends.assigned - ends.reached)
+    more = ", …" if len(left) > _PLACES_SHOWN else ""
+    return " of " + ", ".join(f"{topic}-{number}" for topic, number in left[:_PLACES_SHOWN]) + more if left else ""
 
 
 def _wait(

@@ -172,10 +172,9 @@ def _wanted(given: tuple[str, ...]) -> dict[str, int]:
 @contextmanager
 def _client(cluster: ClusterAccess) -> Iterator[Client]:
     """Our own: the client library knows nothing of features."""
-    cluster.probe()
     if not cluster.is_plaintext:
         raise click.ClickException("features are asked for in plain text only; kafka-features.sh can do TLS and SASL.")
-    with Client(cluster.bootstrap, timeout_s=cluster.timeout) as client:
+    with Client(cluster.answering(), timeout_s=cluster.timeout) as client:
         try:
             yield client
         except DuramenError as error:

@@ -470,7 +470,7 @@ def _chains(cluster: ClusterAccess) -> Mapping[str, tuple[CutOver, ...]]:
     """Which topics were swapped; nobody follows swaps through TLS or SASL."""
     if not cluster.is_plaintext:
         return {}
-    with Client(cluster.bootstrap, timeout_s=cluster.timeout) as client:
+    with Client(cluster.answering(), timeout_s=cluster.timeout) as client:
         return SwapLog(client).chains()
 
 

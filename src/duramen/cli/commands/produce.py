@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Final
 
 import click
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, Message, TopicCollection
 from confluent_kafka.admin import ClusterMetadata
 
 from duramen.cli.shared.connection import (
@@ -31,6 +31,7 @@ from duramen.cli.shared.output import ProgressLine, human_bytes, note, pairs, pl
 from duramen.cli.shared.records import Headers, Outgoing, from_json, from_line, from_object, unescape
 from duramen.cli.shared.settings import topic_resource
 from duramen.cli.shared.signals import Terminated, ending_signals, quiet_end
+from duramen.librdkafka import LibraryProducer
 
 EPILOG = """\b
 Examples:
@@ -393,7 +394,7 @@ def _check_partition(cluster: ClusterAccess, topic: str, partition: int) -> None
         raise click.ClickException(f"{topic} has no partition {partition}; it has {plural(len(known), 'partition')}.")
 
 
-def _topic_found(cluster: ClusterAccess, producer: Producer, topic: str) -> ClusterMetadata:
+def _topic_found(cluster: ClusterAccess, producer: LibraryProducer, topic: str) -> ClusterMetadata:
     """What the cluster says of the topic, which may be made by that."""
     # The library asks for a producer id behind each answer about topics, and else twice a second. The first answer
     # comes from the bootstrap address, which it then leaves; the second from a node that it can ask.
@@ -428,7 +429,7 @@ def _size_limit(cluster: ClusterAccess, topic: str) -> int | None:
 
 
 def _send(
-    producer: Producer,
+    producer: LibraryProducer,
     delivery: DeliveryCount,
     interrupt: Interrupt,
     topic: str,
@@ -456,7 +457,9 @@ def _send(
                     return
 
 
-def _produce(producer: Producer, delivery: DeliveryCount, topic: str, partition: int | None, record: Outgoing) -> None:
+def _produce(
+    producer: LibraryProducer, delivery: DeliveryCount, topic: str, partition: int | None, record: Outgoing
+) -> None:
     chosen: dict[str, Any] = {}
     if partition is not None or record.partition is not None:
         chosen["partition"] = partition if partition is not None else record.partition
@@ -486,7 +489,7 @@ def _produce(producer: Producer, delivery: DeliveryCount, topic: str, partition:
             raise failure_of_topics(error, [topic]) from None
 
 
-def _flush(producer: Producer, delivery: DeliveryCount, interrupt: Interrupt) -> None:
+def _flush(producer: LibraryProducer, delivery: DeliveryCount, interrupt: Interrupt) -> None:
     """Wait until it is known of every record what became of it; behind an error no more are sent."""
     purged = False
     with ProgressLine("delivering") as progress:
@@ -496,7 +499,8 @@ def _flush(producer: Producer, delivery: DeliveryCount, interrupt: Interrupt) ->
                 if delivery.error is not None and not purged:
                     producer.purge(in_flight=False)
                     purged = True
-                left = producer.flush(0.2)
+                with contextlib.suppress(KafkaException):  # past help: the reports say so of every record that is left
+                    left = producer.flush(0.2)
             progress.show(f"{plural(left, 'record')} left")
 
 

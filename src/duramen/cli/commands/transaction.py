@@ -41,8 +41,7 @@ def command() -> None:
 def _look(cluster: ClusterAccess) -> Iterator[TransactionLook]:
     if not cluster.is_plaintext:
         raise click.UsageError("transactions are asked for over plain connections only.")
-    cluster.probe()
-    with Cluster(cluster.bootstrap, client_id="duramen-cli", timeout_s=cluster.timeout) as client:
+    with Cluster(cluster.answering(), client_id="duramen-cli", timeout_s=cluster.timeout) as client:
         yield TransactionLook(client)
 
 

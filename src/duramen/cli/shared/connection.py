@@ -13,20 +13,13 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 import click
-from confluent_kafka import (
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Producer,
-    TopicCollection,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 from duramen.cli.shared.handshake import LOOK_SECONDS
 from duramen.cli.shared.output import ProgressLine, pairs
 from duramen.cli.shared.preflight import find_node, with_ports
+from duramen.librdkafka import LibraryConsumer, LibraryProducer
 from duramen.model import UNREADABLE_TOPICS
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -127,15 +120,20 @@ class ClusterAccess(NamedTuple):
         found = {"bootstrap.servers": self.probe()}
         return _configured(lambda: AdminClient({**self.settings(), **found}, logger=SILENT))
 
-    def producer(self, **settings: object) -> Producer:
+    def answering(self) -> str:
+        """The addresses for our own client, in front the one that answers."""
+        found = self.probe()
+        return ",".join([found, *(each for each in self.bootstrap.split(",") if each != found)])
+
+    def producer(self, **settings: object) -> LibraryProducer:
         """A client that writes."""
         self.probe()
-        return _configured(lambda: Producer(self.settings(**settings), logger=SILENT))
+        return _configured(lambda: LibraryProducer(self.settings(**settings), logger=SILENT))
 
-    def consumer(self, **settings: object) -> Consumer:
+    def consumer(self, **settings: object) -> LibraryConsumer:
         """A client that reads."""
         self.probe()
-        return _configured(lambda: Consumer(self.settings(**settings), logger=SILENT))
+        return _configured(lambda: LibraryConsumer(self.settings(**settings), logger=SILENT))
 
     @property
     def is_plaintext(self) -> bool:
@@ -417,11 +415,20 @@ def offsets_at(
     listing = functools.partial(
         admin.list_offsets, asked, isolation_level=_isolation(committed), request_timeout=cluster.timeout
     )
-    found = call(cluster, "cannot list offsets", listing)
-    return {
+    answers = call(cluster, "cannot list offsets", listing)
+    found = {
         (tp.topic, tp.partition): wait(cluster, f"{tp.topic}-{tp.partition}", future).offset
-        for tp, future in found.items()
+        for tp, future in answers.items()
     }
+    refuse_silent(place for place, offset in found.items() if offset == OFFSET_INVALID)
+    return found
+
+
+def refuse_silent(places: Iterable[tuple[str, int]]) -> None:
+    """End the command where the leaders of partitions did not answer; the client library takes that for no error."""
+    silent = [f"{topic}-{partition}" for topic, partition in sorted(places)]
+    if silent:
+        raise click.ClickException(f"{_some(silent)}: no leader answers; `duramen status` says which node is away.")
 
 
 def _isolation(committed: bool) -> IsolationLevel:

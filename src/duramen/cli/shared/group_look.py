@@ -11,15 +11,13 @@ from confluent_kafka.admin import ConsumerGroupDescription
 from duramen.cli.shared.connection import ClusterAccess
 from duramen.client import Cluster
 from duramen.client.protocol.metadata import error_code
-from duramen.client.protocol.routes import CoordinatorKey
-from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.errors import DuramenError, KafkaError
+from duramen.swaps.group_commits import pending_of
 from duramen.wire.messages import API
 
-OFFSET_FETCH: Final = 9
 LIST_GROUPS: Final = 16
 UNKNOWN: Final = "Unknown"
 WITHOUT_MEMBERS: Final = frozenset({"Empty", "Dead"})
-LAST_WITH_TOPIC_NAMES: Final = 9
 
 
 def state_names(cluster: ClusterAccess, groups: Iterable[ConsumerGroupDescription]) -> dict[str, str]:
@@ -51,34 +49,17 @@ def with_consumer_members(client: Cluster) -> list[str]:
 
 def pending_in(cluster: ClusterAccess, group: str, places: Iterable[tuple[str, int]]) -> list[tuple[str, int]] | None:
     """Those of the partitions whose offset an open transaction may change; None where that cannot be asked."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in places:
-        topics.setdefault(topic, []).append(partition)
-    if not topics:
-        return []
     if not cluster.is_plaintext:
         return None
-    message = API[OFFSET_FETCH].request
-    named = [message.OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in topics.items()]
-    request = message.new(groups=[message.OffsetFetchRequestGroup(group_id=group, topics=named)], require_stable=True)
     try:
         with _client(cluster) as client:
-            answer = client.call(CoordinatorKey(group), OFFSET_FETCH, request, highest=LAST_WITH_TOPIC_NAMES)
+            return sorted(pending_of(client, group, places))
     except DuramenError:
         return None
-    if any(each.error_code for each in answer.groups):
-        return None
-    return sorted(
-        (topic.name, partition.partition_index)
-        for each in answer.groups
-        for topic in each.topics
-        for partition in topic.partitions
-        if partition.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
-    )
 
 
 def _client(cluster: ClusterAccess) -> Cluster:
-    return Cluster(cluster.bootstrap, client_id="duramen-cli", timeout_s=cluster.timeout)
+    return Cluster(cluster.answering(), client_id="duramen-cli", timeout_s=cluster.timeout)
 
 
 def _listed(client: Cluster, *, is_strict: bool = False) -> list[Any]:

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from duramen.cli.shared.output import note
 from duramen.errors import DeadlineError, NetworkError
+from duramen.swaps.group_commits import PendingCommitsError
 from duramen.swaps.group_reader import GROUP_WENT_ON
 
 PAUSE_SECONDS: Final = 0.2
@@ -34,6 +35,8 @@ _AWAY: Final = frozenset(
     }
 )
 
+_SILENT: Final = ("the node", "it does not answer")
+
 _T = TypeVar("_T")
 
 
@@ -46,6 +49,7 @@ class Patience:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._told = False
+        self._whom, self._why = _SILENT
 
     def ask(self, what: Callable[[], _T]) -> _T:
         """Its answer. `what` has to be one that can be asked again after an error."""
@@ -54,19 +58,21 @@ class Patience:
             while True:
                 try:
                     return what()
-                except (KafkaException, NetworkError, DeadlineError) as error:
+                except (KafkaException, NetworkError, DeadlineError, PendingCommitsError) as error:
                     passes = not isinstance(error, KafkaException) or error.args[0].code() in _AWAY
                     waited = time.monotonic() - began
                     if not passes or waited >= self._seconds:
                         raise
+                    self._whom = "the group" if isinstance(error, PendingCommitsError) else "the node"
+                    self._why = error.args[0].str() if isinstance(error, KafkaException) else str(error)
                     if waited >= TELL_SECONDS:
-                        self.tell(error.args[0].str() if isinstance(error, KafkaException) else str(error))
+                        self.tell(self._why)
                 time.sleep(PAUSE_SECONDS)
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:
         """Say what is waited for where this takes long."""
-        timer = threading.Timer(TELL_SECONDS, self.tell, ["it does not answer"])
+        timer = threading.Timer(TELL_SECONDS, lambda: self.tell(self._why))
         timer.daemon = True
         timer.start()
         try:
@@ -74,12 +80,13 @@ class Patience:
         finally:
             timer.cancel()
         self._told = False
+        self._whom, self._why = _SILENT
 
     def tell(self, why: str) -> None:
-        """The node is away, and waited for; said once."""
+        """What is waited for; said once."""
         if not self._told:
             self._told = True
-            note(f"waiting for the node: {why}")
+            note(f"waiting for {self._whom}: {why}")
 
     def commit(self, what: Callable[[], object]) -> None:
         """As `ask`. Where the group has gone on without this member, others read again what it has read."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -126,17 +125,16 @@ class ConnectionPool:
         addresses = dict.fromkeys([*((node.host, node.port) for node in self._nodes.values()), *self._bootstrap])
         if self._first_tried is None:
             self._first_tried = time.monotonic()
-        failed: NetworkError | None = None
-        there = False
+        errors: list[NetworkError] = []
         for number, address in enumerate(addresses):
-            others = number + 1 < len(addresses)
             try:
-                return self._reach(address, min(until, self._patience(others=others)))
+                return self._reach(address, self._patience(until, len(addresses) - number))
             except NetworkError as error:
-                failed = error
-                there |= not isinstance(error, NoConnectionError)
-        if failed is None:
+                errors.append(error)
+        if not errors:
             raise NetworkError("no address is known")
+        there = not all(isinstance(error, NoConnectionError) for error in errors)
+        failed = errors[0] if len(errors) == 1 else NetworkError("; ".join(map(str, errors)))
         if there or self._first_contact_s is None or time.monotonic() - self._first_tried < self._first_contact_s:
             raise failed
         servers = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self._bootstrap)
@@ -144,13 +142,13 @@ class ConnectionPool:
             f"no node answers at bootstrap.servers={servers}: {failed}. Is a node running, and is that its address?"
         ) from failed
 
-    def _patience(self, *, others: bool) -> float:
-        """The moment by which one attempt to connect ends."""
+    def _patience(self, until: float, addresses: int) -> float:
+        """The moment by which one attempt to connect ends, where so many addresses are left."""
         now = time.monotonic()
         if self._first_contact_s is not None and self._first_tried is not None:
             left_s = self._first_tried + self._first_contact_s - now
-            return now + min(CONNECT_S, max(left_s, _LAST_ATTEMPT_S))
-        return now + CONNECT_S if others else math.inf
+            return min(until, now + min(CONNECT_S, max(left_s, _LAST_ATTEMPT_S)))
+        return until if addresses == 1 else now + min(CONNECT_S, (until - now) / addresses)
 
     # ---- what is known ---------------------------------------------------------------------------------------
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from duramen.client import Cluster
 from duramen.errors import DuramenError, ErrorCode, NothingThereError
 from duramen.errors import KafkaError as ClientError
+from duramen.librdkafka import LibraryConsumer
 from duramen.model import NO_TOPIC_ID, topic_id_text
 from duramen.pipelines.model.offsets import Cause, Offsets
 from duramen.spark.options.first_contact import FIRST_CONTACT_S
@@ -124,7 +125,7 @@ class PipelineNode:
             "enable.partition.eof": True,
             "isolation.level": "read_uncommitted",  # whatever the row was made of
         }
-        consumer = Consumer({**self._settings, **reading})
+        consumer = LibraryConsumer({**self._settings, **reading})
         try:
             consumer.assign([TopicPartition(cause.topic, cause.partition, cause.offset)])
             message = consumer.poll(SECONDS_MAX)

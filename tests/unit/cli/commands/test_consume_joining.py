@@ -51,7 +51,7 @@ def test_who_waits_for_the_group_is_told_so_once(
     monkeypatch.setattr(consume, "GroupReader", Reader)
     monkeypatch.setattr(consume, "partitions_of", lambda *_: None)
     monkeypatch.setattr(consume, "time", SimpleNamespace(monotonic=lambda: now))
-    cluster: Any = SimpleNamespace(probe=lambda: None, admin=lambda: None, bootstrap="", settings=lambda **_: {})
+    cluster: Any = SimpleNamespace(timeout=1.0, admin=lambda: None, answering=lambda: "", settings=lambda **_: {})
 
     def printing(source: consume.MessageSource, _ends: consume.Ends) -> None:
         while not source.at_end():

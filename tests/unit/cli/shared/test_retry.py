@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from duramen.cli.shared import retry
 from duramen.cli.shared.retry import Patience
 from duramen.errors import DeadlineError, NetworkError
+from duramen.swaps import PendingCommitsError
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +75,11 @@ def test_other_errors_end_it(passed: list[float]) -> None:
         with pytest.raises(KafkaException):
             Patience(math.inf).commit(failing(error, 1))
     assert passed == []
+
+
+def test_offsets_that_are_pending_are_waited_for_and_told(capsys: pytest.CaptureFixture[str]) -> None:
+    pending = PendingCommitsError("audit")
+    assert Patience(math.inf).ask(failing(pending, 300)) == "answer"
+    assert capsys.readouterr().err.startswith("waiting for the group: the offsets of group audit are pending")
+    with pytest.raises(PendingCommitsError):
+        Patience(1.0).ask(failing(pending, 300))

@@ -52,3 +52,16 @@ def test_a_node_that_was_reached_is_waited_for_as_long_as_calls_last(tmp_path: P
             cluster.call(1, 3, None, timeout_s=0.5)
         node.start()
         assert cluster.metadata().nodes
+
+
+def test_an_address_that_does_not_answer_leaves_time_for_the_next(tmp_path: Path) -> None:
+    """The first took all the time of the call, and the error blamed the second, which was there."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, log_node(tmp_path) as node:
+        silent = f"127.0.0.1:{listener.getsockname()[1]}"
+        with Cluster(f"{silent},{node.bootstrap}", timeout_s=4) as cluster:
+            assert cluster.metadata().nodes
+        node.kill()
+        with Cluster(f"{silent},{node.bootstrap}", timeout_s=0.4) as cluster, pytest.raises(DeadlineError) as raised:
+            cluster.metadata()
+        assert silent in str(raised.value)
+        assert node.bootstrap in str(raised.value)

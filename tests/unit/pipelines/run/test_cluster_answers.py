@@ -48,7 +48,7 @@ class Message:
 def test_a_record_that_is_not_told_is_not_gone(polled: Any, expected: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = MagicMock()
     consumer.poll.return_value = polled
-    monkeypatch.setattr(cluster, "Consumer", lambda _settings: consumer)
+    monkeypatch.setattr(cluster, "LibraryConsumer", lambda _settings: consumer)
     monkeypatch.setattr(PipelineNode, "starts", lambda *_: Offsets({("flights", 0): 1}))
     monkeypatch.setattr(PipelineNode, "ends", lambda *_: Offsets({("flights", 0): 12}))
     node = PipelineNode("127.0.0.1:1")
