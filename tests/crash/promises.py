@@ -46,7 +46,8 @@ class LogPromise:
     for and never came to be: the file of epochs may be of that moment, and know nothing of the batches in front. gaps:
     where the log ended in front of batches that do not begin there. anew: what is promised of the empty log that is to
     take its place, while that is under way. behind: batches that may be there only where another log has a record at an
-    offset. kept: where it is gone its directory is there under another name, with all that was acknowledged.
+    offset. kept: where it is gone its directory is there under another name, with all that was acknowledged. ended: of
+    a page-cache topic, markers of transactions that are over.
     """
 
     tp: TopicPartition
@@ -70,11 +71,22 @@ class LogPromise:
     anew: LogPromise | None = None
     behind: dict[bytes, tuple[TopicId, int]] = field(default_factory=dict)
     kept: bool = False
+    ended: dict[int, bytes] = field(default_factory=dict)
 
     def snapshot(self) -> LogPromise:
         """A copy that later acknowledgements do not change; what may be there is shared."""
         anew = None if self.anew is None else self.anew.snapshot()
-        return replace(self, acknowledged=dict(self.acknowledged), anew=anew)
+        return replace(self, acknowledged=dict(self.acknowledged), ended=dict(self.ended), anew=anew)
+
+    def moved(self, marker: bytes) -> list[int]:
+        """How often the log was cut before each batch that the marker was, further up: a power cut took it there."""
+        header = parse_header(marker)
+        return [
+            cut
+            for base, queued in self.queued.items()
+            for cut, data in queued
+            if base >= header.base_offset and data[8:] == marker[8:]
+        ]
 
     def history(self, start: int, end: int) -> dict[int, bytes]:
         """The batches that make the log up to `end` now, back to the one that holds `start`; none that was cut away."""
@@ -197,6 +209,8 @@ def check_log(log: Log, view: LogView, promise: LogPromise) -> None:
         require(fits, f"{tp}: a batch at {base}, expected one at {expected}; the log starts at {view.start}")
         expected = header.next_offset
         known = [cut for cut, queued in promise.queued.get(base, ()) if queued == data]
+        if not known and not promise.stable and header.is_control:
+            known = promise.moved(data)
         require(bool(known), f"{tp}: the batch at {base} was never written so")
         require(known[-1] >= generation, f"{tp}: the batch at {base} was cut away before the one in front of it")
         generation = known[-1]
@@ -206,6 +220,7 @@ def check_log(log: Log, view: LogView, promise: LogPromise) -> None:
     _check_epochs(view, promise)
     if view.start == 0:
         _check_transactions(log, view)
+    _check_ended(view, promise)
     if promise.stable:
         _check_retries(log, promise, found)
 
@@ -218,8 +233,8 @@ def _check_acknowledged(view: LogView, promise: LogPromise, found: dict[int, byt
             require(found.get(base) == data, f"{promise.tp}: the acknowledged batch at {base} is lost; end {view.end}")
     if promise.cuts:
         for base, data in found.items():
-            cut, _ = next(each for each in promise.queued[base] if each[1] == data)
-            later = [other for other in promise.queued[base] if other[0] > cut and other[0] <= promise.cuts]
+            cut = next((each[0] for each in promise.queued.get(base, ()) if each[1] == data), promise.cuts)
+            later = [other for other in promise.queued.get(base, ()) if cut < other[0] <= promise.cuts]
             require(not later, f"{promise.tp}: the batch at {base} was cut away and is back")
     ends_right = promise.cut_asked is not None or view.end >= promise.synced_end
     require(ends_right, f"{promise.tp} ends at {view.end}; {promise.synced_end} was synced")
@@ -263,6 +278,31 @@ def _check_transactions(log: Log, view: LogView) -> None:
     require(unstable == first_open, f"{log.tp}: unstable from {unstable} on, by its batches from {first_open}")
     told = sorted(log.aborted(0, view.end))
     require(told == sorted(aborted), f"{log.tp}: {told} was rolled back, by its batches {sorted(aborted)}")
+
+
+def _check_ended(view: LogView, promise: LogPromise) -> None:
+    """A transaction that is over is so in the log, as it was decided, as far as something of it is left."""
+    if promise.cut_asked is not None:
+        return
+    opened: dict[int, int] = {}
+    ends: list[tuple[int, int, bytes | None]] = []
+    for base, data in view.batches:
+        header = parse_header(data)
+        if header.is_transactional and not header.is_control:
+            opened.setdefault(header.producer_id, base)
+        elif header.producer_id in opened:
+            ends.append((header.producer_id, opened.pop(header.producer_id), data))
+    ends += [(producer, first, None) for producer, first in opened.items()]
+    for producer, first, found in ends:
+        over = [
+            (base, data)
+            for base, data in promise.ended.items()
+            if base > first and parse_header(data).producer_id == producer
+        ]
+        if over:
+            base, data = min(over)
+            require(found is not None, f"{promise.tp}: {producer}'s transaction of {first} is open; {base} ended it")
+            require(found is None or found[12:] == data[12:], f"{promise.tp}: {first} did not end as by {base}")
 
 
 Content = tuple[bytes | None, bytes | None]

@@ -20,6 +20,7 @@ from duramen.storage.compaction.compaction_pass import CleanerSettings
 from duramen.storage.directory.checkpointer import Checkpointer, CheckpointJob
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.disk_full import NoRoomError
+from duramen.storage.log import markers
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import Strays
 from duramen.storage.log.follower import append_as_follower
@@ -231,20 +232,22 @@ class Session:
         return base
 
     def end_transaction(self, number: int, producer: int, *, commit: bool) -> None:
-        """Append the marker; in a page-cache topic it is synced before its coordinator hears of it."""
+        """Append the marker; in a page-cache topic it is journaled, and its coordinator hears of it behind that."""
         log = self.log(number)
         promise = self.promises[topic_id(number)]
         kind = COMMIT if commit else ABORT
-        where = {"base_offset": log.end_offset, "leader_epoch": log.epochs.latest}
-        self._append(log, promise, bytes(build_marker(producer, 0, kind, 1, self.now, **where)))
-        if not promise.stable:
-            self.run_groups()
-            job = log.take_sync()
-            if job is not None:
-                job.run()
-                log.complete_sync(job)
-                promise.synced_end = max(promise.synced_end, job.end_offset)
-                self.mark()
+        base, generation = log.end_offset, promise.cuts_asked
+        data = bytes(build_marker(producer, 0, kind, 1, self.now, base_offset=base, leader_epoch=log.epochs.latest))
+        self._append(log, promise, data)
+        if promise.stable:
+            return
+        markers.journal_marker(log, data)
+
+        def ended() -> None:
+            if promise.cuts_asked == generation:
+                promise.ended[base] = data
+
+        self._later(ended)
 
     def _append(self, log: Log, promise: LogPromise, data: bytes, gap: int = 0, *, timeless: bool = False) -> None:
         base = log.end_offset + gap
@@ -279,6 +282,7 @@ class Session:
         for base, data in list(promise.acknowledged.items()):
             if parse_header(data).next_offset > offset:
                 del promise.acknowledged[base]
+        promise.ended = {base: data for base, data in promise.ended.items() if base < log.end_offset}
         promise.synced_end = min(promise.synced_end, log.end_offset)
         promise.epoch = min(promise.epoch, log.epochs.latest)
         number_of_cut = promise.cuts_asked

@@ -14,6 +14,7 @@ from tests.crash.sweep import REPAIR, check_of, explore_task, record, tasks
 from tests.crash.tape import TapeDisk
 
 from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log import markers
 from duramen.storage.log.log import Log
 from duramen.storage.segment.segment import Segment
 
@@ -61,7 +62,6 @@ FORGOTTEN: list[tuple[str, str, Callable[[str], bool]]] = [
     ("cut_into_what_is_sealed", "the sync of the names beside a file that was cut", name_syncs),
     ("recycle", "every sync of names", name_syncs),
     ("transactions", "the sync of what was rolled back", syncs(".txnindex")),
-    ("transactions", "the sync of a page-cache topic behind a marker", syncs(".log")),
     ("repair_journal", "the sync of what must not be used again", syncs("duramen-forgone")),
     ("quorum_state", "the sync of a vote", syncs("quorum-state")),
     ("quorum_state", "the sync of a vote's name", name_syncs),
@@ -120,6 +120,13 @@ def test_an_order_that_is_not_kept_is_found() -> None:
         for seed, (tape, first) in enumerate(tapes, 3)
     ]
     assert any(findings.violations for findings in found)
+
+
+def test_a_marker_that_is_not_journaled_is_found() -> None:
+    with patch.object(markers, "journal_marker", lambda log, data: 0):
+        tape, first = record("transactions", 1)
+    findings = explore("transactions", crash_states(tape, first=first), check_of("transactions"), stop_at_first=True)
+    assert findings.violations
 
 
 def test_the_path_that_merges_does() -> None:

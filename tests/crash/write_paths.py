@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 
-from tests.crash.session import KIB, NOW, Session
+from tests.crash.session import DATA, KIB, NOW, Session, topic_id
+
+from duramen.model import TopicPartition
+from duramen.wire.batch import batches
 
 
 def append(run: Session) -> None:
@@ -538,6 +542,10 @@ def transactions(run: Session) -> None:
     for number in (1, 2):
         run.end_transaction(number, 8, commit=False)
     run.commit()
+    for number in (1, 2):
+        run.put(number, 100, producer=6, transactional=True)
+        run.end_transaction(number, 6, commit=False)
+    run.commit()
     run.put(1, 1500, producer=9, transactional=True)
     run.put(2, 1500, producer=9, transactional=True)
     run.commit()
@@ -551,6 +559,71 @@ def transactions(run: Session) -> None:
         run.end_transaction(number, 9, commit=False)
         run.end_transaction(number, 7, commit=False)
     run.commit()
+    run.stop()
+    run.disk.end_process()
+    run.start()
+    run.put(1, 100)  # what was rolled back is known by the side files alone
+    run.commit()
+
+
+def lost_markers(run: Session) -> None:
+    """A start finds markers in the journal alone: of data that are left, that are lost with them, of a lost epoch."""
+    run.start()
+    run.create(1, stable=False)
+    run.create(2)
+    run.commit()
+    for producer in (7, 8):
+        run.put(1, 300, producer=producer, transactional=True)
+    run.commit()
+    if run.random.random() < 0.5:
+        run.checkpoint()
+    for number in range(run.random.randrange(1, 4)):
+        run.put(1, 250, records=2)
+        if number == 1:
+            run.epoch(1, 2)
+    run.end_transaction(1, 7, commit=True)
+    run.put(1, 600, producer=7, transactional=True)
+    run.put(1, 900, producer=9, transactional=True)
+    run.end_transaction(1, 8, commit=False)
+    run.put(2, 100)
+    run.commit()
+    run.end_transaction(1, 7, commit=False)
+    run.put(1, 1500, producer=8, transactional=True)
+    run.end_transaction(1, 8, commit=True)
+    run.commit()
+    run.crash()
+    run.disk.end_process()
+    promise = run.promises[topic_id(1)]
+    lose_unsynced(run, promise.tp, promise.synced_end)
+    run.begin()
+    run.start()
+    log = run.log(1)
+    promise.synced_end = log.end_offset
+    promise.ended = {}  # they are where the start has put them, as is what comes
+    run.epoch(1, 3)
+    run.put(1, 200, producer=9, transactional=True)
+    run.end_transaction(1, 9, commit=True)
+    run.commit()
+    run.checkpoint()
+
+
+def lose_unsynced(run: Session, tp: TopicPartition, synced_end: int) -> None:
+    """A power cut takes what a log's files had behind some byte that no sync has brought to the disk."""
+    home = f"{DATA}/{tp}"
+    bases = sorted(int(name[:20]) for name in run.disk.list_directory(home) if name.endswith(".log"))
+    last = max(base for base in bases if base <= synced_end)
+    for base in bases:
+        name = f"{home}/{base:020d}.log"
+        if base > last:
+            run.disk.remove(name)
+            continue
+        with closing(run.disk.open(name, write=True)) as file:
+            data = file.pread(file.size(), 0)
+            synced = sum(header.size for _, header in batches(data) if header.next_offset <= synced_end)
+            if base == last:
+                file.truncate(run.random.randrange(synced, len(data) + 1))
+            file.sync()
+    run.disk.sync_directory(home)
 
 
 def _two_topics(run: Session) -> None:
@@ -586,5 +659,6 @@ STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
         followed,
         begun_anew,
         transactions,
+        lost_markers,
     )
 }

@@ -38,7 +38,6 @@ SOON_CAUGHT = (
     "offsets-wait",
     "verified",
     "lives-epoch",
-    "synced-markers",
     "decision-kept",
     "effects-committed",
     "free-first",

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from duramen.storage.log.leases import Lease as Lease
     from duramen.storage.log.log import COPIED_BYTES as COPIED_BYTES
     from duramen.storage.log.log import Log as Log
+    from duramen.storage.log.markers import journal_marker as journal_marker
     from duramen.storage.log.offline import Offline as Offline
     from duramen.storage.log.retention import PendingRemoval as PendingRemoval
     from duramen.storage.log.retention import RemoveFilesJob as RemoveFilesJob
@@ -212,6 +213,7 @@ _PLACES: Final = {
     "log.config": ("PlainLogConfig",),
     "log.create": ("NewLog", "StrayLog", "Strays"),
     "log.follower": ("append_as_follower", "starts_before"),
+    "log.markers": ("journal_marker",),
     "log.leases": (
         "Lease",
         "NEVER_EXPIRES",

@@ -99,7 +99,7 @@ class Groups(Chapter):
                 spec["subscribed_topic_regex"] = self.an_expression()
             if self.are_static and not self.maybe(0.03):
                 spec["instance_id"] = "i" + member.id
-            elif self.maybe(0.15):
+            elif not self.are_static and self.maybe(0.15):
                 spec["instance_id"] = self.random.choice(("i", "j", ""))
             spec["server_assignor"] = self.assignor
             if self.maybe(0 if self.are_static else 0.05):

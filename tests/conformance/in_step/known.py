@@ -112,7 +112,9 @@ KNOWN = (
     Known(
         "transaction.version 0, and a client of the second generation all the same",
         lambda asked: (
-            asked.key in (ADD, END) and asked.chapter.startswith("features") and 35 in set(codes(asked.plain["Kafka"]))
+            asked.key in (PRODUCE, ADD, END, COMMIT_OFFSETS)
+            and asked.chapter.startswith("features")
+            and 35 in set(codes(asked.plain["Kafka"]))
         ),
     ),
     Known(
@@ -122,9 +124,9 @@ KNOWN = (
     Known(
         "a marker that is there already",
         lambda asked: (
-            asked.key == PRODUCE
+            asked.key in (PRODUCE, LIST_OFFSETS)
             and asked.chapter.startswith("markers")
-            and all("base_offset" in each for each in asked.differences)
+            and all("offset" in each for each in asked.differences)
         ),
     ),
 )

@@ -8,7 +8,7 @@ from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import NO_TIMESTAMP
 from duramen.partition.replica.partition import Appended, Partition
-from duramen.storage import TransactionGuard
+from duramen.storage import TransactionGuard, journal_marker
 from duramen.wire.batch import ABORT, COMMIT, Marker, build_marker, parse_header
 
 
@@ -45,10 +45,14 @@ def append_marker(
     transaction_version: int,
     now_ms: int,
     done: Callable[[KafkaError | None], None],
+    *,
+    is_ordered: bool = False,
 ) -> None:
     """End the producer's transaction here; `done` when the marker is committed, and no power cut takes it back.
 
-    One that is there already is not written again. `done` may be called before this returns.
+    One that is there already is not written again. `done` may be called before this returns. is_ordered: who asks does
+    nothing with the answer but append to a log that is not there without the markers in this one
+    (`Store.keep_order`): it need not wait.
     """
     log = partition.log
     try:
@@ -59,11 +63,16 @@ def append_marker(
         header = parse_header(batch)
         if not log.producers.check_marker(header, marker, transaction_version):
             partition.append_own(batch, header, now_ms)
+            if journals_markers(partition):
+                journal_marker(log, bytes(batch))
     except KafkaError as error:
         done(error)
         return
     except (OSError, StorageError) as error:
         done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.tp}: {error}"))
+        return
+    if is_ordered:
+        done(None)
         return
     end = log.end_offset
 
@@ -76,3 +85,10 @@ def append_marker(
             partition.harden(partition, end, done)
 
     partition.park(end, -1, committed, Appended(end - 1, NO_TIMESTAMP, log.start_offset))
+
+
+def journals_markers(partition: Partition) -> bool:
+    """Whether a start finds a marker again that a power cut took from the segment: where there is no other copy, which
+    has what this one lost at other offsets.
+    """
+    return not partition.log.stable and len(partition.replication.replicas) == 1

@@ -1,7 +1,8 @@
-"""Markers in page-cache topics are synced before their transaction may be over.
+"""Markers in page-cache topics are on stable storage before their transaction may be over.
 
-Their coordinator's log is on stable storage. If it said that a transaction is over, and a power cut took a marker, the
-transaction would stay open in that partition for ever, and readers of committed data would stand before it.
+Their coordinator's log is there. If it said that a transaction is over, and a power cut took a marker, the transaction
+would stay open in that partition for ever, and readers of committed data would stand before it. A partition of one copy
+journals its markers, so that they share the group commit of all others; one of several is synced.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.replica.partition import Partition
+from duramen.partition.replica.transactional_writes import journals_markers
 from duramen.partition.store.flush_policy import FlushPolicy
 from duramen.partition.store.services import StoreServices
 from duramen.ports import Clock
@@ -33,7 +35,10 @@ class MarkerSyncs:
         flush_policy.on_synced = self._synced
 
     def wait_for(self, partition: Partition, end: int, done: WhenHardened) -> None:
-        """`done` when all below `end` is on stable storage, or with why it may not be."""
+        """`done` when the markers below `end` are on stable storage, or with why they may not be."""
+        if journals_markers(partition) and not partition.closed:
+            self._store.when_synced(partition.tp, done)
+            return
         waiting = self._waiting.get(partition)
         if waiting is not None:  # behind the sync that is under way comes another one
             waiting.append((end, done))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from duramen.errors import KafkaError
 from duramen.model import TopicPartition
 from duramen.storage import LogDirectory
 
@@ -49,6 +50,9 @@ class StoreServices(Protocol):
 
     def commit_soon(self) -> None:
         """Run `commit` after the current event, once, however often this is called."""
+
+    def when_synced(self, tp: TopicPartition, callback: Callable[[KafkaError | None], None]) -> None:
+        """Call back once everything journaled so far for this partition's directory is on stable storage."""
 
     def fail(self, directory: LogDirectory, error: BaseException) -> None:
         """A write or sync failed: this directory takes no more writes until a restart."""

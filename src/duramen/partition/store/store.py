@@ -327,17 +327,19 @@ class Store:
         self._write_waiters.wait_for(partitions, callback)
         self.commit_soon()
 
-    def keep_order(self, first: Partition, second: Partition) -> bool:
+    def keep_order(self, first: Partition, second: Partition, *, of_markers: bool = False) -> bool:
         """Whether no crash leaves `second` what is appended to it from now on without all that `first` has now.
 
         Then it need not wait for that to be committed. So it is in one journal, where neither has a copy elsewhere.
+        of_markers: of `first` only the transaction markers are asked for: they are journaled where nothing else is.
         """
         home = self._homes.get(first.tp)
         if home is None or home is not self._homes.get(second.tp):
             return False
         for partition in (first, second):
-            is_journaled = partition.is_stable and partition not in self._durability_change
-            if not is_journaled or len(partition.replication.replicas) != 1:
+            is_journaled = partition.is_stable or (of_markers and partition is first)
+            is_changing = partition in self._durability_change
+            if not is_journaled or is_changing or len(partition.replication.replicas) != 1:
                 return False
         home.keep_order()
         return True

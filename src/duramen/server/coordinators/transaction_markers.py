@@ -109,6 +109,7 @@ class MarkerSender:
         offsets: OffsetsPartitions,
         others: Callable[[], OtherNodes],
         report: EventReport,
+        keeps_order: Callable[[MarkingCoordinator, Iterable[TopicPartition]], bool],
     ) -> None:
         self._clock = clock
         self._store = store
@@ -117,6 +118,7 @@ class MarkerSender:
         self._offsets = offsets
         self._others = others
         self._report = report
+        self._keeps_order = keeps_order
         self._endings: dict[tuple[MarkingCoordinator, str], _Ending] = {}
         self._closed = False
         self.written = 0
@@ -190,11 +192,22 @@ class MarkerSender:
         )
 
     def _write(self, ending: _Ending, piece: list[TopicPartition], pause: float) -> None:
-        if not self._is_over(ending):
-            self.write_here(self._marker(ending, piece), partial(self._settle, ending, piece, pause))
+        if self._is_over(ending):
+            return
+        done = partial(self._settle, ending, piece, pause)
+        is_ordered = self._keeps_order(ending.coordinator, piece)
 
-    def write_here(self, marker: MarkerErrand, done: Callable[[Codes], None]) -> None:
-        """Append it to partitions that are led here; `done` with what became of each, once all have answered."""
+        def ordered(codes: Codes) -> None:
+            self._keeps_order(ending.coordinator, piece)  # of what was appended by now
+            done(codes)
+
+        self.write_here(self._marker(ending, piece), ordered if is_ordered else done, is_ordered=is_ordered)
+
+    def write_here(self, marker: MarkerErrand, done: Callable[[Codes], None], *, is_ordered: bool = False) -> None:
+        """Append it to partitions that are led here; `done` with what became of each, once all have answered.
+
+        is_ordered: once they are appended; see `transactional_writes.append_marker`.
+        """
         codes: Codes = {}
         producer, commit, epoch, version, partitions = marker
         now = self._clock.wall_ms()
@@ -212,7 +225,9 @@ class MarkerSender:
             elif partition is None:
                 each(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{tp} is not here"))
             else:
-                transactional_writes.append_marker(partition, producer, commit, epoch, version, now, each)
+                transactional_writes.append_marker(
+                    partition, producer, commit, epoch, version, now, each, is_ordered=is_ordered
+                )
 
     # ---- what became of them ---------------------------------------------------------------------------------
 

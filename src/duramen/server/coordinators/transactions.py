@@ -26,7 +26,7 @@ from duramen.machines.transaction.commands import (
 )
 from duramen.machines.transaction.machine import TransactionMachine
 from duramen.machines.transaction.settings import TransactionSettings
-from duramen.model import TRANSACTIONS_TOPIC, TopicPartition
+from duramen.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from duramen.partition.host.host import Host
 from duramen.partition.replica.partition import Partition
 from duramen.ports import World
@@ -39,7 +39,7 @@ from duramen.server.coordinators.shell import (
     StateTopic,
     coordinator_error,
 )
-from duramen.server.coordinators.transaction_markers import MarkerSender, OffsetsPartitions
+from duramen.server.coordinators.transaction_markers import MarkerSender, MarkingCoordinator, OffsetsPartitions
 
 if TYPE_CHECKING:
     from duramen.server.coordinators.transaction_peers import TransactionPeers
@@ -96,7 +96,14 @@ class TransactionCoordinators(CoordinatorShell[TransactionCoordinator]):
         self._producer_ids = producer_ids
         self._peers: TransactionPeers | None = None
         self.markers = MarkerSender(
-            context.clock, context.store, lambda: context.image, node_id, offsets, self._reach, context.report
+            context.clock,
+            context.store,
+            lambda: context.image,
+            node_id,
+            offsets,
+            self._reach,
+            context.report,
+            self._markers_order,
         )
 
     def _make(self, partitions: list[Partition]) -> TransactionCoordinator:
@@ -171,6 +178,21 @@ class TransactionCoordinators(CoordinatorShell[TransactionCoordinator]):
         store = self._context.store
         found = map(store.partitions.get, partitions)
         return all(partition is not None and store.keep_order(coordinator.state, partition) for partition in found)
+
+    def _markers_order(self, coordinator: MarkingCoordinator, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether what the coordinator's log gets from now on is never there without the markers that these have now.
+
+        Then the end of a transaction is recorded in the group commit of its markers.
+        """
+        store = self._context.store
+        if not isinstance(coordinator, TransactionCoordinator):
+            return False
+        return all(
+            tp.topic != OFFSETS_TOPIC
+            and (partition := store.partitions.get(tp)) is not None
+            and store.keep_order(partition, coordinator.state, of_markers=True)
+            for tp in partitions
+        )
 
     def _drawn(self, coordinator: TransactionCoordinator, effect: DrawProducerId, drawn: int | KafkaError) -> None:
         command = effect.command

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from duramen.errors import KafkaError
 from duramen.machines.transaction import TransactionMachine
+from duramen.machines.transaction.state import Transaction
 from duramen.partition.metadata import snapshots
 from duramen.partition.metadata.snapshots import Snapshots
 from duramen.partition.replica.partition import Partition
@@ -253,6 +254,8 @@ def _start(original: Any, hit: Hit) -> Any:
                 hit("recovery with torn tail")
             if report.bytes_written:
                 hit("recovery wrote from the journal")
+            if report.markers:
+                hit("recovery appended lost markers")
             if report.partitions_deleted:
                 hit("recovery finished a deletion")
         return result
@@ -469,16 +472,16 @@ def _decided(original: Any, hit: Hit) -> Any:
 
 
 def _marked(original: Any, hit: Hit) -> Any:
-    def wrapped(machine: TransactionMachine, *arguments: Any) -> Any:
+    def wrapped(transaction: Transaction, *arguments: Any) -> Any:
         hit("transaction completed")
-        return original(machine, *arguments)
+        return original(transaction, *arguments)
 
     return wrapped
 
 
 PROBES = (
     Probe(TransactionMachine, "_prepare", _decided, ("transaction decided",)),
-    Probe(TransactionMachine, "_markers_written", _marked, ("transaction completed",)),
+    Probe(Transaction, "completed", _marked, ("transaction completed",)),
     Probe(Cleaner, "passed", _passed, ("compaction pass finished",)),
     Probe(CompactionPass, "end", _cleaning_end, ("compaction pass given up",)),
     Probe(

@@ -98,7 +98,8 @@ class TransactionBook:
         self._by_value: dict[bytes, KnownTransaction] = {}
         self._stable_offsets: defaultdict[TopicPartition, HighestKnown] = defaultdict(HighestKnown)
         self._committed: defaultdict[GroupPartition, HighestKnown] = defaultdict(HighestKnown)
-        self._offered: defaultdict[GroupPartition, dict[int, KnownTransaction]] = defaultdict(dict)
+        self._offered: defaultdict[tuple[GroupPartition, int], list[KnownTransaction]] = defaultdict(list)
+        """Who has sent a position: a life that wakes late may send the same as its successor."""
         self._ends: defaultdict[str, dict[TopicPartition, bool]] = defaultdict(dict)
         self._found: dict[TopicPartition, list[bytes]] = {}
         self._stored: defaultdict[TopicPartition, dict[bytes, tuple[bytes, int]]] = defaultdict(dict)
@@ -136,7 +137,7 @@ class TransactionBook:
     def offsets_sent(self, transaction: KnownTransaction, group: str, tp: TopicPartition, offset: int) -> None:
         """This position is about to be sent as a part of it."""
         transaction.offsets[group, tp] = offset
-        self._offered[group, tp][offset] = transaction
+        self._offered[(group, tp), offset].append(transaction)
 
     def accepted(self, transactional_id: str, producer: ProducerEpoch, what: str, asked: int) -> None:
         """A request that names this epoch, sent at fact `asked`, was answered without an error."""
@@ -203,9 +204,9 @@ class TransactionBook:
             raise InvariantViolated("Atomic", f"{group} {tp}: the position is {offset}, {known} was committed")
         if offset < 0:
             return
-        transaction = self._offered[group, tp].get(offset)
-        if transaction is None or transaction.verdict is False or not transaction.commit_asked:
-            name = "nobody" if transaction is None else transaction.name
+        offered = self._offered[(group, tp), offset]
+        if not any(each.commit_asked and each.verdict is not False for each in offered):
+            name = ", ".join(each.name for each in offered) or "nobody"
             raise InvariantViolated("AbortedUnseen", f"{group} {tp}: the position is {offset}, of {name}")
 
     # ---- the logs, at the end ----------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from duramen.sim.mutations.cluster_mutations import CLUSTER_GUARDS, ClusterGuard
 from duramen.sim.mutations.replica_mutations import REPLICA_GUARDS
 from duramen.sim.mutations.transaction_mutations import DecisionKept, EffectsCommitted
 from duramen.sim.world.plan import ClusterPlan
+from duramen.storage import ProducerStates
+from duramen.wire.batch import BatchHeader, Marker
 
 
 class CoordinatorGuard(ClusterGuard):
@@ -53,9 +55,31 @@ class EffectsReplicated(CoordinatorGuard):
         return EffectsCommitted().replacement(original)
 
 
+class CoordinatorEpochs(CoordinatorGuard):
+    """A partition takes the marker of a deposed coordinator: it ends the transaction that has begun since."""
+
+    owner = ProducerStates
+    method = "check_marker"
+    caught_by = "AbortedUnseen"
+    also = ("Atomic", "NoLateMarker", "FencedAnsweredOnce", "StableAdvances", "Progress")
+    cluster = replace(CoordinatorGuard.cluster, faults=60, kinds=("late marker",))
+
+    def replacement(self, original: Any) -> Any:
+        """Whatever its coordinator's epoch is."""
+
+        def check_marker(producers: ProducerStates, header: BatchHeader, marker: Marker, version: int) -> Any:
+            producer = producers._producers.get(header.producer_id)
+            known = -1 if producer is None else producer.coordinator_epoch
+            later = marker._replace(coordinator_epoch=max(known, marker.coordinator_epoch))
+            return original(producers, header, later, version)
+
+        return check_marker
+
+
 COORDINATOR_GUARDS: dict[str, ClusterGuard] = {
     "decision-handed-on": DecisionHandedOn(),
     "effects-replicated": EffectsReplicated(),
+    "coordinator-epochs": CoordinatorEpochs(),
 }
 """By the name that BREAK= takes."""
 

@@ -12,7 +12,6 @@ from duramen.machines.group.offsets import OffsetTable
 from duramen.machines.transaction import TransactionMachine, sweeps
 from duramen.partition.replica import transactional_writes
 from duramen.partition.replica.partition import Partition
-from duramen.partition.store.marker_syncs import MarkerSyncs
 from duramen.server.coordinators.transactions import TransactionCoordinators
 from duramen.sim.mutations.mutations import GUARDS, Guard
 from duramen.sim.world.plan import KINDS
@@ -135,18 +134,18 @@ class TimeOuts(Guard):
         return abort
 
 
-class SyncedMarkers(Guard):
+class JournaledMarkers(Guard):
     """A transaction is over when a marker is in the page cache: a power cut takes it, and nobody writes it again."""
 
-    owner = MarkerSyncs
-    method = "wait_for"
+    owner = transactional_writes
+    method = "journal_marker"
     caught_by = "StableAdvances"
-    also = ("NoLateMarker",)
+    also = ("NoLateMarker", "Atomic")
     plan = replace(TRANSACTIONS, faults=("power cut", "power cut in a call"))
 
     def replacement(self, original: Any) -> Any:
-        """Wait for nothing."""
-        return lambda syncs, partition, end, done: done(None)
+        """Journal nothing."""
+        return lambda log, data: 0
 
 
 class DecisionKept(Guard):
@@ -258,7 +257,7 @@ TRANSACTION_GUARDS: dict[str, Guard] = {
     "verified": Verified(),
     "lives-epoch": LivesEpoch(),
     "time-outs": TimeOuts(),
-    "synced-markers": SyncedMarkers(),
+    "journaled-markers": JournaledMarkers(),
     "decision-kept": DecisionKept(),
     "effects-committed": EffectsCommitted(),
     "free-first": FreeFirst(),

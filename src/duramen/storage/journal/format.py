@@ -53,6 +53,8 @@ class EntryKind(IntEnum):
     """All of the log was dropped; it begins anew, empty, with an offset, in the segment with that base."""
     GAP = 13
     """In a log whose batches are not journaled one begins at that position with another offset than the log's end."""
+    MARKER = 14
+    """In a log whose batches are not journaled: one that is, since it ends a transaction; its bytes follow."""
 
 
 STRAY: Final = 1
@@ -68,13 +70,15 @@ TEMPORARY: Final = ".new"
 
 ENTRY_MAGIC: Final = 0xD03A4A45
 ENTRY_START: Final = ENTRY_MAGIC.to_bytes(4, "big")
-PART_MAGIC: Final = b"DURJRNL\x01"
+PART_MAGIC: Final = b"DURJRNL"
+FORMAT: Final = 2
+"""Of parts that are written; 1 had no MARKER entries."""
 
 _LEAD = struct.Struct(">II")
 _BODY = struct.Struct(">IB3xIQ16siiqqq")
 _MARK = struct.Struct(">QQIQ")
 _EXTENT = struct.Struct(">QIq")
-_PART = struct.Struct(">8sQIIQ")
+_PART = struct.Struct(">7sBQIIQ")
 _CRC = struct.Struct(">I")
 
 LEAD_SIZE: Final = _LEAD.size
@@ -154,24 +158,34 @@ def parse_part_name(name: str) -> tuple[int, int] | None:
 
 def encode_part_header(header: PartHeader) -> bytes:
     """The header block, HEADER_BLOCK bytes: the header twice, so that a lost sector does not take the seed with it."""
-    body = _PART.pack(PART_MAGIC, *header)
+    body = _PART.pack(PART_MAGIC, FORMAT, *header)
     return (body + _CRC.pack(crc32c(body))).ljust(HEADER_BLOCK // 2, b"\x00") * 2
 
 
 def decode_part_header(block: bytes) -> PartHeader | None:
-    """Inverse of `encode_part_header`; None when the block has no intact header of a part."""
-    if len(block) < HEADER_BLOCK:
-        return None
-    for copy in (block, block[HEADER_BLOCK // 2 :]):
-        magic, generation, number, seed, size = _PART.unpack_from(copy)
-        if magic == PART_MAGIC and _CRC.unpack_from(copy, _PART.size)[0] == crc32c(copy[: _PART.size]):
-            return PartHeader(generation, number, seed, size)
-    return None
+    """Inverse of `encode_part_header`; None when the block has no intact header of a part that can be read."""
+    version, header = _intact_header(block)
+    return header if version <= FORMAT else None
+
+
+def newer_format(block: bytes) -> int:
+    """The format of a part by its header, where that is a later release's; else 0."""
+    version, _ = _intact_header(block)
+    return version if version > FORMAT else 0
+
+
+def _intact_header(block: bytes) -> tuple[int, PartHeader | None]:
+    if len(block) >= HEADER_BLOCK:
+        for copy in (block, block[HEADER_BLOCK // 2 :]):
+            magic, version, generation, number, seed, size = _PART.unpack_from(copy)
+            if magic == PART_MAGIC and _CRC.unpack_from(copy, _PART.size)[0] == crc32c(copy[: _PART.size]):
+                return version, PartHeader(generation, number, seed, size)
+    return 0, None
 
 
 def part_seed(block: bytes) -> int:
     """What stands where a part's header has the seed, whatever else is wrong with it."""
-    seed: int = _PART.unpack_from(block.ljust(_PART.size, b"\x00"))[3]
+    seed: int = _PART.unpack_from(block.ljust(_PART.size, b"\x00"))[4]
     return seed
 
 

@@ -38,6 +38,7 @@ from duramen.storage.journal.format import (
     decode_extent,
     decode_mark,
     decode_part_header,
+    newer_format,
     parse_part_name,
     part_name,
     part_seed,
@@ -128,6 +129,8 @@ class JournalContents:
     seeds: list[int] = field(default_factory=list)
     keyless: str = ""
     """Path of a part with entries that nobody can check: its header is lost, and no other part has the seed."""
+    newer: str = ""
+    """Path of a part that a later release has written."""
     entries: list[JournalEntry] = field(default_factory=list)
     next_lsn: int = 1
     checkpoint_lsn: int = 1
@@ -147,6 +150,11 @@ class JournalContents:
 
     def check_readable(self) -> None:
         """StorageError when nobody can tell what the journal holds."""
+        if self.newer:
+            raise StorageError(
+                f"{self.newer}: a later release of Duramen has written this journal; start that one, and stop it "
+                "cleanly before this one is started"
+            )
         if self.keyless:
             raise StorageError(
                 f"{self.keyless}: this is not a readable journal part: its first block is damaged, and with it the "
@@ -188,7 +196,10 @@ def read_journal(disk: Disk, directory: str, hold: int = 0) -> JournalContents:
     try:
         for name in contents.names:
             contents.parts.append(JournalPart(disk.open(posixpath.join(directory, name))))
-        headers = [decode_part_header(read_whole(part.file, HEADER_BLOCK)[0]) for part in contents.parts]
+        blocks = [read_whole(part.file, HEADER_BLOCK)[0] for part in contents.parts]
+        headers = [decode_part_header(block) for block in blocks]
+        newer = (part.file.path for part, block in zip(contents.parts, blocks, strict=True) if newer_format(block))
+        contents.newer = next(newer, "")
         strange = _misplaced_parts(contents, headers, directory)
         likely = [
             header.seed for index, header in enumerate(headers) if header is not None and index not in contents.foreign

@@ -33,6 +33,17 @@ class PlannedWrite(NamedTuple):
     crc: int | None
 
 
+class PlannedMarker(NamedTuple):
+    """A transaction marker of a log whose batches are not journaled: where it was, and where the journal has it."""
+
+    offset: int
+    epoch: int
+    place: tuple[int, int]
+    part: int
+    data_position: int
+    length: int
+
+
 @dataclass(slots=True)
 class RecoveryPlan:
     """One partition's recovery.
@@ -43,7 +54,8 @@ class RecoveryPlan:
     truncation; merged: (base, end offset) of compacted groups of segments. begun: where the log was begun anew, None
     when it was not; no segment with a lesser base is its own any more. is_least: see `LogPoint`.
     stray: of one that is deleted: its directory is kept, under another name.
-    gaps: offset of each batch, by place, that does not begin where the one before ends, and is not journaled.
+    gaps: offset of each batch, by place, that does not begin where the one before ends, and is not journaled. markers:
+    in the order of their offsets, of batches that are not journaled.
     new_cut: as cut, or -1 of a new beginning, but of what came since the checkpoint of that LSN.
     """
 
@@ -63,6 +75,7 @@ class RecoveryPlan:
     merged: list[tuple[int, int]] = field(default_factory=list)
     begun: int | None = None
     gaps: dict[tuple[int, int], int] = field(default_factory=dict)
+    markers: list[PlannedMarker] = field(default_factory=list)
     entries: int = 0
     is_least: bool = False
     checkpoint_lsn: int = 0
@@ -150,6 +163,10 @@ class RecoveryPlan:
             self._durability(point, entry.stable)
         elif kind == EntryKind.GAP:
             self.gaps[point.place] = point.offset
+        elif kind == EntryKind.MARKER:
+            self.markers.append(
+                PlannedMarker(point.offset, entry.epoch, point.place, entry.part, entry.data_position, entry.size)
+            )
         elif kind == EntryKind.SWAP:
             self._swap(entry.segment_base, Point(entry.offset, entry.offset, 0))
         elif kind == EntryKind.DELETE:
@@ -220,6 +237,7 @@ class RecoveryPlan:
                 kept.append(write._replace(length=point.position - write.position, crc=None))
         self.writes[point.segment_base] = kept
         self.gaps = {place: offset for place, offset in self.gaps.items() if place < point.place}
+        self.markers = [marker for marker in self.markers if marker.place < point.place]
         # At the same place the log may have begun anew, at an offset that the batch held which went.
         if self.trusted is None or self.trusted.place >= point.place:
             self.trusted = point
@@ -241,6 +259,7 @@ class RecoveryPlan:
         self.writes.clear()
         self.merged.clear()
         self.gaps.clear()
+        self.markers.clear()
         self.trusted = self.end = point
         if self.accept_from is not None:
             self.accept_from = self.accept_to = point
@@ -265,6 +284,7 @@ class RecoveryPlan:
             # The log was synced before the topic became stable again: everything so far is trusted.
             # Batches journaled before are among it. Writing them again would cut off the page-cache ones behind them.
             self.accept_from = self.accept_to = None
+            self.markers.clear()
             if self.trusted is None or self.trusted.offset < point.offset:
                 self.trusted = point
                 self.writes.clear()

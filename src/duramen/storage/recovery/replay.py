@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from duramen.errors import CorruptLogError
@@ -35,6 +36,7 @@ from duramen.storage.segment.segment import (
     parse_base,
     parse_name,
 )
+from duramen.wire.batch import stamp
 from duramen.wire.checksum import crc32c
 
 CHUNK_BYTES = 1 << 20
@@ -49,7 +51,10 @@ DROPPED_SUFFIXES = (INDEX, TIME_INDEX, TXN_INDEX, SEAL, SEALING)
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a start found. clean: nothing had to be recovered. Damage that does not stop the start is in `damage`."""
+    """What a start found. clean: nothing had to be recovered. Damage that does not stop the start is in `damage`.
+
+    markers: of transactions in page-cache topics that had lost them, appended once more.
+    """
 
     clean: bool = True
     adopted: bool = False
@@ -59,6 +64,7 @@ class RecoveryReport:
     bytes_cut: int = 0
     partitions_changed: int = 0
     partitions_deleted: int = 0
+    markers: int = 0
     damage: list[str] = field(default_factory=list)
 
     def add(self, part: RecoveryReport) -> None:
@@ -66,6 +72,7 @@ class RecoveryReport:
         self.bytes_written += part.bytes_written
         self.bytes_cut += part.bytes_cut
         self.partitions_changed += part.partitions_changed
+        self.markers += part.markers
 
 
 class TruncationMarks:
@@ -131,6 +138,9 @@ class PartitionRecovery:
         self._dirty_names = False
         self._cuts = TruncationMarks(disk, path, [])
         self._sound_below: int | None = None
+        self._accepted = -1
+        self._moved: list[tuple[int, int]] = []
+        self._latest: dict[int, int] = {}
         self.synced = plan.trusted.offset if plan.trusted is not None else None
         """All below was synced, by the plan; None: that is not known."""
         self.is_least = plan.is_least  # see LogPoint
@@ -206,7 +216,7 @@ class PartitionRecovery:
             start = Point(base, base, 0)
             strict = True
         elif start is None:
-            return plan.end
+            return self._with_markers(plan.end, tails)
         elif plan.trusted is not None and plan.trusted.place > start.place:
             start = plan.trusted
         if bases and start.segment_base < bases[0] <= plan.start:
@@ -236,7 +246,36 @@ class PartitionRecovery:
         if strict and self.synced is not None and end.offset < self.synced:
             what = f"it ends at offset {end.offset}, {self.synced} was on stable storage"
             raise CorruptLogError(self._file(log_name(end.segment_base)), end.position, end.position, what, end.offset)
-        return end
+        return self._with_markers(end, tails)
+
+    def _with_markers(self, end: Point, tails: dict[int, int]) -> Point:
+        """The end behind the transaction markers that the journal has and the log lost: they are appended once more.
+
+        Their transactions are over by the coordinator's log: one of which data are left would stay open for ever. A
+        marker without data changes nothing, and what was lost with it lay behind all that is left, so that the order
+        is that of before. They are no further back than they were, so one in front of the end is there, also behind an
+        interrupted recovery. They go to the side file: like what was accepted they are not in the segment until it is.
+        """
+        self._accepted = end.offset
+        lost = [marker for marker in self._plan.markers if marker.offset >= end.offset]
+        if not lost:
+            return end
+        batches = []
+        offset = end.offset
+        for marker in lost:
+            batch = bytearray(self._parts[marker.part].data(marker.data_position, marker.length))
+            stamp(batch, offset, marker.epoch)
+            batches.append(batch)
+            self._moved.append((marker.epoch, offset))
+            offset += 1
+        if self._drop_snapshots():  # they speak of what was there, and a start that goes on here could not tell
+            self._disk.sync_directory(self._path)
+        base = end.segment_base
+        source = None if base not in tails else _tail_name(base, tails[base])
+        tail = tails.setdefault(base, end.position)
+        _save_tail(self._disk, self._path, base, tail, end.position, source=source, behind=batches)
+        self._report.markers += len(lost)
+        return Point(offset, base, end.position + sum(map(len, batches)))
 
     def _is_synced(self, offset: int) -> bool:
         """Whether it may have been acknowledged; what was, behind the last checkpoint, is in a whole journal."""
@@ -268,6 +307,7 @@ class PartitionRecovery:
                 if exact and (known or end.position > position) and header.base_offset != told:
                     break
                 epoch = header.leader_epoch
+                self._latest[epoch] = header.base_offset
                 end = Point(header.next_offset, base, at + shift + header.size)
             return end, size
         finally:
@@ -393,7 +433,28 @@ class PartitionRecovery:
 
     def _side_files(self, end: Point) -> None:
         """Drop producer states beyond the end, or a truncation, and bring the leader epochs up to date."""
-        sound_to = min(end.offset, self._plan.cut)  # behind a cut nobody can tell which were removed and came back
+        if self._drop_snapshots():
+            self._dirty_names = True
+        path = self._file(LEADER_EPOCHS)
+        before = read_epochs(self._disk, path)
+        known = before if before is not None else _stored_epochs(self._disk, self._path, end)
+        after = [each for each in fold_epochs(known, self._plan.epochs) if each[1] <= self._accepted]
+        if self._plan.markers:  # behind an interrupted recovery these may be in the place of batches of that epoch
+            after = [each for each in after if not self._contradicted(*each)]
+        for epoch, offset in self._moved:
+            if not after or epoch > after[-1][0]:
+                after = fold_epochs(after, [(epoch, offset)])
+        if after != before:
+            replace_file(self._disk, path, encode_epochs(after), durable_name=False)
+            self._dirty_names = True
+
+    def _contradicted(self, epoch: int, start: int) -> bool:
+        return any(each < epoch and offset >= start for each, offset in self._latest.items())
+
+    def _drop_snapshots(self) -> bool:
+        """Remove producer states beyond what was accepted, or a truncation; whether there were any."""
+        sound_to = min(self._accepted, self._plan.cut)  # behind a cut nobody can tell which were removed and came back
+        found = False
         for name in self._disk.list_directory(self._path):
             parsed = parse_name(name)
             beyond = parsed is not None and parsed[1] in (SNAPSHOT, PRODUCERS) and parsed[0] > sound_to
@@ -401,27 +462,35 @@ class PartitionRecovery:
                 if parsed is not None:
                     self._cuts.mark(parsed[0])
                 self._disk.remove(self._file(name))
-                self._dirty_names = True
-        path = self._file(LEADER_EPOCHS)
-        before = read_epochs(self._disk, path)
-        known = before if before is not None else _stored_epochs(self._disk, self._path, end)
-        after = [each for each in fold_epochs(known, self._plan.epochs) if each[1] <= end.offset]
-        if after != before:
-            replace_file(self._disk, path, encode_epochs(after), durable_name=False)
-            self._dirty_names = True
+                found = True
+        return found
 
 
-def _save_tail(disk: Disk, directory: str, base: int, start: int, stop: int) -> None:
-    """Copy a range of a segment to a side file that exists only when it is complete and synced."""
+def _save_tail(
+    disk: Disk,
+    directory: str,
+    base: int,
+    start: int,
+    stop: int,
+    *,
+    source: str | None = None,
+    behind: Sequence[Buffer] = (),
+) -> None:
+    """Copy a range of a segment to a side file that exists only when it is complete and synced.
+
+    source: the side file that has the range by now; behind: what follows it.
+    """
     path = posixpath.join(directory, _tail_name(base, start))
-    source = disk.open(posixpath.join(directory, log_name(base)))
     target = disk.open(path + ".new", create=True, write=True)
     try:
         target.truncate(0)
-        _copy(source, start, target, 0, stop - start)
+        if stop > start:
+            with closing(disk.open(posixpath.join(directory, source or log_name(base)))) as file:
+                _copy(file, 0 if source else start, target, 0, stop - start)
+        if behind:
+            target.pwritev([b"".join(behind)], stop - start)
         target.sync()
     finally:
-        source.close()
         target.close()
     disk.rename(path + ".new", path)
     disk.sync_directory(directory)

@@ -329,7 +329,8 @@ class Segment:
         entries = []
         for version, *fields in _TXN_ENTRY.iter_unpack(data):
             entry = AbortedTransaction(*fields)
-            if version != 0 or entry.last_offset < entry.first_offset or entry.last_offset < self.base_offset:
+            if version != 0 or entry.last_offset <= entry.first_offset or entry.last_offset < self.base_offset:
+                # Also what a power cut leaves of one whose length alone got to the disk: a marker lies behind its data.
                 raise CorruptLogError(path, 0, len(data), f"an impossible entry {entry}", self.base_offset)
             entries.append(entry)
         return entries

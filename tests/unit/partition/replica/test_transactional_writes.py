@@ -39,11 +39,27 @@ def begin(bench: Bench, producer: int = 1, *values: bytes) -> None:
 
 
 def end(
-    bench: Bench, producer: ProducerEpoch = P, *, commit: bool = True, coordinator: int = 0, version: int = 0
+    bench: Bench,
+    producer: ProducerEpoch = P,
+    *,
+    commit: bool = True,
+    coordinator: int = 0,
+    version: int = 0,
+    is_ordered: bool = False,
 ) -> list[KafkaError | None]:
     answers: list[KafkaError | None] = []
-    transactional_writes.append_marker(bench.partition, producer, commit, coordinator, version, NOW, answers.append)
+    transactional_writes.append_marker(
+        bench.partition, producer, commit, coordinator, version, NOW, answers.append, is_ordered=is_ordered
+    )
     return answers
+
+
+def sync_segment(bench: Bench) -> None:
+    """Power takes nothing of what is there by now."""
+    sync = bench.partition.log.take_sync()
+    assert sync is not None
+    sync.run()
+    bench.partition.log.complete_sync(sync)
 
 
 def code(answers: list[Any]) -> ErrorCode:
@@ -213,9 +229,34 @@ def test_records_may_be_deleted_past_an_open_transaction() -> None:
 # ---- power cuts --------------------------------------------------------------------------------------------------
 
 
-def test_a_marker_in_a_page_cache_topic_is_synced_before_it_counts() -> None:
+def test_a_marker_of_a_page_cache_topic_is_journaled_before_it_counts() -> None:
     disk = CrashDisk()
     bench = Bench(disk, duramen_ack_durability="page-cache")
+    partition = bench.partition
+    begin(bench)
+    sync_segment(bench)
+    bench.lanes.held.add("journal")
+    ended = end(bench)
+    bench.run()
+    assert (ended, partition.last_stable_offset) == ([], 2), "readers see it, its coordinator does not yet"
+    assert end(bench, version=2, is_ordered=True) == [None], "who journals behind it need not wait"
+    bench.lanes.held.clear()
+    bench.run()
+    assert ended == [None]
+    assert partition.log.durable_end == 1, "the segment is not synced for it"
+    bench.produce(plain(b"lost"))
+    bench.run()
+    disk.power_cut()
+    disk.power_on()
+    again = Bench(disk, epoch=2, duramen_ack_durability="page-cache")
+    assert again.values(0, READ_COMMITTED) == [b"t"]
+    assert again.partition.last_stable_offset == again.partition.log_end_offset == 2
+
+
+def test_a_marker_of_a_page_cache_topic_with_copies_is_synced_before_it_counts() -> None:
+    disk = CrashDisk()
+    bench = Bench(disk, duramen_ack_durability="page-cache")
+    bench.partition.lead(2, (1, 2), (1,), 9)
     begin(bench)
     bench.lanes.held.add("checkpoint")
     ended = end(bench)
@@ -238,6 +279,7 @@ def test_a_marker_in_a_page_cache_topic_is_synced_before_it_counts() -> None:
 
 def test_a_marker_that_waits_for_its_sync_is_told_when_the_topic_goes() -> None:
     bench = Bench(duramen_ack_durability="page-cache")
+    bench.partition.lead(2, (1, 2), (1,), 9)
     begin(bench)
     bench.lanes.held.add("checkpoint")
     ended = end(bench)
@@ -254,6 +296,7 @@ def test_a_start_knows_epochs_coordinators_and_what_is_open(durability: str) -> 
     bench = Bench(disk, duramen_ack_durability=durability)
     for producer in (1, 2, 3):
         begin(bench, producer)
+    sync_segment(bench)
     ended = end(bench, ProducerEpoch(2, 1), coordinator=7, version=2)
     bench.run()
     assert ended == [None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,14 +42,24 @@ class LedPartition:
 
     def __init__(self) -> None:
         self.answer: KafkaError | None = None
+        self.is_ordered = False
         self.holds = False
         self.taken: list[tuple[Any, ...]] = []
         self.held: list[Done] = []
 
     def append_marker(
-        self, producer: ProducerEpoch, commit: bool, epoch: int, version: int, now_ms: int, done: Done
+        self,
+        producer: ProducerEpoch,
+        commit: bool,
+        epoch: int,
+        version: int,
+        now_ms: int,
+        done: Done,
+        *,
+        is_ordered: bool = False,
     ) -> None:
         self.taken.append((producer, commit, epoch, version))
+        self.is_ordered = is_ordered
         if self.holds:
             self.held.append(done)
         else:
@@ -68,8 +78,16 @@ class Nodes:
         self.sent: list[tuple[int, MarkerErrand, Callable[[dict[TopicPartition, ErrorCode]], None]]] = []
         self.offsets: list[tuple[int, Done]] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
-        self.sender = MarkerSender(self.clock, self.store, lambda: self.image, HERE, self, lambda: self, self.report)
+        self.is_ordered = False
+        self.order_asked = 0
+        self.sender = MarkerSender(
+            self.clock, self.store, lambda: self.image, HERE, self, lambda: self, self.report, self.keeps_order
+        )
         self.coordinator: Any = Coordinator()
+
+    def keeps_order(self, coordinator: Any, partitions: Iterable[TopicPartition]) -> bool:
+        self.order_asked += 1
+        return self.is_ordered
 
     def report(self, event: str, **fields: Any) -> None:
         self.events.append((event, fields))
@@ -133,8 +151,10 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @pytest.fixture
 def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
-    append: Any = lambda partition, *what: partition.append_marker(*what)  # noqa: E731
-    monkeypatch.setattr(transactional_writes, "append_marker", append)
+    def append_marker(partition: LedPartition, *what: Any, **how: Any) -> None:
+        partition.append_marker(*what, **how)
+
+    monkeypatch.setattr(transactional_writes, "append_marker", append_marker)
     return Nodes()
 
 
@@ -146,6 +166,18 @@ def test_what_is_led_here_is_written_at_once(nodes: Nodes, commit: bool) -> None
     assert nodes.written == {T0, T1}
     assert nodes.sender.waiting == 0
     assert nodes.sender.written == 2
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_the_end_waits_for_no_commit_where_its_record_is_not_there_without_the_markers(
+    nodes: Nodes, is_ordered: bool
+) -> None:
+    nodes.is_ordered = is_ordered
+    first, second = nodes.topic("t", HERE, HERE)
+    nodes.start(T0, T1)
+    assert (first.is_ordered, second.is_ordered) == (is_ordered, is_ordered)
+    assert nodes.order_asked == 1 + is_ordered, "again behind the markers"
+    assert nodes.written == {T0, T1}
 
 
 def test_what_is_led_elsewhere_is_sent_there_and_offsets_go_through_their_coordinator(nodes: Nodes) -> None:

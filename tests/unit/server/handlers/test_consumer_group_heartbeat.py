@@ -116,3 +116,16 @@ def test_a_node_that_starts_again_goes_on_with_its_groups() -> None:
     again = InProcess(node.disk).connect()
     reply = again.call(HEARTBEAT, 1, group_id="g", member_id="m", member_epoch=before.member_epoch)
     assert (reply.error_code, reply.member_epoch) == (0, before.member_epoch)
+
+
+def test_the_log_says_who_joined_was_fenced_and_left() -> None:
+    node = InProcess()
+    client = prepared(node)
+    client.call(HEARTBEAT, 1, **JOINING)
+    fenced = client.call(HEARTBEAT, 1, group_id="g", member_id="m", member_epoch=9)
+    assert fenced.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    client.call(HEARTBEAT, 1, group_id="g", member_id="m", member_epoch=-1)
+    said = [(event, fields) for event, fields in node.events if event.startswith("group-member-")]
+    assert [event for event, _ in said] == ["group-member-joined", "group-member-fenced", "group-member-left"]
+    assert all((fields["group"], fields["member"]) == ("g", "m") for _, fields in said)
+    assert "not 9" in str(said[1][1]["error"])

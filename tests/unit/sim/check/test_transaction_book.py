@@ -129,6 +129,16 @@ def test_a_position_of_an_aborted_transaction_is_told(book: TransactionBook) -> 
     breaks("AbortedUnseen", lambda: book.position_fetched("g", OTHER, 5, book.ledger.facts))
 
 
+def test_a_position_may_be_sent_by_a_late_life_too(book: TransactionBook) -> None:
+    """The book knew the last sender only: a fenced one that had woken late, with the position of its successor."""
+    for name, producer, committed in (("t:2:1", SECOND, True), ("t:1:1", FIRST, False)):
+        transaction = begun(book, name, producer)
+        book.offsets_sent(transaction, "g", OTHER, 5)
+        book.told(transaction, committed=committed)
+    book.position_fetched("g", OTHER, 5, book.ledger.facts)
+    breaks("AbortedUnseen", lambda: book.position_fetched("g", OTHER, 6, book.ledger.facts))
+
+
 def test_readers_are_given_what_is_aborted(book: TransactionBook) -> None:
     begun(book)
     found = [value("t:1:1", ONE)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import closing
 from dataclasses import replace
 from random import Random
 
@@ -14,6 +15,7 @@ from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.storage.files.sync_history import SyncHistory
 from duramen.storage.journal.format import (
     ENTRY_SIZE,
+    FORMAT,
     HEADER_BLOCK,
     EntryKind,
     PartHeader,
@@ -24,6 +26,7 @@ from duramen.storage.journal.journal import MAX_BUFFERS, Journal
 from duramen.storage.journal.parts import PartMaker
 from duramen.storage.journal.reader import JournalContents, read_journal
 from duramen.storage.journal.ring import JournalLimits
+from duramen.wire.checksum import crc32c
 
 KIB = 1024
 FEW = JournalLimits(total=128 * KIB, entries=5, part=32 * KIB, first_part=16 * KIB, bypass=8 * KIB)
@@ -405,6 +408,26 @@ def test_names_and_headers_that_are_no_journal() -> None:
     assert (contents.damage.start, contents.damage.end) == (0, 4096)
     with pytest.raises(StorageError, match="two parts"):
         JournalLimits(total=1000)
+
+
+def test_a_later_release_s_journal_is_refused_and_an_earlier_one_s_read() -> None:
+    disk = CrashDisk()
+    disk.make_directories("/d")
+    file = disk.open("/d/duramen-journal-00000000-0000.part", create=True, write=True)
+    for version, is_read in ((1, True), (FORMAT, True), (FORMAT + 1, False)):
+        block = bytearray(encode_part_header(PartHeader(0, 0, 1)))
+        for at in (0, HEADER_BLOCK // 2):
+            size = 32
+            block[at + 7] = version
+            block[at + size : at + size + 4] = crc32c(bytes(block[at : at + size])).to_bytes(4, "big")
+        file.pwritev([block], 0)
+        with closing(read_journal(disk, "/d")) as contents:
+            assert (contents.damage is None) == is_read
+            if is_read:
+                contents.check_readable()
+                continue
+            with pytest.raises(StorageError, match="a later release"):
+                contents.check_readable()
 
 
 def test_record_data_that_holds_a_journal_entry_is_not_taken_for_one() -> None:

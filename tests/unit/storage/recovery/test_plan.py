@@ -6,7 +6,7 @@ from duramen.model import TopicPartition
 from duramen.storage.journal.format import EntryKind, Extent
 from duramen.storage.journal.point import Point
 from duramen.storage.journal.reader import JournalEntry
-from duramen.storage.recovery.plan import PlannedWrite, RecoveryPlan, make_plans
+from duramen.storage.recovery.plan import PlannedMarker, PlannedWrite, RecoveryPlan, make_plans
 from duramen.storage.recovery.replay import fold_epochs
 from duramen.storage.segment.recovery_point import LogPoint
 
@@ -210,6 +210,18 @@ def test_cuts_since_a_checkpoint_are_told_from_older_ones() -> None:
     for lsn, cut in ((0, 5), (2, 5), (3, 7), (4, 7), (5, 1 << 62)):
         assert make_plans(script.entries, {KEY: known}, lsn)[KEY].new_cut == cut, lsn
     assert script.add(EntryKind.BEGIN, 9, 9).plan(known).new_cut == -1
+
+
+def test_markers_of_what_is_not_journaled_up_to_a_cut() -> None:
+    script = Script().add(EntryKind.DURABILITY, 5, 0, 500).add(EntryKind.MARKER, 8, 0, 500, size=78, epoch=3)
+    script.add(EntryKind.MARKER, 12, 0, 700, size=78, epoch=4)
+    plan = script.plan(point(5, 500))
+    assert plan.markers == [PlannedMarker(8, 3, (0, 500), 0, 1000, 78), PlannedMarker(12, 4, (0, 700), 0, 2000, 78)]
+    assert plan.end == Point(5, 0, 500), "they say nothing of what is in front"
+    assert script.add(EntryKind.TRUNCATE, 9, 0, 600).plan(point(5, 500)).markers == plan.markers[:1]
+    assert script.add(EntryKind.BEGIN, 9, 9).plan(point(5, 500)).markers == []
+    script = Script().add(EntryKind.MARKER, 8, 0, 500, size=78).add(EntryKind.DURABILITY, 9, 0, 578, stable=True)
+    assert script.plan(point(5, 500)).markers == [], "all was synced"
 
 
 def test_gaps_are_known_by_their_place_up_to_a_cut() -> None:
