@@ -39,9 +39,10 @@ from duramen.storage.read.verified_window import Recall, VerifiedWindow
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.segment.leader_epochs import EpochCache
 from duramen.storage.segment.producer_state import AbortedTransaction, ProducerStates
+from duramen.storage.segment.rollbacks import track_producer
 from duramen.storage.segment.segment import INDEX, MAX_RELATIVE, SUFFIXES, TIME_INDEX, TXN_INDEX, Segment
 from duramen.storage.segment.write_checksums import SUMMED_BYTES, WrittenSums
-from duramen.wire.batch import BatchHeader, read_marker
+from duramen.wire.batch import BatchHeader
 from duramen.wire.checksum import crc32c
 
 COPIED_BYTES = 16 * 1024
@@ -230,6 +231,12 @@ class Log:
             position = 0
         if not position:
             segment.first_timestamp = stamp
+        has_producer = header.producer_id >= 0
+        if has_producer and header.is_control:
+            track_producer(
+                self.producers, segment, data, header
+            )  # first: `.txnindex` may find no room for what it rolls back
+            has_producer = False
         if size <= COPIED_BYTES and type(data) is not bytes:
             data = bytes(data)
         self._queue.append(data)
@@ -246,8 +253,8 @@ class Log:
         epoch = header.leader_epoch
         if epoch != self.epochs.latest:
             self.epochs.assign(epoch, offset)
-        if header.producer_id >= 0:
-            self.track_producer(data, header, segment)
+        if has_producer:
+            track_producer(self.producers, segment, data, header)
         if not self.dirty:
             self.dirty = True
             self.flush_queue.append(self)
@@ -260,17 +267,6 @@ class Log:
         if offset != end:
             lsn = self.journal.append(_GAP, self, offset, epoch, segment.base_offset, position)
         return lsn
-
-    def track_producer(self, data: Buffer, header: BatchHeader, segment: Segment) -> None:
-        """Remember what a batch says of its producer; also how state is rebuilt when a log is opened."""
-        if not header.is_control:
-            self.producers.update(header)
-            return
-        marker = read_marker(data, header)
-        if marker is not None:
-            aborted = self.producers.end_transaction(header, marker)
-            if aborted is not None and aborted not in segment.aborted():
-                segment.add_aborted(aborted)
 
     def assign_epoch(self, epoch: int) -> None:
         """A leader epoch starts at the end of the log; journaled. Nothing happens when it is the latest."""

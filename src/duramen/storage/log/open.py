@@ -22,6 +22,7 @@ from duramen.storage.read.verified_window import VerifiedWindow
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS, EpochCache
 from duramen.storage.segment.recovery_point import LogPoint
 from duramen.storage.segment.replacement import NOT_IN_PLACE
+from duramen.storage.segment.rollbacks import track_producer
 from duramen.storage.segment.scan import scan
 from duramen.storage.segment.seal import SEALING, drop_torn
 from duramen.storage.segment.segment import (
@@ -222,7 +223,7 @@ def _replay(log: Log, start: int, producers_from: int) -> None:
                 log.epochs.hold(header.leader_epoch, max(header.base_offset, log.start_offset))
             if header.producer_id >= 0 and header.base_offset >= producers_from:
                 data = file.pread(header.size, at) if header.is_control else b""
-                log.track_producer(data, header, segment)
+                track_producer(log.producers, segment, data, header)
         if segment is not log.segments[-1]:
             segment.release_files()
 

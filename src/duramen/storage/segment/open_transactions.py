@@ -34,10 +34,9 @@ class OpenTransactions:
         """First offset of all of them; None without."""
         return next(iter(self._unstable), None)
 
-    @property
-    def first_open(self) -> int | None:
-        """First offset of those that are open; None without."""
-        return next(iter(self._open), None)
+    def first_open_but(self, first_offset: int) -> int | None:
+        """First offset of those that are open without this one; None where there is no other."""
+        return next((each for each in self._open if each != first_offset), None)
 
     @property
     def oldest_producer(self) -> int | None:

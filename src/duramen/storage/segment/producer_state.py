@@ -193,8 +193,19 @@ class ProducerStates:
                 self._transactions.begin(base, producer.id)
                 self._refresh()
 
-    def end_transaction(self, header: BatchHeader, marker: Marker) -> AbortedTransaction | None:
-        """A marker was appended; what `.txnindex` must record when it rolled something back."""
+    def rolled_back(self, header: BatchHeader, marker: Marker) -> AbortedTransaction | None:
+        """What `.txnindex` must record before this marker is appended; None where it rolls nothing back."""
+        producer, transactions = self._producers.get(header.producer_id), self._transactions
+        if marker.type != ABORT or producer is None or transactions is None:
+            return None
+        start, offset = producer.transaction_start, header.base_offset
+        if start == NO_TRANSACTION:
+            return None
+        first = transactions.first_open_but(start)
+        return AbortedTransaction(producer.id, start, offset, offset + 1 if first is None else first)
+
+    def end_transaction(self, header: BatchHeader, marker: Marker) -> None:
+        """A marker is appended."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
             producer = self._producers[header.producer_id] = Producer(header.producer_id)
@@ -207,16 +218,11 @@ class ProducerStates:
         producer.idle_since_ms = None
         if self._guards is not None:
             self._guards.ended(header)
-        offset = header.base_offset
         start, transactions = producer.transaction_start, self._transactions
-        if start == NO_TRANSACTION or transactions is None:
-            return None
-        producer.transaction_start = NO_TRANSACTION
-        transactions.end(start, offset)
-        first = transactions.first_open
-        self._refresh()
-        stable = offset + 1 if first is None else first
-        return AbortedTransaction(producer.id, start, offset, stable) if marker.type == ABORT else None
+        if start != NO_TRANSACTION and transactions is not None:
+            producer.transaction_start = NO_TRANSACTION
+            transactions.end(start, header.base_offset)
+            self._refresh()
 
     def committed(self, high_watermark: int) -> None:
         """Everything below `high_watermark` is committed: ended transactions below it are stable."""

@@ -153,16 +153,19 @@ def test_open_transactions_hold_the_stable_offset_until_their_marker_is_committe
     states.update(batch(0, 2, id=2, base=12, transactional=True))
     states.update(batch(2, 2, id=1, base=14, transactional=True))
     assert states.first_unstable_offset == 10
-    assert states.end_transaction(*marker(ABORT, 16, id=1)) == (1, 10, 16, 12)
+    assert states.rolled_back(*marker(COMMIT, 16, id=1)) is None
+    assert states.rolled_back(*marker(ABORT, 16, id=1)) == (1, 10, 16, 12)
+    states.end_transaction(*marker(ABORT, 16, id=1))
     assert states.first_unstable_offset == 10
     states.committed(16)
     assert states.first_unstable_offset == 10
     states.committed(17)
     assert states.first_unstable_offset == 12
-    assert states.end_transaction(*marker(COMMIT, 17, id=2)) is None
+    assert states.rolled_back(*marker(ABORT, 17, id=2)) == (2, 12, 17, 18), "and no other is open"
+    states.end_transaction(*marker(COMMIT, 17, id=2))
     states.committed(18)
     assert states.first_unstable_offset is None
-    assert states.end_transaction(*marker(ABORT, 18, id=2)) is None
+    assert states.rolled_back(*marker(ABORT, 18, id=2)) is None
 
 
 def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
