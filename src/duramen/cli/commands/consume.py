@@ -34,7 +34,7 @@ from duramen.cli.shared.outlet import Line, Outlet, Place
 from duramen.cli.shared.output import PROGRESS_AFTER_SECONDS, note
 from duramen.cli.shared.position import StartPosition, nearest, position_option
 from duramen.cli.shared.read_range import Newest, Until
-from duramen.cli.shared.read_span import ReadSpan, offsets_of, starts_of
+from duramen.cli.shared.read_span import ReadSpan, offsets_of, starts_of, tell_held_back
 from duramen.cli.shared.records import Headers, Incoming, to_full, to_json, to_key_value, to_value, unescape
 from duramen.cli.shared.retry import Patience
 from duramen.cli.shared.signals import ended_in_order
@@ -234,8 +234,8 @@ class SilentError(click.ClickException):
     """Nothing came for so long that nobody waits for it any more."""
 
 
-Printing = Callable[[MessageSource, Ends], None]
-"""Prints what the source has, as the command line asked for it."""
+Printing = Callable[[MessageSource, Ends], bool]
+"""Prints what the source has, as the command line asked for it; whether that was read to its end."""
 
 
 @click.command(
@@ -398,9 +398,11 @@ def _alone(
         ends.assign(chosen)
         consumer.assign(chosen)
         try:
-            printing(source, ends)
+            to_the_end = printing(source, ends)
         finally:
             consumer.close()
+        if to_the_end and span.committed and span.until is None:
+            tell_held_back(cluster, ends.assigned)
 
 
 def _up_to(
@@ -520,7 +522,7 @@ def _plain_member(
             lambda message: _go_on(cluster, consumer, message),
             hold,
         )
-        printing(source, ends)
+        finished = list(ends.assigned) if printing(source, ends) else []
     except SilentError:
         if cluster.is_plaintext:
             with Client(cluster.answering(), timeout_s=cluster.timeout) as client:
@@ -529,6 +531,8 @@ def _plain_member(
         raise
     finally:
         consumer.close()
+    if settings["isolation.level"] == "read_committed":
+        tell_held_back(cluster, finished)
 
 
 def _member(
@@ -542,7 +546,7 @@ def _member(
     outlet: Outlet,
 ) -> None:
     """Print as a member of the group, which goes from topic to topic where the topic was swapped."""
-    partitions_of(cluster, cluster.admin(), [topic])
+    numbers = partitions_of(cluster, cluster.admin(), [topic])[topic]
     joining = Joining(group)
 
     def read(count: int, timeout: float) -> list[Message]:
@@ -570,7 +574,9 @@ def _member(
             reader.commit,
             hold=lambda holds: reader.pause() if holds else reader.resume(),
         )
-        printing(source, Ends())
+        to_the_end = printing(source, Ends())
+    if to_the_end and settings["isolation.level"] == "read_committed":
+        tell_held_back(cluster, ((topic, number) for number in numbers))
 
 
 def _go_on(cluster: ClusterAccess, consumer: LibraryConsumer, message: Message) -> None:
@@ -612,8 +618,8 @@ def _print_all(
     count: int | None,
     silence: float,
     patience: Patience,
-) -> None:
-    """Print until the end, the count or, where the node falls silent for so many seconds, an error.
+) -> bool:
+    """Print until the end, the count or, where the node falls silent for so many seconds, an error; whether to the end.
 
     Only what has left this process counts as read; that does whatever ends this.
     """
@@ -631,9 +637,10 @@ def _print_all(
             if error is not None:
                 raise error
             if count is not None and outlet.written >= count:
-                return
+                return False
             if batch:
                 deadline = time.monotonic() + silence
+        return True
     except BaseException:
         if source.commit is not None:
             outlet.take_back()

@@ -11,7 +11,7 @@ import click
 from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import NAME, ClusterAccess, cluster_options, json_option, sentence
 from duramen.cli.shared.output import note, plural, print_field, print_json, print_table, printable
-from duramen.cli.shared.position import iso, now_ms, time_option
+from duramen.cli.shared.position import duration_option, iso, now_ms
 from duramen.cli.shared.transaction_look import OPEN_STATES, Described, OpenTransaction, TransactionLook
 from duramen.client import Cluster
 from duramen.errors import ErrorCode, KafkaError
@@ -65,16 +65,16 @@ Examples:
     help=f"Only these; repeatable: {', '.join(STATES)}.",
 )
 @click.option(
-    "--longer-than", "since_ms", callback=time_option, metavar="TIME", help="Only those open for longer: 5m, 2h."
+    "--longer-than", "age_ms", callback=duration_option, metavar="TIME", help="Only those open for longer: 5m, 2h."
 )
 @click.option("--pattern", metavar="REGEX", help="Only ids that the whole of this RE2 expression matches.")
 @json_option
 @cluster_options
 def list_(
-    cluster: ClusterAccess, states: tuple[str, ...], since_ms: int | None, pattern: str | None, as_json: bool
+    cluster: ClusterAccess, states: tuple[str, ...], age_ms: int | None, pattern: str | None, as_json: bool
 ) -> None:
-    longer_than_ms = -1 if since_ms is None else max(0, now_ms() - since_ms)
-    wanted = states or (("Ongoing", "PrepareCommit", "PrepareAbort") if since_ms is not None else ())
+    longer_than_ms = -1 if age_ms is None else age_ms
+    wanted = states or (("Ongoing", "PrepareCommit", "PrepareAbort") if age_ms is not None else ())
     with _look(cluster) as look:
         try:
             rows = look.listed(wanted, longer_than_ms=longer_than_ms, pattern=pattern)
@@ -249,18 +249,18 @@ Such a transaction keeps consumers of committed records waiting for ever.
 @click.option("-t", "--topic", "topics", multiple=True, type=NAME, help="Only this topic; repeatable.")
 @click.option(
     "--longer-than",
-    "before_ms",
+    "age_ms",
     default=DEFAULT_AGE,
     show_default=True,
-    callback=time_option,
+    callback=duration_option,
     metavar="TIME",
     help="Only where nothing was written for so long; less than the longest time-out finds ones that are alive.",
 )
 @json_option
 @cluster_options
-def find_hanging(cluster: ClusterAccess, topics: tuple[str, ...], before_ms: int, as_json: bool) -> None:
+def find_hanging(cluster: ClusterAccess, topics: tuple[str, ...], age_ms: int, as_json: bool) -> None:
     with _look(cluster) as look:
-        found = look.hanging(look.partitions_of(topics or None), before_ms)
+        found = look.hanging(look.partitions_of(topics or None), now_ms() - age_ms)
     if as_json:
         print_json([{**_open_json(each.open), "transactional_id": each.transactional_id} for each in found])
         return

@@ -14,6 +14,7 @@ from duramen.cli.shared.output import note, plural
 
 _TOLD_MAX = 4
 _AGO = re.compile(r"-?([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)(?: ago)?")
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h|d|w)", re.ASCII)
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 LONG_MAX = 2**63 - 1
 
@@ -56,6 +57,14 @@ def parse_time(text: str, now_ms: int) -> int:
         ) from None
 
 
+def parse_duration(text: str) -> int:
+    """Milliseconds from `5m`, `2h`, `1.5s`; ValueError says what is legal."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no duration like 30s, 5m or 2h")
+    return int(float(found[1]) * _UNIT_MS[found[2]])
+
+
 def iso(timestamp_ms: int) -> str:
     """A timestamp as ISO 8601 in UTC with milliseconds; the number itself where no calendar date exists for it."""
     try:
@@ -82,6 +91,14 @@ def time_option(ctx: click.Context, param: click.Parameter, value: str | None) -
     """The callback of an option whose value is a time; the command gets milliseconds since 1970."""
     try:
         return None if value is None else parse_time(value, now_ms())
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", ctx, param) from None
+
+
+def duration_option(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """The callback of an option whose value is a duration; the command gets milliseconds."""
+    try:
+        return None if value is None else parse_duration(value)
     except ValueError as error:
         raise click.BadParameter(f"{error}.", ctx, param) from None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import click
@@ -10,7 +11,10 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from duramen.cli.shared.connection import EARLIEST, LATEST, ClusterAccess, at_time, offsets_at, partitions_of
+from duramen.cli.shared.output import note, plural
 from duramen.cli.shared.position import StartPosition, found_or_end, nearest
+
+_TOLD_MAX = 4
 
 
 class ReadSpan(NamedTuple):
@@ -50,6 +54,21 @@ def starts_of(
             if not span.follow:  # behind the first record of an open transaction no end is found
                 offsets = {place: offset for place, offset in offsets.items() if offset <= last[place]}
     return [TopicPartition(*place, offset) for place, offset in offsets.items()]
+
+
+def tell_held_back(cluster: ClusterAccess, places: Iterable[tuple[str, int]]) -> None:
+    """Say, to who reads committed records to the end, where an open transaction holds back more."""
+    admin, read = cluster.admin(), list(places)
+    with suppress(click.ClickException):  # all that there was is read
+        ends = offsets_at(cluster, admin, read, LATEST)  # asked first, so that what comes meanwhile is not held back
+        stable = offsets_at(cluster, admin, read, LATEST, committed=True)
+        held = [place for place in sorted(read) if stable[place] < ends[place]]
+        for place in held[:_TOLD_MAX]:
+            behind = ends[place] - stable[place]
+            waiting = f"{plural(behind, 'offset')} behind it {'waits' if behind == 1 else 'wait'}"
+            note(f"{place[0]}-{place[1]}: stopped at {stable[place]}, {waiting} for an open transaction")
+        if len(held) > _TOLD_MAX:
+            note(f"so it is in {plural(len(held) - _TOLD_MAX, 'partition')} more")
 
 
 def offsets_of(

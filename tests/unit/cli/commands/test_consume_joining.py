@@ -49,13 +49,14 @@ def test_who_waits_for_the_group_is_told_so_once(
             return []
 
     monkeypatch.setattr(consume, "GroupReader", Reader)
-    monkeypatch.setattr(consume, "partitions_of", lambda *_: None)
+    monkeypatch.setattr(consume, "partitions_of", lambda *_: {"t": [0]})
     monkeypatch.setattr(consume, "time", SimpleNamespace(monotonic=lambda: now))
     cluster: Any = SimpleNamespace(timeout=1.0, admin=lambda: None, answering=lambda: "", settings=lambda **_: {})
 
-    def printing(source: consume.MessageSource, _ends: consume.Ends) -> None:
+    def printing(source: consume.MessageSource, _ends: consume.Ends) -> bool:
         while not source.at_end():
             assert source.read(1, 0.0) == []
+        return False
 
     start = consume.StartPosition("earliest")
     consume._member(cluster, "t", "audit", start, {}, printing, Patience(1), Outlet())

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from duramen.cli.main import main
+
 
 @pytest.fixture
 def name() -> str:
@@ -24,6 +26,7 @@ def undecided(bootstrap: str, run: Callable[..., Any], name: str) -> Iterator[st
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(name, b"open")
+    producer.flush(30)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": name})
     producer.send_offsets_to_transaction([TopicPartition(name, 0, 1)], consumer.consumer_group_metadata(), 30)
     yield name
@@ -45,3 +48,15 @@ def test_it_is_said_what_is_waited_for(run: Callable[..., Any], undecided: str, 
 def test_who_reads_all_waits_for_no_transaction(run: Callable[..., Any], undecided: str) -> None:
     everything = ("--isolation", "read_uncommitted", "--timeout", "5")
     assert run("consume", undecided, "--group", undecided, *everything) == "open\n"
+
+
+@pytest.mark.parametrize("member", [(), ("--group", "another"), ("--count", "5"), ("--last", "3")])
+def test_who_stops_before_an_open_transaction_is_told(
+    run: Callable[..., Any], capsys: pytest.CaptureFixture[str], undecided: str, member: tuple[str, ...]
+) -> None:
+    """Three of five records came, and nothing that said why."""
+    where = [f"{word}-{undecided}" if word == "another" else word for word in member]
+    assert main(["consume", undecided, *where]) == 0
+    assert capsys.readouterr().err == f"{undecided}-0: stopped at 0, 1 offset behind it waits for an open transaction\n"
+    assert main(["consume", undecided, "--isolation", "read_uncommitted"]) == 0
+    assert capsys.readouterr().err == ""

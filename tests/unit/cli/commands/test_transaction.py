@@ -177,3 +177,10 @@ def test_a_topic_tells_how_far_readers_of_committed_records_read(
     (told,) = run("topic", "describe", topic, "--json")
     assert [(each["last_stable_offset"], each["end_offset"]) for each in told["partitions"]] == [(2, 2), (2, 2)]
     assert "STABLE" not in run("topic", "describe", topic)
+
+
+@pytest.mark.parametrize("command", ["list", "find-hanging"])
+@pytest.mark.parametrize("given", ["-5m", "5", "2020-01-01T00:00:00Z", "5m ago", "latest", ""])
+def test_how_long_is_a_duration(run: Callable[..., Any], command: str, given: str) -> None:
+    """A time in the past, and nonsense, gave an empty list and rc 0."""
+    assert "is no duration like 30s, 5m or 2h" in run("transaction", command, "--longer-than", given, code=2)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duramen.cli.shared.position import StartPosition, iso, parse_position, parse_time
+from duramen.cli.shared.position import StartPosition, iso, parse_duration, parse_position, parse_time
 
 NOW = 1_767_225_600_000
 
@@ -45,3 +45,10 @@ def test_a_plain_number_is_no_time() -> None:
 def test_iso() -> None:
     assert iso(NOW + 7) == "2026-01-01T00:00:00.007Z"
     assert iso(2**62) == str(2**62)
+
+
+def test_a_duration_has_a_unit_and_no_sign() -> None:
+    assert [parse_duration(text) for text in ("0ms", "30s", "1.5m", "2h")] == [0, 30_000, 90_000, 7_200_000]
+    for text in ("", "5", "-5m", "5m ago", "nan", "٣m", "2020-01-01"):
+        with pytest.raises(ValueError, match="is no duration"):
+            parse_duration(text)
