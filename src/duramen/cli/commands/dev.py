@@ -36,7 +36,12 @@ It is 1 when all nodes have ended by themselves.
     """,
 )
 @click.option("--nodes", type=click.IntRange(1, 5), help="How many; 3, or those that --keep has.")
-@click.option("--port", type=click.IntRange(1, 65_534), metavar="BASE", help="The first port; without, free ones.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65_534),
+    metavar="BASE",
+    help="The first port, best below 32768: Linux may give away those above meanwhile. Without, free ones.",
+)
 @click.option(
     "--keep",
     "folder",
