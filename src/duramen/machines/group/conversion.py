@@ -172,11 +172,8 @@ def downgrade(
     for member_id in {**group.members, **members}:
         for timer in (SessionTimer, RebalanceTimer, RejoinTimer, ResyncTimer):
             out.timers.append((timer(group.id, member_id), None))
-    replaced = [member_id for member_id in members if member_id not in group.members]
-    for member_id in replaced:
-        out.records += consumer_records.member_tombstones(group.id, member_id)
-    out.records += consumer_records.group_tombstones(group)
-    out.records.append(records.group_metadata(made))
+    # Nothing else of the consumer group: applied, it would put that one back in the place of the classic one.
+    out.records[:] = [*consumer_records.group_tombstones(group), records.group_metadata(made)]
     for classic in made.members.values():
         rebalance.expect_heartbeat(made, classic, now, out)
     rebalance.prepare(made, consumers.settings, now, out)

@@ -34,13 +34,15 @@ class OwnerBook:
         self._held: dict[str, tuple[set[TopicPartition], float]] = {}
         """What each believes to own, and how long its session lasts at least."""
 
-    def joined(self, name: str, epoch: int, asked: int) -> None:
+    def joined(self, name: str, epoch: int, asked: int, now: float) -> None:
         """Somebody who asked for it at this fact was told this epoch at its join."""
         self.ledger.facts += 1
         known = self._epoch.at(asked)
-        if epoch < known and not self.is_mixed:
+        # When all sessions are over the group is removed before long, and epochs begin anew.
+        may_be_gone = all(lasts <= now for _, lasts in self._held.values())
+        if epoch < known and not self.is_mixed and not may_be_gone:
             raise InvariantViolated("OneOwner", f"{self.group}: {name} joins in epoch {epoch}, {known} has been")
-        if epoch < known:  # the group was empty, and another one has begun under its name
+        if epoch < known or (epoch == known and may_be_gone):  # another one has begun under its name
             self._owners.clear()
             self._newest.clear()
             self._epoch = HighestKnown()

@@ -391,7 +391,7 @@ class NewMember(GroupMember):
             return
         self._is_full = self.scene.random.random() < 0.1
         if joins:
-            self.group.book.joined(self.name, answer.member_epoch, asked)
+            self.group.book.joined(self.name, answer.member_epoch, asked, self.scene.clock.monotonic())
             self.group.changed()
         elif answer.member_epoch < self.epoch:
             raise InvariantViolated("OneOwner", f"{self.name}: epoch {answer.member_epoch} follows {self.epoch}")
@@ -476,7 +476,7 @@ class ClassicMember(GroupMember):
         if not self.check("join", None if joined is None else joined.error_code):
             return
         self.member_id, self.epoch = joined.member_id, joined.generation_id
-        self.group.book.joined(self.name, self.epoch, asked)
+        self.group.book.joined(self.name, self.epoch, asked, self.scene.clock.monotonic())
         kinds = call("SyncGroup", 5).api.request
         assignments = []
         if joined.leader == self.member_id:

@@ -8,7 +8,7 @@ import pytest
 from tests.worlds.consumer_harness import BEAT, REBALANCE, Consumer, ConsumerWorld, settle
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.machines.group import GroupSettings, Heartbeat, Joined, SyncedMember, SyncGroup
+from duramen.machines.group import GroupSettings, Heartbeat, Joined, NewOffset, SyncedMember, SyncGroup
 from duramen.wire.records.consumer import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from duramen.wire.records.versioned import encode
 
@@ -213,10 +213,19 @@ def test_what_the_log_refuses_leaves_the_group_as_it_was(world: ConsumerWorld) -
     assert settled(world, [first, second], [joined])
 
 
-def test_a_static_member_of_the_consumer_protocol_is_replaced_by_a_classic_one(world: ConsumerWorld) -> None:
+@pytest.mark.parametrize("has_offsets", [False, True])
+def test_a_static_member_of_the_consumer_protocol_is_replaced_by_a_classic_one(
+    world: ConsumerWorld, has_offsets: bool
+) -> None:
+    """Where the group had offsets, it lost its members, and the next member of the consumer protocol got everything."""
     (first,) = classic_group(world, 1)
     joined = world.member("c", "t", instance_id="i").join()
     settled(world, [first], [joined])
+    if has_offsets:
+        epoch = world.machine.consumers.groups["g"].members["c"].epoch
+        position = NewOffset("t", 0, 7)
+        answer = world.coordinator.commit(position, member_id="c", generation=epoch, instance_id="i")
+        assert answer == [ErrorCode.NONE]
     answer = Classic(world).join(instance_id="i")
     assert answer.error is ErrorCode.NONE
     assert world.machine.consumers.groups == {}

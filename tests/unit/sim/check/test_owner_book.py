@@ -42,18 +42,31 @@ def test_who_was_fenced_commits_nothing(book: OwnerBook) -> None:
 
 
 def test_epochs_of_a_group_never_go_back(book: OwnerBook) -> None:
-    book.joined("a", 3, 0)
+    book.joined("a", 3, 0, 0.0)
+    book.claimed("a", 3, [ONE], 0.0, 9.0)
     with pytest.raises(InvariantViolated) as violated:
-        book.joined("b", 2, book.ledger.facts)
+        book.joined("b", 2, book.ledger.facts, 1.0)
     assert broken(violated) == "OneOwner"
 
 
 def test_a_group_that_was_empty_may_change_its_type_and_begin_anew(book: OwnerBook) -> None:
     book.is_mixed = True
-    book.joined("a", 3, 0)
-    book.claimed("a", 3, [ONE], 0.0, 0.0)
-    book.joined("b", 1, book.ledger.facts)
-    book.claimed("b", 3, [ONE], 0.0, 0.0)
+    book.joined("a", 3, 0, 0.0)
+    book.claimed("a", 3, [ONE], 0.0, 9.0)
+    book.released("a")
+    book.joined("b", 1, book.ledger.facts, 1.0)
+    book.claimed("b", 3, [ONE], 1.0, 9.0)
+
+
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_a_group_whose_sessions_are_all_over_may_begin_anew(book: OwnerBook, epoch: int) -> None:
+    book.joined("a", 3, 0, 0.0)
+    book.claimed("a", 3, [ONE], 0.0, 1.0)
+    book.joined("b", epoch, book.ledger.facts, 2.0)
+    book.claimed("b", 3, [ONE], 2.0, 9.0)
+    with pytest.raises(InvariantViolated) as violated:
+        book.claimed("c", 3, [ONE], 9.0, 9.0)
+    assert broken(violated) == "OneOwner"
 
 
 @pytest.mark.parametrize("owned", [{"a": {ONE, TWO, THREE}, "b": set()}, {"a": {ONE}, "b": {TWO}}])
