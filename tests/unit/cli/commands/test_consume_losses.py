@@ -39,7 +39,7 @@ def test_a_late_loss_of_a_topic_that_was_made_anew_skips_none_of_its_records(mon
     monkeypatch.setattr(consume, "note", said.append)
     line, ends, patience = Line(), Ends(), SimpleNamespace(ask=lambda work: work())
     ends.assign([TopicPartition("late", 0), TopicPartition("late", 1)])
-    at: Any = SimpleNamespace(bootstrap="", timeout=1.0)
+    at: Any = SimpleNamespace(answering=lambda: "", timeout=1.0)
     meant = Meant(at, line, ["late"], (0, 1), ends, patience)  # type: ignore[arg-type]
     node.make("late", 2)
     node.ids["late"] = bytes([2] * 16)
@@ -66,7 +66,7 @@ def test_of_several_topics_only_the_one_that_was_made_anew_is_read_from_its_firs
     monkeypatch.setattr(consume, "note", said.append)
     line, ends, patience = Line(), Ends(), SimpleNamespace(ask=lambda work: work())
     ends.assign([TopicPartition(topic, partition) for topic in ("late", "other") for partition in (0, 1)])
-    at: Any = SimpleNamespace(bootstrap="", timeout=1.0)
+    at: Any = SimpleNamespace(answering=lambda: "", timeout=1.0)
     meant = Meant(at, line, ["late", "other"], (), ends, patience)  # type: ignore[arg-type]
     node.make("late", 3)
     node.ids["late"] = bytes([2] * 16)
