@@ -17,7 +17,7 @@ from duramen.sim.run.cluster_simulation import simulate_cluster
 from duramen.sim.run.simulation import simulate
 from duramen.sim.world.plan import KINDS
 
-SEEDS = range(1, 7)
+SEEDS = (1, 2, 3, 4, 5, 10)
 REACHED = {
     "transaction committed",
     "transaction aborted",

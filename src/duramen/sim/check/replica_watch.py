@@ -237,6 +237,7 @@ class ReplicaWatch:
     ) -> None:
         """What the replica has from start to end is what is committed; a leader's becomes it."""
         log, offset = partition.log, start
+        lost_some = not partition.is_stable and committed.may_lack((view.node.node_id,))
         with quiet(view.node.disk):
             while offset < end:
                 try:
@@ -252,6 +253,10 @@ class ReplicaWatch:
                         batch = CommittedBatch(
                             header.base_offset, header.next_offset, bytes(data[place : place + header.size])
                         )
+                        if lost_some and header.is_control and committed.at(batch.first) not in (None, batch):
+                            # What lay here is gone with a page cache, and the start has appended the marker again.
+                            committed.cut(batch.first, partition.replication.epoch)
+                            self._states["marker appended again"] += 1
                         self._compare_batch(view, committed, batch, leads)
                         offset = header.next_offset
                 if offset <= before and committed.is_compacted:

@@ -100,7 +100,8 @@ class JournalReplay(Guard):
     owner = RecoveryPlan
     method = "fold"
     caught_by = "AcknowledgedNeverLost"
-    also = ("OffsetStability",)  # what comes next gets the offset of what was lost
+    # What comes next gets the offset of what was lost; a transactional id is lost.
+    also = ("OffsetStability", "NoUnexpectedError")
     plan = Plan(faults=CRASHES, readers=0, members=0)
 
     def replacement(self, original: Any) -> Any:

@@ -150,7 +150,10 @@ def test_requests_of_a_transaction_take_the_fast_path() -> None:
 @pytest.mark.parametrize("durability", ["stable", "page-cache"])
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_power_cut_behind_the_answer_to_the_end(durability: str, commits: bool) -> None:
-    """EndTxn was answered when Prepare was durable; the markers are written again, or were, and none is missing."""
+    """EndTxn was answered when Prepare was durable; the markers are written again, or were, and none is missing.
+
+    A page-cache topic may have lost the records: then its marker is all that is left.
+    """
     server = server_with()
     line = server.connect()
     line.create_topic("t", **{"duramen.ack.durability": durability})
@@ -167,4 +170,5 @@ def test_a_power_cut_behind_the_answer_to_the_end(durability: str, commits: bool
     again.pass_ms(5_000)
     partition = again.broker.store.partitions[TopicPartition("t", 0)]
     assert partition.last_stable_offset == partition.high_watermark
-    assert committed(again.connect(), "t") == ([b"v"] if commits else [])
+    found = committed(again.connect(), "t")
+    assert found == ([b"v"] if commits else []) or (durability == "page-cache" and found == [])
