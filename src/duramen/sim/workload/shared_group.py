@@ -28,7 +28,7 @@ CONSUMER_GROUP_HEARTBEAT: Final = 68
 SETTLES_S: Final = 30.0
 """Virtual seconds behind the last change within which every partition is owned: longer than a session, a rebalance
 time-out and two rounds of heartbeats."""
-STAYS_S: Final = 1.0
+STAYS_S: Final = 1.5
 """Longer than the interval of assignments and two heartbeats."""
 SESSION_MS: Final = 1000
 SURE: Final = 0.9
@@ -140,6 +140,11 @@ class SharedGroup:
         everybody = [*self.members, *([self.late] if self.late.life is not None else [])]
         return {member.owner: set(member.life.owned) for member in everybody if member.life is not None}
 
+    def _heard_at(self) -> float:
+        """Since when everybody has had an answer: on a slow disk nobody has one for long."""
+        everybody = [*self.members, self.late]
+        return min((member.life.heard_at for member in everybody if member.life is not None), default=0.0)
+
     def _is_settled(self, expected: int) -> bool:
         owned = self.owned()
         epochs = {member.life.epoch for member in [*self.members, self.late] if member.life is not None}
@@ -172,11 +177,13 @@ class SharedGroup:
         """Until it stays so: who joins soon after the last assignment is in its epoch and has nothing, at first."""
         clock = self.scene.clock
         since: float | None = None
-        while since is None or clock.monotonic() < since + STAYS_S:
-            if self._is_settled(expected):
-                since = clock.monotonic() if since is None else since
-            else:
+        while True:
+            if not self._is_settled(expected):
                 since = None
+            elif since is None:
+                since = clock.monotonic()
+            elif self._heard_at() >= since + STAYS_S:
+                return
             if clock.monotonic() > self.changed_at + SETTLES_S:
                 shares = {owner: sorted(map(str, mine)) for owner, mine in self.owned().items()}
                 raise InvariantViolated("Settles", f"{SHARED}: {SETTLES_S} s behind the last change: {shares}")
@@ -232,6 +239,8 @@ class GroupMember:
         self.positions: dict[TopicPartition, int] = {}
         self.is_over = False
         self._found = False
+        self.heard_at = 0.0
+        """When it had an answer last."""
 
     def script(self) -> Script:
         """Take part, until this life ends: by leaving, without a word, or because the group is over."""
@@ -283,6 +292,7 @@ class GroupMember:
         """Whether it is none; what it says otherwise is taken to heart."""
         self.scene.note(f"{self.name} {what} in {self.epoch}: {code}")
         if code == ErrorCode.NONE:
+            self.heard_at = self.scene.clock.monotonic()
             return True
         if code is None or code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
             self._found = False

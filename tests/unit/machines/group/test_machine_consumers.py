@@ -16,7 +16,7 @@ from duramen.machines.group.consumer.commands import (
     TargetComputed,
 )
 from duramen.machines.group.consumer.heartbeats import TARGET_WAIT_MS
-from duramen.machines.group.consumer.target import compute
+from duramen.machines.group.consumer.target import compute, is_due
 
 FULL: dict[str, Any] = {"rebalance_timeout_ms": REBALANCE, "topics": ("t",), "owned": ()}
 
@@ -247,6 +247,14 @@ def test_most_members_decide_which_assignor(world: ConsumerWorld) -> None:
     settle(*members)
     assert sorted(members[0].partitions()) == [("t", 0), ("t", 1), ("u", 0), ("u", 1)]
     assert world.refusal("c", 0, assignor="sticky", **FULL) == ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+@pytest.mark.parametrize(("now", "due"), [(999, True), (1000, False), (1199, False), (1200, True)])
+def test_a_target_waits_for_its_interval_unless_the_clock_was_set_back(now: int, due: bool) -> None:
+    """A group did not rebalance any more until the wall clock had caught up."""
+    assert is_due(1000, 200, now) is due
+    assert is_due(1000, 0, now)
+    assert is_due(0, 200, now)
 
 
 # ---------------------------------------------------------------------- large assignments

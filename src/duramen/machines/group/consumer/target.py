@@ -36,8 +36,11 @@ def draft(group: ConsumerGroup, member: ConsumerMember, replaced: str | None) ->
 
 
 def is_due(timestamp: int, interval_ms: int, now: int) -> bool:
-    """Whether another one may be computed: at once where none was, or it is not known when."""
-    return timestamp == 0 or interval_ms == 0 or now >= timestamp + interval_ms
+    """Whether another one may be computed: at once where none was, or when is not known.
+
+    The last one's time may lie ahead, where the wall clock was set back since; Kafka waits until it has caught up.
+    """
+    return timestamp == 0 or not timestamp <= now < timestamp + interval_ms
 
 
 def choose_assignor(members: Iterable[ConsumerMember], default: str) -> str:
