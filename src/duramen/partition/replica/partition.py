@@ -75,8 +75,8 @@ Done = Callable[["Appended | KafkaError"], None]
 Parked = tuple[int, Done, Appended]
 """The end that a producer waits for, whom to call, and what it is told then."""
 OnTouched = Callable[["Partition"], None]
-Harden = Callable[["Partition", int, Callable[[KafkaError | None], None]], None]
-"""Have all below an offset on stable storage, also where the topic's acknowledgements do not ask for that."""
+Harden = Callable[["Partition", int, bool, Callable[[KafkaError | None], None]], None]
+"""Have the markers below an offset on stable storage; the flag says whether the journal has the last one."""
 
 
 class Partition:
@@ -612,5 +612,7 @@ class Partition:
         self.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} was closed"))
 
 
-def _harden_nothing(partition: Partition, end: int, done: Callable[[KafkaError | None], None]) -> None:
+def _harden_nothing(
+    partition: Partition, end: int, is_journaled: bool, done: Callable[[KafkaError | None], None]
+) -> None:
     raise AssertionError(f"{partition.tp} is in no store, which syncs it")

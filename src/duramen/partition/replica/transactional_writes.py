@@ -55,6 +55,7 @@ def append_marker(
     (`Store.keep_order`): it need not wait.
     """
     log = partition.log
+    is_journaled = log.stable
     try:
         partition.admit_own()
         log.check_whole()
@@ -65,13 +66,14 @@ def append_marker(
             partition.append_own(batch, header, now_ms)
             if journals_markers(partition):
                 journal_marker(log, bytes(batch))
+                is_journaled = True  # one that was there may have been appended while there were other copies
     except KafkaError as error:
         done(error)
         return
     except (OSError, StorageError) as error:
         done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.tp}: {error}"))
         return
-    if is_ordered:
+    if is_ordered and is_journaled:
         done(None)
         return
     end = log.end_offset
@@ -82,7 +84,7 @@ def append_marker(
         elif log.durable_end >= end:
             done(None)
         else:  # the transaction is over for its coordinator then, and would not have the marker written again
-            partition.harden(partition, end, done)
+            partition.harden(partition, end, is_journaled, done)
 
     partition.park(end, -1, committed, Appended(end - 1, NO_TIMESTAMP, log.start_offset))
 

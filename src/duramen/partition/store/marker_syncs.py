@@ -13,7 +13,6 @@ from typing import Final
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.replica.partition import Partition
-from duramen.partition.replica.transactional_writes import journals_markers
 from duramen.partition.store.flush_policy import FlushPolicy
 from duramen.partition.store.services import StoreServices
 from duramen.ports import Clock
@@ -34,9 +33,9 @@ class MarkerSyncs:
         self._waiting: dict[Partition, list[tuple[int, WhenHardened]]] = {}
         flush_policy.on_synced = self._synced
 
-    def wait_for(self, partition: Partition, end: int, done: WhenHardened) -> None:
+    def wait_for(self, partition: Partition, end: int, is_journaled: bool, done: WhenHardened) -> None:
         """`done` when the markers below `end` are on stable storage, or with why they may not be."""
-        if journals_markers(partition) and not partition.closed:
+        if is_journaled and not partition.closed:
             self._store.when_synced(partition.tp, done)
             return
         waiting = self._waiting.get(partition)

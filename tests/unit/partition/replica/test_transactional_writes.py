@@ -239,7 +239,6 @@ def test_a_marker_of_a_page_cache_topic_is_journaled_before_it_counts() -> None:
     ended = end(bench)
     bench.run()
     assert (ended, partition.last_stable_offset) == ([], 2), "readers see it, its coordinator does not yet"
-    assert end(bench, version=2, is_ordered=True) == [None], "who journals behind it need not wait"
     bench.lanes.held.clear()
     bench.run()
     assert ended == [None]
@@ -251,6 +250,28 @@ def test_a_marker_of_a_page_cache_topic_is_journaled_before_it_counts() -> None:
     again = Bench(disk, epoch=2, duramen_ack_durability="page-cache")
     assert again.values(0, READ_COMMITTED) == [b"t"]
     assert again.partition.last_stable_offset == again.partition.log_end_offset == 2
+
+
+def test_who_journals_after_a_marker_that_is_journaled_need_not_wait() -> None:
+    bench = Bench(CrashDisk(), duramen_ack_durability="page-cache")
+    begin(bench)
+    bench.lanes.held.add("journal")
+    assert end(bench, is_ordered=True) == [None]
+
+
+def test_a_marker_from_before_the_other_copies_went_is_synced_when_it_is_asked_for_again() -> None:
+    bench = Bench(CrashDisk(), duramen_ack_durability="page-cache")
+    bench.partition.lead(2, (1, 2), (1,), 9)
+    begin(bench)
+    bench.lanes.held.add("checkpoint")
+    first = end(bench)
+    bench.partition.lead(3, (1,), (1,), 10)
+    again = end(bench, version=2, is_ordered=True)
+    bench.run()
+    assert (first, again) == ([], []), "the journal does not have it"
+    bench.lanes.held.clear()
+    bench.run()
+    assert (first, again) == ([None], [None])
 
 
 def test_a_marker_of_a_page_cache_topic_with_copies_is_synced_before_it_counts() -> None:
