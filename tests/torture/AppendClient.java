@@ -117,8 +117,10 @@ public final class AppendClient {
     private void find(int key) {
         TopicPartition place = new TopicPartition(topic, key);
         untilDone(() -> {
+            long asked = System.nanoTime();
             OffsetAndMetadata at = consumer.committed(Set.of(place)).get(place);
-            note("found", ", \"key\": " + key + ", \"offset\": " + (at == null ? -1 : at.offset()));
+            String found = ", \"offset\": " + (at == null ? -1 : at.offset()) + ", \"asked\": " + asked;
+            note("found", ", \"key\": " + key + found);
         });
     }
 

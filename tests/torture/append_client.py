@@ -80,10 +80,11 @@ class AppendClient:
 
     def _find(self, key: int) -> None:
         while True:
+            asked = time.monotonic_ns()
             try:
                 place = self.consumer.committed([TopicPartition(self.topic, key)], ATTEMPT_SECONDS)[0]
                 if place.error is None:
-                    self.note("found", key=key, offset=max(place.offset, -1))
+                    self.note("found", key=key, offset=max(place.offset, -1), asked=asked)
                     return
             except KafkaException:
                 pass

@@ -57,10 +57,13 @@ class Moved(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The position that a group had in a key (-1: none), asked for when nothing was open."""
+    """The position that a group had in a key (-1: none), asked for when nothing was open. Times as a transaction's: a
+    client can sleep between the answer and its first transaction, and its next life goes on meanwhile."""
 
     key: str
     offset: int
+    asked: int
+    answered: int
 
 
 Operation = Append | Read | Moved | Found
@@ -361,14 +364,14 @@ class _Search:
                 if isinstance(each, Moved):
                     moves[each.key].append((each.offset, transaction))
         asked = [
-            (each.key, each.offset, transaction.began, transaction.name)
+            (each.key, each.offset, each.asked, each.answered, transaction.name)
             for transaction in self.history.transactions
             for each in transaction.operations
             if isinstance(each, Found)
         ]
-        asked += [(key, offset, 1 << 62, END) for key, offset in self.history.positions.items()]
-        for key, offset, when, who in asked:
-            those = [(at, t) for at, t in moves[key] if t.began < when]
+        asked += [(key, offset, 1 << 62, 1 << 62, END) for key, offset in self.history.positions.items()]
+        for key, offset, when, answered, who in asked:
+            those = [(at, t) for at, t in moves[key] if t.began < answered]
             ended = [(at, t) for at, t in those if 0 < t.ended < when or who == END]
             sure = max((at for at, t in ended if t.name in self.committed), default=-1)
             possible = {at for at, t in those if t.name in self.committed or self._is_open(t)} | {-1}

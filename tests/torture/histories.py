@@ -285,7 +285,7 @@ def transactions_of(name: str, life: int, notes: Iterable[dict[str, Any]]) -> tu
         elif event == "life":
             began = Life(inits, at)
         elif event == "found":
-            waiting.append(Found(f"g-{name}/{key}", note["offset"]))
+            waiting.append(Found(f"g-{name}/{key}", note["offset"], note["asked"], at))
         elif event == "begin":
             open_[note["txn"]] = {"began": at, "asked": 0, "ended": 0, "commit": False, "said": None, "do": waiting}
             waiting = []

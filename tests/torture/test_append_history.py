@@ -52,13 +52,21 @@ def clean() -> History:
         done("t2", 10, put("x", 4, 3), outcome=A, producer="p"),
         done("t3", 20, Read("x", 0, 6, ((0, 1), (1, 2))), put("y", 5, 2)),
         done("t4", 30, put("x", 6), put("y", 7), Moved("g/in", 9), outcome=U, producer="p"),
-        done("t5", 50, Found("g/in", 9), Read("x", 6, 8, ((6, 6),)), producer="p", life=2),
+        done("t5", 50, Found("g/in", 9, 48, 49), Read("x", 6, 8, ((6, 6),)), producer="p", life=2),
         written="x: 1 2 . 4 . . 6 ., y: 3 . 5 . 7 .",
         aborted=(4,),
         lives={("p", 1): Life(0, 0), ("p", 2): Life(40, 45)},
         positions={"g/in": 9},
     )
 
+
+# Life 1 sleeps between the answer and its first transaction, in which life 2 commits a position.
+SLEPT = history(
+    done("t1", 0, Found("g/in", -1, 0, 0), Moved("g/in", 3), producer="p", life=2),
+    done("t2", 20, Found("g/in", -1, 0, 1), producer="p", outcome=A),
+    written="x: .",
+    positions={"g/in": 3},
+)
 
 # Two transactions side by side, where writers were not kept apart: what Kafka allows.
 SIDE_BY_SIDE = history(
@@ -72,6 +80,10 @@ SIDE_BY_SIDE = history(
 def test_a_clean_history_has_no_anomaly() -> None:
     assert find(clean(), alone=True, steady=True) == []
     assert find(clean(), alone=False, steady=False) == []
+
+
+def test_a_position_is_as_old_as_its_answer() -> None:
+    assert find(SLEPT, alone=True, steady=True) == []
 
 
 def test_a_life_that_begins_late_is_no_zombie() -> None:
@@ -226,7 +238,7 @@ PLANTED: dict[str, tuple[str, History]] = {
     "a position of an aborted transaction": (
         "aborted position",
         history(
-            done("t1", 0, put("x", 1), Moved("g/in", 3), outcome=A), done("t2", 10, Found("g/in", 3)),
+            done("t1", 0, put("x", 1), Moved("g/in", 3), outcome=A), done("t2", 10, Found("g/in", 3, 8, 9)),
             written="x: 1 .", aborted=(1,),
         ),
     ),
@@ -239,7 +251,7 @@ PLANTED: dict[str, tuple[str, History]] = {
     ),
     "a committed position is forgotten": (
         "wrong position",
-        history(done("t1", 0, Moved("g/in", 3)), done("t2", 10, Found("g/in", -1)), written="x: ."),
+        history(done("t1", 0, Moved("g/in", 3)), done("t2", 10, Found("g/in", -1, 9, 9)), written="x: ."),
     ),
     "the data without the position": (
         "wrong position",
@@ -278,7 +290,7 @@ def test_the_notes_of_a_client_become_its_transactions() -> None:
     notes: list[dict[str, Any]] = [
         {"e": "init", "at": 0},
         {"e": "life", "at": 1},
-        {"e": "found", "at": 2, "key": 0, "offset": -1},
+        {"e": "found", "at": 2, "key": 0, "offset": -1, "asked": 1},
         {"e": "begin", "at": 3, "txn": "a"},
         {"e": "append", "at": 4, "txn": "a", "key": 0, "value": 7},
         {"e": "read", "at": 5, "txn": "a", "key": 1, "start": 0, "end": 3, "records": [[1, 9]]},
@@ -294,7 +306,9 @@ def test_the_notes_of_a_client_become_its_transactions() -> None:
     began, found = transactions_of("p-1", 2, notes)
     assert began == Life(0, 1)
     assert found == [
-        Transaction("a", "p-1", 2, 3, 7, 8, C, (Found("g-p-1/0", -1), put("0", 7, 5, 4), Read("1", 0, 3, ((1, 9),)))),
+        Transaction(
+            "a", "p-1", 2, 3, 7, 8, C, (Found("g-p-1/0", -1, 1, 2), put("0", 7, 5, 4), Read("1", 0, 3, ((1, 9),)))
+        ),
         Transaction("b", "p-1", 2, 9, 11, 0, U, (Moved("g-p-1/0", 11),)),
         Transaction("c", "p-1", 2, 12, 0, 0, A, (put("0", 8, -1, 13),)),
     ]
