@@ -49,8 +49,8 @@ _REMEDIES = {
     "_MSG_TIMED_OUT": "no acknowledgement in time; `duramen status` says whether the node is there and has room; "
     "or fewer copies are in sync than the topic's min.insync.replicas. --timeout waits longer",
     "COORDINATOR_LOAD_IN_PROGRESS": "the node still reads what the groups committed; ask again in a moment",
-    "NOT_COORDINATOR": "nobody runs this group: its partition of __consumer_offsets is damaged or offline, or the disk "
-    "is full; `duramen status` says which",
+    "NOT_COORDINATOR": "no broker runs this group now: a new cluster does in a moment, ask again; or its partition of "
+    "__consumer_offsets is damaged or offline, or the disk is full, and `duramen status` says which",
     "_TIMED_OUT": "no answer in time; is the node busy? --timeout waits longer",
     "_TIMED_OUT_QUEUE": "no answer in time; is the node busy? --timeout waits longer",
     "_TRANSPORT": "the connection broke, or no answer came; is the node still running?",
