@@ -69,6 +69,17 @@ def test_transactions_of_three_nodes_are_whole() -> None:
     assert simulate_cluster(27, plan).states["transaction committed"]
 
 
+def test_a_disk_is_wiped_when_its_node_is_in_no_isr() -> None:
+    """Another one was down as well, and fenced first: the disk that was gone was the last one in sync."""
+    plan = replace(KINDS["transactions"].cluster, nodes=3)
+    assert simulate_cluster(4011, plan).faults["wiped disk"]
+
+
+def test_copiers_wait_for_a_producer_that_sleeps() -> None:
+    """Its program was at its end when it woke up, and committed."""
+    simulate(3096, KINDS["transactions"].single)
+
+
 def test_a_clock_that_is_set_back_lets_no_transaction_hang() -> None:
     """It had begun at a time that lay ahead, and was as old as its time-out ten minutes later only."""
     simulate(64, KINDS["transactions"].single)

@@ -316,6 +316,11 @@ class ReplicaWatch:
         topics = self.latest_image().topics.values()
         return all(set(partition.isr) != {node_id} for topic in topics for partition in topic.partitions)
 
+    def is_out_of_sync(self, node_id: int) -> bool:
+        """Whether it is in the ISR of no partition."""
+        topics = self.latest_image().topics.values()
+        return all(node_id not in partition.isr for topic in topics for partition in topic.partitions)
+
     def unsettled(self) -> str:
         """Which partition is not led, or has a replica that lacks something; empty: none."""
         image = self.latest_image()

@@ -48,6 +48,8 @@ KINDS: Final = NODE_KINDS | LINK_KINDS | WORLD_KINDS
 """All of them, in every world."""
 ENDING_KINDS: Final = {"power cut at an ending": 2, "kill at an ending": 2, "late marker": 2}
 """In worlds with transactions: what happens to the coordinator of one that is decided, as its markers go out."""
+FENCED_S: Final = 5.0
+"""How long a node whose disk is to be wiped is waited for to leave the ISRs."""
 ENDING_S: Final = 4.0
 """How long one is waited for."""
 LATE_S: Final = 8.0
@@ -79,7 +81,7 @@ class ClusterFaults:
     """The adversary of a world. spawn: runs a script beside the others. leader: the id of who leads, -1: nobody.
 
     format_anew: gives the node an empty disk, formatted as one that joins; of three nodes one gets that, once.
-    may_wipe: whether others have what is on the node's disk.
+    may_wipe: whether others have what is on the node's disk; while it is down, whether only they are in sync.
     """
 
     def __init__(
@@ -274,7 +276,12 @@ class ClusterFaults:
         elif kind == "wiped disk":
             self._wiped = True
             yield from self._end(node, "kill")
-            if self._may_wipe(node):  # a change of the ISR that it had asked for may have come through
+            # Its disk may be the only one in sync soon: by a change that it had asked for, or since the others are
+            # down, too, and fenced first.
+            deadline = self.world.loop.now + FENCED_S
+            while not self._may_wipe(node) and self.world.loop.now < deadline:
+                yield POLL_S
+            if self._may_wipe(node):
                 self._format_anew(node)
         elif kind == "clock jump":
             node.set_clock(random.choice((-1, 1)) * random.choice((1_000, 600_000)))

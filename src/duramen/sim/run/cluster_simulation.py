@@ -220,7 +220,8 @@ class ClusterSimulation:
         """Whether others have what is on its disk. A topic that is made meanwhile might be placed there."""
         if self.workload is None:
             return True
-        return self.workload.is_made and self.replicas.has_others(node.node_id)
+        have = self.replicas.has_others if node.running else self.replicas.is_out_of_sync
+        return self.workload.is_made and have(node.node_id)
 
     def _add_node(self, node_id: int, rate: float) -> None:
         def boot(world: World) -> Server:

@@ -51,7 +51,7 @@ class TransactionStage:
         self.is_made = False
         self.may_begin: Callable[[], bool] = lambda: True
         self.at_work = 0
-        """Producers that have not ended."""
+        """Producers that have not ended, and lives of theirs."""
         self.running = 0
         """Scripts that have not ended: lives of producers and copiers, and what comes late."""
         self.unheard: set[str] = set()

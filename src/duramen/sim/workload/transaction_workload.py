@@ -134,6 +134,11 @@ class TransactionalProducer(TransactionalProgram):
             yield from super().script()
         self.stage.at_work -= 1
 
+    def _life(self, life: TransactionalClient) -> Script:
+        self.stage.at_work += 1  # one that sleeps may write when its program has ended
+        yield from super()._life(life)
+        self.stage.at_work -= 1
+
     def goes_on(self) -> bool:
         limit = self.total * (MORE_WHILE_FAULTS if self.stage.scene.faults_on else 1)
         return self.done < limit
