@@ -12,6 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from duramen import pipelines
 from duramen.errors import ConfigError
+from duramen.pipelines.model.folders import StepFolder
+from duramen.pipelines.model.late_rows import LateRows, counted
 from duramen.pipelines.model.progress import BatchProgress
 from duramen.pipelines.run.runner import QueryFailedError, Runner
 
@@ -196,3 +198,44 @@ def test_what_is_refused_leaves_a_table_to_the_code_that_made_it(spark: SparkSes
         of("dest").run(["seen"], lambda _: None, lambda _: None, available_now=True, accept=True)
     run(of("carrier"), "seen")
     assert len(pipelines.open_table(of("carrier").pipeline, "seen").rows()) == 2
+
+
+def test_rows_that_come_after_the_watermark_are_counted_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Also of a batch whose run is killed after the table's commit, and so repeats it; by groups where it sums up."""
+    topics = FileTopics(tmp_path / "topics")
+    pipeline = pipelines.Pipeline("tour", folder=tmp_path / "tables")
+    landings = pipelines.Topic("landings", key="tail", schema="at timestamp")
+
+    @pipeline.table(landings, keys=["hour"], aggregate=True, store="parquet")
+    def hourly(landings: DataFrame) -> DataFrame:
+        grouped = landings.withWatermark("at", "30 minutes").groupBy(F.window("at", "1 hour"))
+        return grouped.agg(F.count("*").alias("landed"), pipelines.latest_cause()).select(
+            F.col("window.start").alias("hour"), "landed", "_cause"
+        )
+
+    @pipeline.stream(landings, to="once", key="tail")
+    def once(landings: DataFrame) -> DataFrame:
+        return landings.withWatermark("at", "30 minutes").dropDuplicatesWithinWatermark(["tail"])
+
+    for moments in (["10:00", "12:00"], ["10:05", "12:30"], ["08:00", "08:01", "09:00", "13:10"], ["13:20"]):
+        topics.append("landings", [(f"N{at}", {"at": f"2026-01-01T{at}:00Z"}) for at in moments])
+    applied: list[str] = []
+
+    def fail(name: str) -> None:
+        applied.append(name)
+        if name == "batch applied" and applied.count(name) == 3:
+            raise RuntimeError("cut off here")
+
+    with pytest.raises(QueryFailedError, match="cut off here"):
+        run(Runner(pipeline, spark, topics, fail), "hourly")
+    assert counted(StepFolder(pipeline.folder, "hourly").version("v1")) == LateRows(0, 2, 2), "before Spark's commit"
+    told = run(Runner(pipeline, spark, topics), "hourly", "once")
+    late = {step: [one.late for one in told if one.step == step] for step in ("hourly", "once")}
+    # Spark compares with the watermark of the batch before. Two records of one hour are one row of sums by then.
+    assert late["hourly"][0] == 2
+    assert sum(filter(None, late["once"])) == 3
+    last = {one.step: one for one in told}
+    assert [(last[step].late_total, last[step].late_uncounted) for step in late] == [(2, 0), (3, 0)]
+    assert (last["hourly"].watermark or "") > "2026-01-01T12:00"
+    table = pipelines.open_table(pipeline, "hourly").rows().to_pylist()
+    assert {row["hour"].hour: row["landed"] for row in table} == {10: 2, 12: 2, 13: 2}

@@ -34,9 +34,30 @@ def status_command(pipeline: Pipeline, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    headings = ("step", "kind", "version", "others", "state", "batch", "rows", "last")
-    shown = [{**row, "version": row["current"], "last": _ago(row["when"])} for row in rows]
-    print_table(headings, [[row[name] for name in headings] for row in shown], right=("batch", "rows"))
+    headings = ["step", "kind", "version", "others", "state", "batch", "rows", "last"]
+    if any(row["late"] is not None for row in rows):
+        headings += ["late", "watermark"]
+    shown = [
+        {
+            **row,
+            "version": row["current"],
+            "last": _ago(row["when"]),
+            "late": _at_least(row["late"], row["late_uncounted"]),
+            "watermark": _moment(row["watermark"]),
+        }
+        for row in rows
+    ]
+    print_table(headings, [[row[name] for name in headings] for row in shown], right=("batch", "rows", "late"))
+
+
+def _at_least(late: int | None, uncounted: int) -> str | None:
+    """A number of late rows, of which there may be more where batches were not counted."""
+    return None if late is None else f"{'≥' if uncounted else ''}{late:,}"
+
+
+def _moment(watermark: str | None) -> str | None:
+    """Spark's moment in UTC, to the second."""
+    return None if watermark is None else watermark[:19].replace("T", " ")
 
 
 def _ago(when: str | None) -> str | None:
@@ -54,6 +75,7 @@ def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
     from duramen.pipelines.model.declaration import TableStep
     from duramen.pipelines.model.folders import StepFolder
     from duramen.pipelines.model.function_fingerprint import at_a_glance
+    from duramen.pipelines.model.late_rows import counted
     from duramen.pipelines.run.table_reader import open_table
 
     folder = StepFolder(pipeline.folder, name)
@@ -77,7 +99,12 @@ def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
         "written": None if size is None else human_bytes(size),
         "ms": progress.get("latency_ms"),
         "when": None,
+        "watermark": progress.get("watermark"),
+        "late": progress.get("late_total"),
+        "late_uncounted": 0,
     }
+    if (late := counted(version)) is not None:  # of a batch whose report was not heard of, too
+        found |= {"late": late.total, "late_uncounted": late.uncounted}
     if isinstance(step, TableStep) and version.table.is_dir():
         last = open_table(pipeline, name).last()
         if last is not None:

@@ -8,6 +8,7 @@
 <folder>/<step>/<version>/checkpoint-0/ Spark's
 <folder>/<step>/<version>/topics.json   which topics a table's records are of, by their ids
 <folder>/<step>/<version>/progress.json the last batch
+<folder>/<step>/<version>/late.json     how many rows came too late for the watermark (late_rows.py)
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from duramen.errors import ConfigError
+from duramen.pipelines.model.late_rows import dropped_in, watermark_of
 from duramen.pipelines.model.offsets import Offsets
 
 
@@ -18,7 +19,11 @@ class Written(NamedTuple):
 
 
 class BatchProgress(NamedTuple):
-    """One finished batch. lag: records the source had more when the batch was planned, None where it does not tell."""
+    """One finished batch. lag: records the source had more when the batch was planned, None where it does not tell.
+
+    late: rows that the batch's watermark has dropped, late_total: those of all batches that were counted, and
+    late_uncounted: how many batches were not (model/late_rows.py); None, None and 0 of a step without a watermark.
+    """
 
     step: str
     version: str
@@ -30,6 +35,10 @@ class BatchProgress(NamedTuple):
     latency_ms: int
     ended: bool
     end: Offsets
+    watermark: str | None = None
+    late: int | None = None
+    late_total: int | None = None
+    late_uncounted: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {**self._asdict(), "end": self.end.to_json()}
@@ -39,8 +48,14 @@ class BatchProgress(NamedTuple):
         to = "" if self.written is None else f" → {self.written:,}"
         size = "" if self.size is None else f"  {_bytes(self.size)}"
         lag = "" if self.lag is None else f"  lag {self.lag:,}"
+        late = "" if self.late is None else f"  late {self.late:,}{self._in_all()}"
         name = f"{self.step} {self.version}"
-        return f"{name:<22} batch {self.batch:<5} {self.rows:>9,}{to} rows{size}{lag}  {self.latency_ms:,} ms"
+        return f"{name:<22} batch {self.batch:<5} {self.rows:>9,}{to} rows{size}{lag}{late}  {self.latency_ms:,} ms"
+
+    def _in_all(self) -> str:
+        if self.late_uncounted:
+            return f", at least {self.late_total or 0:,} in all"
+        return f", {self.late_total:,} in all" if self.late_total not in (None, self.late) else ""
 
 
 def _bytes(size: int) -> str:
@@ -64,6 +79,9 @@ def progress_of(step: str, version: str, found: Mapping[str, Any], written: Mapp
         latency_ms=times.get("triggerExecution", 0),
         ended="addBatch" in times,
         end=end,
+        watermark=watermark_of(found),
+        late=(late := dropped_in(found)),
+        late_total=late,
     )
 
 

@@ -38,12 +38,14 @@ from duramen.pipelines.model.folders import (
     unfinished,
 )
 from duramen.pipelines.model.function_fingerprint import form_of, made_as, noted, other_logic
+from duramen.pipelines.model.late_rows import LateRows, count, may_drop
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import BatchProgress, Written, progress_of
 from duramen.pipelines.model.swap_chain import Reading, readings
 from duramen.pipelines.run.cluster import UnreachableError
 from duramen.pipelines.run.columns import carried, decode, encode, traced
 from duramen.pipelines.run.connector import Connector, cuts_of
+from duramen.pipelines.run.state_metrics import dropped_now
 from duramen.pipelines.run.stores import STORES
 from duramen.pipelines.tables.changelog import TRACE, cause_of, refuse_held_back
 from duramen.pipelines.tables.store import TableCommit, TableStore
@@ -95,10 +97,11 @@ class StepPlan(NamedTuple):
 
 
 class QueryReport:
-    """What a query's batches tell the run. written: of each batch; troubles: what does not end it."""
+    """What a query's batches tell the run. written, late: of each batch; troubles: what does not end it."""
 
     def __init__(self) -> None:
         self.written: dict[int, Written] = {}
+        self.late: dict[int, LateRows] = {}
         self.troubles: deque[str] = deque()
         self._once = False
 
@@ -132,11 +135,20 @@ class Running:
             if progress.batch > self.told and progress.ended:
                 self.told = progress.batch
                 self.restarts = 0
+                if may_drop(found):
+                    progress = self._counted(progress)
                 self.plan.version.note_progress(progress.to_json())
                 yield progress
-        for batch in list(self.said.written):
-            if batch <= self.told:
-                del self.said.written[batch]
+        for told in (self.said.written, self.said.late):
+            for batch in [batch for batch in told if batch <= self.told]:
+                del told[batch]
+
+    def _counted(self, progress: BatchProgress) -> BatchProgress:
+        """With the late rows of all batches. Where Spark writes the rows they are noted here, after its commit."""
+        found = self.said.late.get(progress.batch) or count(
+            self.plan.version, self.plan.reading.generation, progress.batch, progress.late or 0
+        )
+        return progress._replace(late_total=found.total, late_uncounted=found.uncounted)
 
     def troubles(self) -> Iterator[str]:
         """What went wrong beside the batches since the last call."""
@@ -308,7 +320,19 @@ class Queries:
             return plan.rows.writeStream.outputMode(mode).foreachBatch(self._fold(plan, said))
         effect = cast(Callable[[DataFrame, int], None], step.function)
         before = plan.batches_before
-        return plan.rows.writeStream.foreachBatch(lambda rows, batch: effect(rows, before + batch))
+
+        def done(rows: DataFrame, batch: int) -> None:
+            effect(rows, before + batch)
+            self._count_late(plan, batch, said)
+
+        return plan.rows.writeStream.foreachBatch(done)
+
+    def _count_late(self, plan: StepPlan, batch: int, said: QueryReport) -> None:
+        """Note what the watermark has dropped of a batch, before Spark commits it: a repeated one counts once."""
+        if not (plan.checkpoint / "state").is_dir():
+            return
+        if (rows := dropped_now(self.spark, query_id(plan.checkpoint))) is not None:
+            said.late[batch] = count(plan.version, plan.reading.generation, batch, rows)
 
     def _fold(self, plan: StepPlan, said: QueryReport) -> Callable[[DataFrame, int], None]:
         """What the driver does with each batch of a table."""
@@ -337,6 +361,7 @@ class Queries:
             if commit is None:
                 self._refuse_other(plan, store.last(), batch)
             said.written[batch] = Written(found.num_rows, found.nbytes)
+            self._count_late(plan, batch, said)
             self.mark("batch applied")
             if commit is not None:
                 self._keep_up(plan, store, commit, said)

@@ -114,7 +114,7 @@ class _Loop:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for name in list(self._running):
-            self._end(name)
+            self._end(name, hear=kind is None)
         self._runner.doing("")
 
     @property
@@ -344,7 +344,13 @@ class _Loop:
             return True
         return self._terms.available_now and not unfinished(one.plan.checkpoint)
 
-    def _end(self, name: str) -> None:
-        """Stop a query that still runs; it ends its batch or gives it up, which a later run does again."""
-        self._running.pop(name).query.stop()
-        self._locks.pop(name).close()
+    def _end(self, name: str, *, hear: bool = True) -> None:
+        """Stop a query that still runs; it ends its batch or gives it up, which a later run does again.
+
+        hear: also what it has reported since it was last looked at.
+        """
+        one = self._running.pop(name)
+        with self._locks.pop(name):
+            one.query.stop()
+            if hear:
+                self._hear(one)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import socket
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from duramen.pipelines.jvm import session
 from duramen.pipelines.model.declaration import TableStep
 from duramen.pipelines.model.folders import Current, StepFolder
 from duramen.pipelines.model.function_fingerprint import noted
+from duramen.pipelines.model.late_rows import count
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.run.connector import DuramenConnector
 from duramen.pipelines.run.dry_runner import DryRunner
@@ -203,6 +205,30 @@ def test_a_version_that_run_would_refuse_is_not_called_ready(
         assert main(["spark", "status", str(file), "--folder", str(tmp_path), "--json"]) == 0
         (row,) = json.loads(capsys.readouterr().out)
         assert row["state"] == state, about
+
+
+def test_late_rows_are_shown_where_a_step_has_a_watermark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    file, version = tmp_path / "typo.py", StepFolder(tmp_path, "aircraft").version("v1")
+    file.write_text(PIPELINE)
+    status = ["spark", "status", str(file), "--folder", str(tmp_path)]
+    version.describe({})
+    version.note_progress({"batch": 4, "rows": 7})  # an older release
+    assert main(status) == 0
+    assert "WATERMARK" not in capsys.readouterr().out
+    version.note_progress({"batch": 4, "rows": 7, "late_total": 0, "watermark": None})
+    assert main(status) == 0
+    assert re.search(r"LATE  WATERMARK\n.* 0  -$", capsys.readouterr().out.rstrip())
+    version.note_progress({"batch": 4, "rows": 7, "late_total": 2, "watermark": "2026-01-01T00:51:00.000Z"})
+    count(version, 0, 4, 2)
+    count(version, 0, 6, 1)  # and batch 5 was not counted
+    assert main(status) == 0
+    assert re.search(r"≥3  2026-01-01 00:51:00$", capsys.readouterr().out.rstrip())
+    assert main([*status, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["late"], row["late_uncounted"], row["watermark"]) == (3, 5, "2026-01-01T00:51:00.000Z")
 
 
 def test_a_dry_run_plans_without_the_node_what_was_read_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
