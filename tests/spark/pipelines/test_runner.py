@@ -16,6 +16,8 @@ from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.late_rows import LateRows, counted
 from duramen.pipelines.model.progress import BatchProgress
 from duramen.pipelines.run.runner import QueryFailedError, Runner
+from duramen.pipelines.run.table_reader import frame
+from duramen.pipelines.tables.changelog import TRACE
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -170,6 +172,47 @@ def test_a_column_of_the_source_that_has_another_type_is_other_logic(spark: Spar
     assert told(more) == ["1.0", "2.0", "3"]
     with pytest.raises(ConfigError, match="n of its source as int, which is double"):
         run(more, "seen")
+
+
+@pytest.mark.parametrize("store", ["delta", "parquet"])
+def test_columns_that_come_or_become_wider_go_on(store: str, spark: SparkSession, tmp_path: Path) -> None:
+    topics = FileTopics(tmp_path / "topics")
+
+    def of(schema: str, *columns: str) -> Runner:
+        pipeline = pipelines.Pipeline("tour", folder=tmp_path / "tables")
+
+        def seen(flights: DataFrame) -> DataFrame:
+            return flights.select("*")
+
+        def seen_anew(flights: DataFrame) -> DataFrame:
+            return flights.select("tail", *columns, "_cause")
+
+        seen_anew.__name__ = "seen"
+        topic = pipelines.Topic("flights", key="tail", schema=schema)
+        pipeline.table(topic, keys=["tail"], store=store)(seen_anew if columns else seen)
+        return Runner(pipeline, spark, topics)
+
+    def rows(runner: Runner) -> list[tuple[object, ...]]:
+        table = pipelines.open_table(runner.pipeline, "seen")
+        found = sorted(map(tuple, frame(table, spark).drop(*TRACE.names).collect()))
+        names = [name for name in table.rows().column_names if name not in TRACE.names]
+        assert sorted(tuple(row[name] for name in names) for row in table.rows().to_pylist()) == found
+        return found
+
+    topics.append("flights", [("N1", {"n": 1, "x": 0.5, "b": 1}), ("N2", {"n": 2})])
+    run(of("n int, x float, b tinyint"), "seen")
+    topics.append("flights", [("N2", {"n": 2**40, "x": 0.1, "b": 300, "c": "new"})])
+    wider = of("c string, n bigint, x double, b int")
+    run(wider, "seen")
+    assert rows(wider) == [("N1", 1, 0.5, 1, None), ("N2", 2**40, 0.1, 300, "new")]
+    topics.append("flights", [("N3", {"n": 3, "d": 7})])
+    more = of("c string, n bigint, x double, b int, d int", "d", "n", "x", "b", "c")
+    with pytest.raises(ConfigError, match=r"other logic .*now .adds d int32.: .*reprocess.*; --accept-change goes on"):
+        run(more, "seen")
+    more.run(["seen"], lambda _: None, lambda _: None, available_now=True, accept=True)
+    assert rows(more)[1:] == [("N2", 2**40, 0.1, 300, "new", None), ("N3", 3, None, None, None, 7)]
+    with pytest.raises(ConfigError, match=r"now .changes b int32 to string.: [^;]*reprocess[^;]*old one$"):
+        run(of("n bigint, x double, b string, c string, d int", "d", "n", "x", "b", "c"), "seen")
 
 
 def test_what_is_refused_leaves_a_table_to_the_code_that_made_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,17 +1,31 @@
 """What a version of a step was made by: its function's text, and what its source declares beside that.
 
 A function may read another topic, another key or a column of another type without a change of its text. Columns that
-came, or went, are no other logic: the function's own columns tell what it makes of them.
+came, or went, or whose numbers became wider, are no other logic: the function's own columns tell what it makes of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StructType,
+)
 
 from duramen.pipelines.model.declaration import Step, TableStep, Topic
+
+_WIDTHS: Sequence[Sequence[type[DataType]]] = (ByteType, ShortType, IntegerType, LongType), (FloatType, DoubleType)
+"""As `schema_changes` has them for tables."""
 
 
 def noted(step: Step) -> dict[str, Any]:
@@ -88,7 +102,7 @@ def _other_source(now: Topic, before: Mapping[str, Any]) -> str | None:
 
 
 def _goes_on(old: DataType, new: DataType) -> bool:
-    """Whether what both have is of the same types."""
+    """Whether what both have is of the same types, or of wider ones."""
     if isinstance(old, StructType) and isinstance(new, StructType):
         kinds = {field.name: field.dataType for field in new.fields}
         return all(_goes_on(field.dataType, kinds.get(field.name, field.dataType)) for field in old.fields)
@@ -96,4 +110,7 @@ def _goes_on(old: DataType, new: DataType) -> bool:
         return _goes_on(old.elementType, new.elementType)
     if isinstance(old, MapType) and isinstance(new, MapType):
         return old.keyType == new.keyType and _goes_on(old.valueType, new.valueType)
-    return old == new
+    was, is_now = type(old), type(new)
+    return old == new or any(
+        was in wide and is_now in wide and wide.index(was) < wide.index(is_now) for wide in _WIDTHS
+    )

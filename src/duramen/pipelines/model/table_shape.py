@@ -22,7 +22,11 @@ class TableShape(NamedTuple):
     guarded: bool = True
 
     def check(self, schema: pa.Schema) -> None:
-        """ConfigError unless the columns named are there, can be compared, and no other begins with an underscore."""
+        """ConfigError unless the columns named are there, once, and can be compared, and no other begins with an
+        underscore."""
+        for name in schema.names:
+            if schema.names.count(name) > 1:
+                raise ConfigError(f"there are two columns {name}: give one of them another name")
         for name in [*self.keys, *([self.version] if self.version else [])]:
             if name not in schema.names:
                 raise ConfigError(f"there is no column {name} among {', '.join(schema.names)}")

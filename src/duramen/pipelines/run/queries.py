@@ -268,11 +268,11 @@ class Queries:
         """What the version's folder is to tell. ConfigError when another logic made what is there."""
         about = plan.version.about()
         if (other := other_logic(plan.step, about)) is not None and not accept:
-            changed = self._other_columns(plan)
+            changed, goes_on = self._other_columns(plan)
             raise ConfigError(
                 f"{plan.step.name} {plan.version.name} {other}{f' ({changed})' if changed else ''}: "
                 "`duramen spark reprocess` builds it anew beside the old one"
-                + ("" if changed else "; --accept-change goes on with mixed rows")
+                + ("; --accept-change goes on with mixed rows" if goes_on else "")
             )
         form, made = form_of(plan.step), made_as(plan.step, about)
         if made != form:
@@ -291,13 +291,14 @@ class Queries:
             "table": form,
         }
 
-    def _other_columns(self, plan: StepPlan) -> str:
-        """How the columns of the rows differ from those of the table that is there; with others nothing goes on."""
+    def _other_columns(self, plan: StepPlan) -> tuple[str, bool]:
+        """How the columns of the rows differ from those of the table that is there; whether it goes on with them."""
         if not isinstance(plan.step, TableStep) or not plan.version.table.is_dir():
-            return ""
+            return "", True
         if made_as(plan.step, plan.version.about()) != form_of(plan.step):
-            return ""  # it is another kind of table
-        return STORES[plan.step.store].other_columns(plan.version.table, self._own_schema(plan.rows))
+            return "", True  # it is another kind of table, which is refused
+        store = STORES[plan.step.store]
+        return store.other_columns(plan.version.table, plan.step.shape, self._own_schema(plan.rows))
 
     def output_topic(self, plan: StepPlan) -> str:
         """Where this version of a stream writes: the first into the topic it names, others beside it."""

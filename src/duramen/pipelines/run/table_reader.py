@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from duramen.errors import ConfigError
 from duramen.pipelines.model.declaration import Pipeline, TableStep
@@ -48,5 +49,7 @@ def frame(store: TableStore, spark: SparkSession) -> DataFrame:
     files = store.files()
     if not files:
         raise ConfigError(f"{store.folder} has no rows yet")
-    rows = spark.read.parquet(*files)
+    # Files that are older than a column lack it.
+    columns = from_arrow_schema(type(store).stored_schema(store.folder))
+    rows = spark.read.schema(columns).parquet(*files)
     return rows.where("NOT _deleted").drop("_deleted") if store.shape.keys else rows

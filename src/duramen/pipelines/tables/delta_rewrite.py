@@ -23,6 +23,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from duramen.pipelines.model.atomic_files import repeating, sync
 from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables.changelog import replaced
+from duramen.pipelines.tables.schema_changes import as_wide
 
 BYTES_MAX, UNPACKED_MAX, ROWS_MAX = 64 << 20, 256 << 20, 4_000_000
 """Of all files of the table, which are in memory together: their bytes, those before compression, their rows."""
@@ -76,8 +77,13 @@ def _plain(table: DeltaTable, schema: pa.Schema) -> bool:
         (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
         and not metadata.partition_columns
         and metadata.configuration.keys() <= {"delta.enableExpiredLogCleanup", "delta.deletedFileRetentionDuration"}
-        and pa.schema(table.schema().to_arrow()).equals(schema, check_metadata=True)
+        and _by_name(pa.schema(table.schema().to_arrow())).equals(_by_name(schema), check_metadata=True)
     )
+
+
+def _by_name(schema: pa.Schema) -> pa.Schema:
+    """A column that came later is the last one of the table."""
+    return pa.schema(sorted(schema, key=lambda field: field.name))
 
 
 def _files(table: DeltaTable) -> list[_File] | None:
@@ -97,7 +103,8 @@ def _files(table: DeltaTable) -> list[_File] | None:
 
 
 def _read(folder: Path, files: list[_File], schema: pa.Schema, shape: TableShape) -> pa.Table | None:
-    """All rows. None where they are too many bytes, or files of others have other columns or types.
+    """All rows, with null where a file is older than a column. None where they are too many bytes, or files of others
+    have other columns or types.
 
     Topics stay numbers where nothing compares them.
     """
@@ -110,11 +117,11 @@ def _read(folder: Path, files: list[_File], schema: pa.Schema, shape: TableShape
         groups = [each.metadata.row_group(group) for each in found for group in range(each.num_row_groups)]
         if sum(group.total_byte_size for group in groups) > UNPACKED_MAX:
             return None
-        if any(not each.schema_arrow.remove_metadata().equals(wanted) for each in found):
+        if any(field not in wanted for each in found for field in each.schema_arrow.remove_metadata()):
             return None
         if [each.metadata.num_rows for each in found] != [file.rows for file in files]:
             return None
-        return pa.concat_tables([*(each.read() for each in found), wanted.empty_table()])
+        return pa.concat_tables([*(as_wide(each.read(), wanted) for each in found), wanted.empty_table()])
 
 
 def _as_read(schema: pa.Schema, shape: TableShape) -> pa.Schema:

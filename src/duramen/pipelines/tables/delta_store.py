@@ -27,6 +27,7 @@ from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables import delta_log
 from duramen.pipelines.tables import delta_rewrite as rewrite
 from duramen.pipelines.tables.changelog import order, refuse_far_days
+from duramen.pipelines.tables.schema_changes import as_wide, changes, is_any_wider
 from duramen.pipelines.tables.store import TableCommit, TableStore, VersionExpiredError, encoded
 
 COMPACT_EVERY = 50  # versions
@@ -39,6 +40,8 @@ _COMPACTED = "OPTIMIZE"
 _SETTINGS = {"delta.enableExpiredLogCleanup": "false"}
 # The library's own checkpoints would come when nobody syncs them.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+# The library would put a commit of its own making behind those of others that it did not see.
+_ONCE = CommitProperties(max_commit_retries=0)
 
 
 class DeltaStore(TableStore):
@@ -62,7 +65,7 @@ class DeltaStore(TableStore):
         self._strays: list[str] | None = None
         """Old files that no version names, yet to be removed; None until it has looked."""
         # Where the types differ the library would cast to the table's: 2.7 to 2.
-        self.refuse_other_columns(pa.schema(self._table().schema().to_arrow()))
+        self._go_on_from(self._columns())
 
     @classmethod
     def check(cls, shape: TableShape, schema: pa.Schema) -> None:
@@ -155,7 +158,11 @@ class DeltaStore(TableStore):
             if version is None:
                 raise StorageError(f"{self.path}: a file of the table is gone: {error}") from None
             raise VersionExpiredError(version, self.folder) from None
-        return found.select(self.schema.names).cast(self.schema)
+        return found
+
+    def _columns(self) -> pa.Schema:
+        """Of the table as it is now."""
+        return pa.schema(self._table().schema().to_arrow())
 
     def _commit(self, changes: pa.Table, commit: TableCommit) -> None:
         refuse_far_days(changes)
@@ -164,6 +171,7 @@ class DeltaStore(TableStore):
                 f"{self.path} was put back by hand and lacks what versions since then had: RESTORE it to version "
                 f"{undone}, or build it anew with `duramen spark reprocess`"
             )
+        self._change_columns()
         told = CommitProperties(
             custom_metadata={_OURS: encoded(commit)},
             app_transactions=[Transaction(commit.sink, commit.batch)],
@@ -172,11 +180,42 @@ class DeltaStore(TableStore):
             self._merge(self._table(), changes, told)
         # A merge that finds nothing to do (deletes of keys that are not there) commits nothing; the batch must be told.
         if self.applied(commit.sink) < commit.batch:
-            rows = self.schema.empty_table() if self.shape.keys else changes
-            write_deltalake(
-                self._table(), rows, mode="append", commit_properties=told, post_commithook_properties=_NO_HOOKS
-            )
+            table = self._table()
+            rows = (self.schema.empty_table() if self.shape.keys else changes).select(self._columns().names)
+            write_deltalake(table, rows, mode="append", commit_properties=told, post_commithook_properties=_NO_HOOKS)
         self._sync()
+
+    def _change_columns(self) -> None:
+        """Give the table the columns of the rows that come, in a commit before theirs: its rows stay the same, so a
+        reader in between sees a whole version, and whoever is killed in between finds nothing left to change."""
+        for left in reversed(range(REWRITES_MAX)):
+            stored, wanted = self._columns(), self.as_stored(self.schema)
+            if not changes(stored, wanted):
+                return
+            try:
+                self._widen(wanted) if is_any_wider(stored, wanted) else self._add(stored, wanted)
+            except CommitFailedError:  # upkeep by hand came between
+                if not left:
+                    raise
+            self._sync()
+
+    def _add(self, stored: pa.Schema, wanted: pa.Schema) -> None:
+        fields = Schema.from_arrow(pa.schema([field for field in wanted if field.name not in stored.names])).fields
+        self._table().alter.add_columns(fields, commit_properties=_ONCE, post_commithook_properties=_NO_HOOKS)
+
+    def _widen(self, wanted: pa.Schema) -> None:
+        """Write every file again: readers of Delta take a file's types for those of the table."""
+        table = self._table()
+        rows = table.to_pyarrow_dataset().to_batches()
+        found = (batch for each in rows for batch in as_wide(pa.Table.from_batches([each]), wanted).to_batches())
+        write_deltalake(
+            table,
+            pa.RecordBatchReader.from_batches(wanted, found),
+            mode="overwrite",
+            schema_mode="overwrite",
+            commit_properties=_ONCE,
+            post_commithook_properties=_NO_HOOKS,
+        )
 
     def _rewrite(self, changes: pa.Table, commit: TableCommit) -> bool:
         """Fold the changes in by Arrow; False where the library has to do it."""

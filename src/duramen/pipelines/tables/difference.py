@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from duramen.pipelines.model.json_values import as_python, plain
 from duramen.pipelines.tables.changelog import TRACE
+from duramen.pipelines.tables.schema_changes import is_wider
 
 SAMPLES = 5
 
@@ -39,7 +40,10 @@ class Difference(NamedTuple):
 
 
 def compare(old: pa.Table, new: pa.Table, old_keys: tuple[str, ...], new_keys: tuple[str, ...]) -> Difference:
-    """Of two tables, or two histories, which have no keys. By other keys, or of other types, no row is the same."""
+    """Of two tables, or two histories, which have no keys. By other keys, or of other types, no row is the same; by
+    numbers of another width it may be."""
+    for key in (key for key in old_keys if key in new_keys):
+        old, new = _as_wide(old, new, key), _as_wide(new, old, key)
     if old_keys != new_keys or any(old.schema.field(key).type != new.schema.field(key).type for key in old_keys):
         samples = {"only_old": _sample(old), "only_new": _sample(new), "differing": []}
         _, *apart = _columns(old, new, ())
@@ -83,6 +87,13 @@ def difference(old: pa.Table, new: pa.Table, keys: tuple[str, ...]) -> Differenc
         columns_only_old=columns_only_old,
         columns_only_new=columns_only_new,
     )
+
+
+def _as_wide(rows: pa.Table, others: pa.Table, key: str) -> pa.Table:
+    """The rows with a key as wide as that of the others."""
+    kind = others.schema.field(key).type
+    at = rows.column_names.index(key)
+    return rows.set_column(at, key, rows[key].cast(kind)) if is_wider(rows.schema.field(key).type, kind) else rows
 
 
 def _columns(old: pa.Table, new: pa.Table, keys: tuple[str, ...]) -> tuple[list[str], list[str], list[str]]:

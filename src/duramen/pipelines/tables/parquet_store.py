@@ -24,6 +24,7 @@ from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.model.atomic_files import make_folder, read_json, sync, write_json, write_parquet
 from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables.changelog import merged
+from duramen.pipelines.tables.schema_changes import as_wide, joined
 from duramen.pipelines.tables.store import TableCommit, TableStore, VersionExpiredError, remembered
 
 BUCKETS = 16
@@ -46,7 +47,7 @@ class ParquetStore(TableStore):
             # A table from now on, for who opens it before the first batch, which may be long in coming.
             write_json(folder / "manifest.json", self._document(None, {}, {}))
         else:
-            self.refuse_other_columns(self.stored_schema(folder))
+            self._go_on_from(self.stored_schema(folder))
 
     @staticmethod
     def stored_schema(folder: Path) -> pa.Schema:
@@ -54,7 +55,7 @@ class ParquetStore(TableStore):
         manifest = read_json(folder / "manifest.json")
         if manifest is None:
             raise ConfigError(f"there is no table in {folder}")
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(manifest["schema"])))
+        return _schema_of(manifest)
 
     def _manifest(self, version: int | None = None) -> dict[str, Any] | None:
         name = "manifest.json" if version is None else f"versions/{version:012}.json"
@@ -110,7 +111,7 @@ class ParquetStore(TableStore):
                 raise ConfigError(f"{self.folder} has no version {version}")
             names = [name for names in manifest["buckets"].values() for name in names] if manifest else []
             try:
-                return self._read(names)
+                return self._read(names, joined(self.schema, _schema_of(manifest)) if manifest else self.schema)
             except FileNotFoundError:
                 if version is not None:
                     raise VersionExpiredError(version, self.folder) from None
@@ -118,9 +119,10 @@ class ParquetStore(TableStore):
                     raise StorageError(f"a file that {self.folder / 'manifest.json'} names is gone") from None
                 # The writer has gone many versions on while we read: the files of the current one are there.
 
-    def _read(self, names: list[str]) -> pa.Table:
+    def _read(self, names: list[str], schema: pa.Schema) -> pa.Table:
+        """The rows of these files. schema: as wide as each of theirs."""
         tables = [pq.read_table(self.folder / "data" / name, partitioning=None) for name in names]
-        return pa.concat_tables([self.schema.empty_table(), *tables])
+        return pa.concat_tables([schema.empty_table(), *(as_wide(table, schema) for table in tables)])
 
     def _commit(self, changes: pa.Table, commit: TableCommit) -> None:
         manifest = self._manifest()
@@ -143,11 +145,11 @@ class ParquetStore(TableStore):
         bucket, rows = change
         kept: list[str] = []
         if self.shape.keys:
-            rows = merged(self._read(files), rows, self.shape.keys, self.shape.version)
+            rows = merged(self._read(files, self.schema), rows, self.shape.keys, self.shape.version)
         elif len(files) < HISTORY_FILES_MAX:
             kept = files
         else:
-            rows = pa.concat_tables([self._read(files), rows])
+            rows = pa.concat_tables([self._read(files, self.schema), rows])
         name = f"{commit.version:012}-{bucket}.parquet"
         write_parquet(self._data(name), rows, durable_name=False)
         return bucket, [*kept, name]
@@ -186,6 +188,10 @@ class ParquetStore(TableStore):
         self._archive([TableCommit.from_json(read_json(path)["commit"]) for path in old])
         for path in old:
             path.unlink()
+
+
+def _schema_of(manifest: dict[str, Any]) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(manifest["schema"])))
 
 
 def _as_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:

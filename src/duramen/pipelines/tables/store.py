@@ -25,7 +25,7 @@ from duramen.pipelines.model.atomic_files import make_folder, read_json, write_j
 from duramen.pipelines.model.offsets import Cause, Offsets
 from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables.changelog import TRACE, alive, conform, fresh, latest, order
-from duramen.pipelines.tables.schema_changes import changes
+from duramen.pipelines.tables.schema_changes import as_wide, changes, hindrances, joined, ordered
 
 SINKS_REMEMBERED = 8
 CHANGES_JOINED = 100
@@ -36,6 +36,7 @@ JOINS_MAX = 2
 """How many files of changes are made at a time."""
 ARCHIVE_COMMITS = 1000
 """Of a file of the archive, about."""
+_VERSION = pa.field("_version", pa.int64())
 
 
 class TableCommit(NamedTuple):
@@ -83,6 +84,7 @@ class TableStore(ABC):
         self._block: tuple[int, pa.Table] | None = None
         """Joined changes that were read last, by their first version."""
         self.schema = pa.schema([*(field.with_nullable(True).remove_metadata() for field in schema), *TRACE])
+        """Of the rows that come. With the next batch the table has it, too."""
 
     @classmethod
     def check(cls, shape: TableShape, schema: pa.Schema) -> None:
@@ -113,17 +115,20 @@ class TableStore(ABC):
         return schema
 
     @classmethod
-    def other_columns(cls, folder: Path, schema: pa.Schema) -> str:
-        """How these columns differ from those of the table in the folder. ConfigError when there is none."""
-        return changes(cls.stored_schema(folder), cls.as_stored(schema))
+    def other_columns(cls, folder: Path, shape: TableShape, schema: pa.Schema) -> tuple[str, bool]:
+        """How these columns differ from those of the table in the folder, and whether it goes on with them. ConfigError
+        when there is none."""
+        stored, given = cls.stored_schema(folder), cls.as_stored(schema)
+        return changes(stored, given), not hindrances(stored, given, shape)
 
-    def refuse_other_columns(self, stored: pa.Schema) -> None:
-        """ConfigError where the table has other columns: its rows would be cast, or have none of them."""
-        if other := changes(stored, self.as_stored(self.schema)):
+    def _go_on_from(self, stored: pa.Schema) -> None:
+        """Give the rows the order of the table's columns. ConfigError where the table cannot go on with these."""
+        if other := hindrances(stored, self.as_stored(self.schema), self.shape):
             raise ConfigError(
                 f"{self.folder} has other columns than the code gives, which {other}: `duramen spark reprocess` "
                 "builds it anew beside the old one"
             )
+        self.schema = ordered(stored, self.schema)
 
     @abstractmethod
     def commits(self) -> list[TableCommit]:
@@ -222,12 +227,22 @@ class TableStore(ABC):
         new = [path for path in paths if int(path.stem) not in known]
         if new:
             tables += [_versioned(pq.read_table(path, partitioning=None), int(path.stem)) for path in new]
-            write_parquet(self._joined(first), pa.concat_tables(tables))
+            schema = self.schema.append(_VERSION)
+            write_parquet(self._joined(first), pa.concat_tables([as_wide(table, schema) for table in tables]))
         for path in paths:
             path.unlink()
 
     def _changes_of(self, commit: TableCommit) -> pa.Table:
         """The changes of a version that has some. StorageError when they are gone."""
+        return self._as_now(self._changes_then(commit))
+
+    def _as_now(self, rows: pa.Table) -> pa.Table:
+        """Rows of a version as the newest ones are: as the code gives them, or wider, where a reader was opened before
+        the table went on with other columns."""
+        return as_wide(rows, joined(self.schema, rows.schema))
+
+    def _changes_then(self, commit: TableCommit) -> pa.Table:
+        """See _changes_of; with the columns of that version, or of a later one."""
         first = commit.version // CHANGES_JOINED * CHANGES_JOINED
         try:
             return pq.read_table(self.folder / commit.changes, partitioning=None)
@@ -274,14 +289,18 @@ class TableStore(ABC):
     def rows(self, version: int | None = None) -> pa.Table:
         """What a reader sees, now or at a version, each row with its record in `_topic`, `_partition`, `_offset`.
 
+        Those from before a column came have null in it.
         VersionExpiredError for a version whose rows are not kept any more.
         """
-        stored = self._stored(version).select(self.schema.names)
+        stored = self._as_now(self._stored(version))
         # A history keeps its deletions as rows: they happened.
         return alive(stored) if self.shape.keys else stored
 
     def changes(self, after: int = -1) -> Iterator[pa.Table]:
-        """The table's changelog: for each version after `after`, its upserts and deletes, with `_version`."""
+        """The table's changelog: for each version after `after`, its upserts and deletes, with `_version`.
+
+        Those from before a column came have null in it.
+        """
         for commit in self.commits():
             if commit.version > after and commit.changes:
                 yield _versioned(self._changes_of(commit), commit.version)
@@ -336,7 +355,7 @@ class TableStore(ABC):
 
 
 def _versioned(rows: pa.Table, version: int) -> pa.Table:
-    return rows.append_column("_version", pa.repeat(pa.scalar(version, pa.int64()), rows.num_rows))
+    return rows.append_column(_VERSION, pa.repeat(pa.scalar(version, _VERSION.type), rows.num_rows))
 
 
 def _kinds(kind: pa.DataType) -> Iterator[pa.DataType]:

@@ -24,6 +24,7 @@ from duramen.pipelines.model.swap_chain import Reading
 from duramen.pipelines.run.queries import Queries, StepPlan
 from duramen.pipelines.run.reprocess import Reprocessing
 from duramen.pipelines.run.stores import STORES
+from duramen.pipelines.tables.schema_changes import as_wide
 
 FLIGHTS = pipelines.Topic("flights")
 BEFORE = pa.schema([("tail", pa.string()), ("miles", pa.int64())])
@@ -52,31 +53,32 @@ def made(pipeline: pipelines.Pipeline, version: str, schema: pa.Schema, accept: 
     store = STORES[step.store](place.table, step.shape, schema)
     trace = {"_topic": "flights", "_partition": 0, "_deleted": False}
     records = [{"tail": f"N{n % 2}", "leg": n, "miles": n, "_offset": n, **trace} for n in range(4)]
-    given = pa.Table.from_pylist(records).select(store.schema.names)
+    given = as_wide(pa.Table.from_pylist(records), store.schema)
     store.apply(given, "q", 0, Offsets({("flights", 0): 4}))
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_column_more_is_told_and_nothing_of_those_that_stay(store: str, tmp_path: Path) -> None:
-    """Two whole schemas were shown. With other columns no run goes on, so that is not advised."""
+    """Two whole schemas were shown. Where no run goes on with the columns, that is not advised."""
 
     def other(flights: Any) -> Any:
         return flights.select("*")
 
     other.__name__ = "aircraft"
-    wider = pa.schema([*BEFORE, ("coupon", pa.string())])
+    more = pa.schema([*BEFORE, ("coupon", pa.string())])
+    other_type = pa.schema([("tail", pa.string()), ("miles", pa.float64())])
     made(declared(tmp_path, lambda p: p.table(FLIGHTS, keys=["tail"], store=store)), "v1", BEFORE)
     pipeline = pipelines.Pipeline("tour", folder=tmp_path)
     pipeline.table(FLIGHTS, keys=["tail"], store=store)(other)
-    told = (
-        r"aircraft v1 was made by other logic than the code has now \(adds coupon string\): `duramen spark reprocess` "
-    )
-    with pytest.raises(ConfigError, match=told + "builds it anew beside the old one$"):
-        made(pipeline, "v1", wider)
+    told = r"aircraft v1 was made by other logic than the code has now \({}\): `duramen spark reprocess` builds it "
+    with pytest.raises(ConfigError, match=told.format("changes miles int64 to double") + "anew beside the old one$"):
+        made(pipeline, "v1", other_type)
+    with pytest.raises(ConfigError, match=told.format("adds coupon string") + ".*; --accept-change goes on"):
+        made(pipeline, "v1", more)
     with pytest.raises(ConfigError, match=r"other logic than the code has now: .*--accept-change goes on"):
         made(pipeline, "v1", BEFORE)
-    with pytest.raises(ConfigError, match=r"the code gives, which adds coupon string: .*reprocess"):
-        made(pipeline, "v1", wider, accept=True)
+    with pytest.raises(ConfigError, match=r"the code gives, which changes miles int64 to double: .*reprocess"):
+        made(pipeline, "v1", other_type, accept=True)
 
 
 OTHERS: dict[str, Declare] = {
@@ -110,7 +112,7 @@ def test_a_version_is_read_as_what_it_was_made(what: str, tmp_path: Path) -> Non
 def test_keys_of_another_type_are_other_keys(tmp_path: Path) -> None:
     made(declared(tmp_path, lambda p: p.table(FLIGHTS, keys=["miles"])), "v1", BEFORE)
     pipeline = declared(tmp_path, lambda p: p.table(FLIGHTS, keys=["miles"]))
-    made(pipeline, "v2", pa.schema([("tail", pa.string()), ("miles", pa.int32())]))
+    made(pipeline, "v2", pa.schema([("tail", pa.string()), ("miles", pa.float64())]))
     found = Reprocessing(pipeline, "aircraft").report("v2").difference
     assert found is not None
     assert (found.only_old, found.only_new, found.same) == (4, 4, 0)

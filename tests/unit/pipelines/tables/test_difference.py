@@ -41,6 +41,12 @@ def test_keys_are_told_apart() -> None:
     assert changed == [{"key": "b", "value": [2, 3]}, {"key": "d", "value": [None, 4]}]
 
 
+def test_keys_of_another_width_are_the_same() -> None:
+    old, new = (pa.table({"key": pa.array([1, 2], kind), "value": [3, 4]}) for kind in (pa.int32(), pa.int64()))
+    for before, after in ((old, new), (new, old)):
+        assert compare(before, after, ("key",), ("key",)).same == 2
+
+
 def test_where_a_row_came_from_does_not_count() -> None:
     found = difference(table(a=1, b=2), table(b=2, a=1), ("key",))
     assert (found.differing, found.same) == (0, 2)

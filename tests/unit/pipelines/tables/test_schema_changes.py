@@ -31,6 +31,5 @@ def test_the_difference_alone_is_told(columns: dict[str, pa.DataType | None], to
     assert changes(pa.schema([*TABLE, *TRACE]), new) == told
 
 
-def test_another_order_is_a_difference_too() -> None:
-    told = changes(TABLE, pa.schema(list(TABLE)[::-1]))
-    assert told == "has the columns in the order place, amount, id, not id, amount, place"
+def test_another_order_is_no_difference() -> None:
+    assert changes(TABLE, pa.schema(list(TABLE)[::-1])) == ""
