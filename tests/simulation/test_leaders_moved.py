@@ -168,9 +168,13 @@ def test_a_node_whose_directory_fails_lets_others_lead_and_ends(which: str) -> N
     index = next(index for index in ALL if world.image(index).leader == node_id)
     world.produce(b"before", index=index)
     ended: list[str] = []
+    lease = world.brokers[node_id].publisher.lease
+    assert lease is not None
+    assert lease.holds()
 
     def end(reason: str) -> None:
         ended.append(reason)
+        assert not lease.holds(), "it may not read who leads instead, and would answer by what it knew"
         world.world.nodes[node_id].stop()
 
     world.brokers[node_id].on_halt = end

@@ -134,7 +134,7 @@ class Broker:
         """The node has to end: it must not go on in its quorum."""
         self.controller.on_active = self._became_active
         self._broker_watch: BrokerWatch | None = None
-        self.controller.on_halt = lambda reason: self.clock.call_soon(lambda: self.on_halt(reason))
+        self.controller.on_halt = lambda reason: self.clock.call_soon(partial(self._halt, reason))
         self.publisher.on_reconfigured.append(self._reconfigured)
         self.followed = FollowedTopics(world, self.store, self.publisher, config, self.report)
         self.partitions = ServedPartitions(self.store, self.publisher, self.node_id)
@@ -532,4 +532,10 @@ class Broker:
     def _end_among_others(self, failure: StorageError) -> None:
         """A leader that cannot write would stay one: others lead instead. A node alone lets its records be read."""
         if self.controller.has_others:
-            self.on_halt(f"{failure}; the node ends, for others can lead what it led")
+            self._halt(f"{failure}; the node ends, for others can lead what it led")
+
+    def _halt(self, reason: str) -> None:
+        """It ends, and may not read any more who leads what it led: its word alone counts for nothing."""
+        if self.lifecycle is not None and self.lifecycle.lease is not None:
+            self.lifecycle.lease.end()
+        self.on_halt(reason)

@@ -29,6 +29,7 @@ class BrokerLease:
         self._report = report
         self._on_renewed = on_renewed
         self._until = float("-inf")
+        self._is_over = False
 
     def now(self) -> float:
         """When a heartbeat is sent. A machine that is suspended does not stop this clock."""
@@ -49,8 +50,15 @@ class BrokerLease:
     def _seconds(self) -> float:
         return SHARE * min(self._session_s, self._controller_s)
 
+    def end(self) -> None:
+        """For good: this process reads no metadata any more, and would not learn that others lead."""
+        self._is_over = True
+        self._until = float("-inf")
+
     def renew(self, sent: float) -> None:
         """A heartbeat that was sent at that time was answered: this process is not fenced."""
+        if self._is_over:
+            return
         now = self._clock.boottime()
         before, until = self._until, sent + self._seconds
         if until <= before:

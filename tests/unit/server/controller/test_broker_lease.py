@@ -64,6 +64,15 @@ def test_an_answer_that_comes_too_late_renews_nothing(scene: Scene) -> None:
     assert scene.renewed == 1
 
 
+def test_one_that_has_ended_is_renewed_by_nothing(scene: Scene) -> None:
+    scene.lease.renew(scene.lease.now())
+    scene.lease.end()
+    assert not scene.lease.holds()
+    scene.clock.advance(100)
+    scene.lease.renew(scene.lease.now())
+    assert not scene.lease.holds()
+
+
 def test_an_older_answer_takes_nothing_back(scene: Scene) -> None:
     scene.clock.advance(2000)
     scene.lease.renew(2.0)
