@@ -214,7 +214,8 @@ public final class AppendClient {
         TopicPartition place = new TopicPartition(topic, key);
         long start = readTo[key];
         StringBuilder records = new StringBuilder();
-        long until = System.nanoTime() + 5_000_000_000L;
+        long asked = System.nanoTime();
+        long until = asked + 5_000_000_000L;
         try {
             consumer.assign(List.of(place));
             consumer.seek(place, start);
@@ -231,6 +232,7 @@ public final class AppendClient {
                 }
             }
             String what = ", \"key\": " + key + ", \"start\": " + start + ", \"end\": " + end;
+            what += ", \"asked\": " + asked;
             note("read", txn(transaction) + what + ", \"records\": [" + records + "]");
             readTo[key] = end;
         } catch (TimeoutException error) {

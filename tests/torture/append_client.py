@@ -141,6 +141,7 @@ class AppendClient:
     def _read(self, name: str, key: int) -> None:
         self.watch.moved()
         start = self.read_to[key]
+        asked = time.monotonic_ns()
         self.consumer.assign([TopicPartition(self.topic, key, start)])
         records: list[tuple[int, int]] = []
         until = time.monotonic() + ATTEMPT_SECONDS
@@ -152,7 +153,7 @@ class AppendClient:
                 records.append((message.offset(), int(message.value())))
             elif message.error().code() == KafkaError._PARTITION_EOF:
                 end = message.offset()
-                self.note("read", txn=name, key=key, start=start, end=end, records=records)
+                self.note("read", txn=name, key=key, start=start, end=end, records=records, asked=asked)
                 self.read_to[key] = end
                 return
 

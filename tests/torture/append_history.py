@@ -41,12 +41,15 @@ class Append(NamedTuple):
 
 
 class Read(NamedTuple):
-    """All that readers of committed data were given of a key from a position to its stable end."""
+    """All that readers of committed data were given of a key from a position to its stable end. Times as a
+    transaction's."""
 
     key: str
     start: int
     end: int
     records: Records
+    asked: int = 0
+    answered: int = 0
 
 
 class Moved(NamedTuple):
@@ -129,7 +132,7 @@ KINDS = {
     "out of order": "one producer's values are not in the order in which it appended them",
     "late": "a value landed behind those of a transaction that began after its own had ended",
     "zombie": "a producer that had been fenced went on",
-    "stepped back": "a reader's stable end was lower than the one before",
+    "stepped back": "a reader's stable end was lower than one that was answered before it asked",
     "aborted position": "a group had a position that only a transaction which did not commit gave it",
     "wrong position": "a group's position is not the last committed one",
 }
@@ -254,14 +257,22 @@ class _Search:
             yield Anomaly("G1b", f"{who}, saw some appends of {name} and not the later ones")
 
     def _steps(self) -> Iterator[Anomaly]:
-        ends: dict[tuple[str, str], int] = {}
-        for transaction in sorted(self.history.transactions, key=lambda each: each.began):
+        reads: dict[str, list[tuple[Read, str]]] = defaultdict(list)
+        for transaction in self.history.transactions:
             for read in transaction.reads():
-                place = (transaction.producer, read.key)
-                if read.end < ends.get(place, 0):
-                    said = f"{transaction.name} read {read.key} to {read.end}, {place[0]} had come to {ends[place]}"
-                    yield Anomaly("stepped back", said)
-                ends[place] = read.end
+                reads[read.key].append((read, transaction.name))
+        for key, those in reads.items():
+            answered = sorted(those, key=lambda each: each[0].answered)
+            furthest, by, index = 0, "", 0
+            for read, name in sorted(those, key=lambda each: each[0].asked):
+                while index < len(answered) and answered[index][0].answered < read.asked:
+                    if answered[index][0].end > furthest:
+                        furthest, by = answered[index][0].end, answered[index][1]
+                    index += 1
+                if read.end < furthest:
+                    yield Anomaly(
+                        "stepped back", f"{name} read {key} to {read.end}, {by} had come to {furthest} before"
+                    )
 
     # -- order
 

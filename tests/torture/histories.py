@@ -298,7 +298,7 @@ def transactions_of(name: str, life: int, notes: Iterable[dict[str, Any]]) -> tu
                 appended[note["value"]] = (key, at)
             elif event == "read":
                 records = tuple((offset, value) for offset, value in note["records"])
-                into["do"].append(Read(key, note["start"], note["end"], records))
+                into["do"].append(Read(key, note["start"], note["end"], records, note["asked"], at))
             elif event == "moved":
                 into["do"].append(Moved(f"g-{name}/{key}", note["offset"]))
             elif event == "ask":

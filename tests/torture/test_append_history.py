@@ -28,7 +28,11 @@ def done(name: str, when: int, *operations: Operation, outcome: Outcome = C, **o
     """A transaction from `when` on, of a producer of its own unless it is told otherwise."""
     ended = 0 if outcome is U else when + 8
     given = {"producer": f"p-{name}", "life": 1, "began": when, "asked": when + 7, "ended": ended, **other}
-    return Transaction(name=name, outcome=outcome, operations=operations, **given)
+    timed = [
+        each._replace(asked=when + 1, answered=when + 2) if isinstance(each, Read) and not each.answered else each
+        for each in operations
+    ]
+    return Transaction(name=name, outcome=outcome, operations=tuple(timed), **given)
 
 
 def put(key: str, value: int, offset: int = -1, sent: int = 0) -> Append:
@@ -84,6 +88,14 @@ def test_a_clean_history_has_no_anomaly() -> None:
 
 def test_a_position_is_as_old_as_its_answer() -> None:
     assert find(SLEPT, alone=True, steady=True) == []
+
+
+def test_a_read_is_as_old_as_its_answer() -> None:
+    """Of a transaction that began first, in the middle of which its process slept."""
+    slept = done("t2", 20, Read("x", 0, 4, ((0, 1), (2, 2)), 60, 61), producer="r")
+    read = done("t3", 30, Read("x", 0, 2, ((0, 1),)), producer="r", life=2)
+    both = history(done("t1", 0, put("x", 1)), slept, read, done("t4", 40, put("x", 2)), written="x: 1 . 2 .")
+    assert find(both, alone=True, steady=True) == []
 
 
 def test_a_life_that_begins_late_is_no_zombie() -> None:
@@ -293,7 +305,7 @@ def test_the_notes_of_a_client_become_its_transactions() -> None:
         {"e": "found", "at": 2, "key": 0, "offset": -1, "asked": 1},
         {"e": "begin", "at": 3, "txn": "a"},
         {"e": "append", "at": 4, "txn": "a", "key": 0, "value": 7},
-        {"e": "read", "at": 5, "txn": "a", "key": 1, "start": 0, "end": 3, "records": [[1, 9]]},
+        {"e": "read", "at": 5, "txn": "a", "key": 1, "start": 0, "end": 3, "records": [[1, 9]], "asked": 4},
         {"e": "acked", "at": 6, "value": 7, "offset": 5},
         {"e": "ask", "at": 7, "txn": "a", "commit": True},
         {"e": "end", "at": 8, "txn": "a", "outcome": "committed"},
@@ -307,7 +319,7 @@ def test_the_notes_of_a_client_become_its_transactions() -> None:
     assert began == Life(0, 1)
     assert found == [
         Transaction(
-            "a", "p-1", 2, 3, 7, 8, C, (Found("g-p-1/0", -1, 1, 2), put("0", 7, 5, 4), Read("1", 0, 3, ((1, 9),)))
+            "a", "p-1", 2, 3, 7, 8, C, (Found("g-p-1/0", -1, 1, 2), put("0", 7, 5, 4), Read("1", 0, 3, ((1, 9),), 4, 5))
         ),
         Transaction("b", "p-1", 2, 9, 11, 0, U, (Moved("g-p-1/0", 11),)),
         Transaction("c", "p-1", 2, 12, 0, 0, A, (put("0", 8, -1, 13),)),
