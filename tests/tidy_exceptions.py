@@ -63,7 +63,7 @@ SETTINGS_BY_STRING: set[str] = set()
 """Settings that are read by getattr."""
 
 PRIVATE_STRINGS: set[str] = {
-    "duramen.pipelines.run.queries _cause",
+    "duramen.pipelines.run.failures _cause",
 }
 """Private names in strings."""
 

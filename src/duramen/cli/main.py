@@ -203,9 +203,9 @@ def _in_brief(error: Exception) -> str:
     """What it says; of an error of Spark's the reason alone, for plans and the frames of a JVM come beside that."""
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
         return str(error)
-    from duramen.pipelines.run import queries
+    from duramen.pipelines.run import failures
 
-    return queries.reason(error)
+    return failures.reason(error)
 
 
 def _refuse(mistake: click.ClickException) -> int:

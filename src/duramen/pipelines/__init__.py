@@ -14,15 +14,16 @@ from duramen.version import SPARK_PACKAGES as _SPARK_PACKAGES
 if TYPE_CHECKING:
     from duramen.pipelines.jvm.session import session
     from duramen.pipelines.model.declaration import Pipeline, Topic
-    from duramen.pipelines.run.columns import latest_cause, where
+    from duramen.pipelines.run.columns import joined_cause, latest_cause, where
     from duramen.pipelines.run.table_reader import changes, open_table
 
-__all__ = ["Pipeline", "Topic", "changes", "latest_cause", "open_table", "session", "where"]
+__all__ = ["Pipeline", "Topic", "changes", "joined_cause", "latest_cause", "open_table", "session", "where"]
 
 _AT = {
     "Pipeline": "model.declaration",
     "Topic": "model.declaration",
     "changes": "run.table_reader",
+    "joined_cause": "run.columns",
     "latest_cause": "run.columns",
     "open_table": "run.table_reader",
     "session": "jvm.session",

@@ -126,6 +126,11 @@ def test_the_tour(
     traced = said["duramen spark trace tour.py aircraft --row tail=N1"]
     assert '"dest":"SFO"' in traced
     assert "flights-" in traced
+    joined = said["duramen spark trace shop.py paid --row order=A1"]
+    assert re.search(
+        r"record +payments-0@0.*also +record=orders-[01]@0  value={\"customer\":\"ann\"", joined, re.DOTALL
+    ), joined
+    assert "order=A1" in said["duramen spark trace shop.py paid --record payments-0@0"]
     report = said["duramen spark reprocess tour.py delays --version v2"]
     assert re.search(r"late=(3.5|2.3\d*) → (3.5|11.0)", report), report
     assert "delays is v2 now" in said["duramen spark swap tour.py delays v2"]

@@ -10,11 +10,15 @@ import click
 from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import human_bytes, note, print_json, print_table
 from duramen.cli.spark.pipeline import pipeline_argument, steps_of, tell_if_elsewhere
-from duramen.pipelines.model.swap_chain import readings
+from duramen.pipelines.model.swap_chain import of_source, readings
 from duramen.pipelines.run.cluster import PipelineNode
 
 if TYPE_CHECKING:
-    from duramen.pipelines.model.declaration import Pipeline
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from duramen.pipelines.model.declaration import Pipeline, Step, Topic
+    from duramen.pipelines.model.swap_chain import Reading
+    from duramen.swaps import CutOver
 
 
 @click.command(
@@ -115,9 +119,9 @@ def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
 
 @click.command(
     "lag",
-    short_help="Show how far each step is behind its topic.",
+    short_help="Show how far each step is behind its topics.",
     epilog="\b\nExamples:\n  duramen spark lag tour.py\n  duramen spark lag tour.py aircraft --json\n",
-    help="""Show per step and partition the records that its topic has and the step has not worked in.
+    help="""Show per step and partition the records that its topics have and the step has not worked in.
 
     A step that has not read a topic to its cut lags behind that, and behind the topics that took over. Of a source
     whose options choose the topics those are shown. The exit code is 1 where a topic is not there, or was made anew.
@@ -134,11 +138,15 @@ def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> in
     node, connector = PipelineNode(pipeline.bootstrap), DuramenConnector(pipeline.bootstrap)
     rows = []
     wrong = False
+
+    def cuts(source: Topic) -> Sequence[CutOver]:
+        return cuts_of(pipeline, source, connector)
+
     for name in steps_of(pipeline, steps):
-        folder, source = StepFolder(pipeline.folder, name), pipeline.steps[name].source
+        folder = StepFolder(pipeline.folder, name)
         version = folder.version(folder.current().version)
-        for reading in readings(name, source.name, cuts_of(pipeline, source, connector), version.about() or {}):
-            topic, checkpoint = reading.topic, version.checkpoint(reading.generation)
+        for source, reading, generation in _readings(pipeline.steps[name], version.about() or {}, cuts):
+            topic, checkpoint = reading.topic, version.checkpoint(generation)
             done = committed(checkpoint).joined(reading.start)
             if chooses_topics(source):
                 starts, ends = connector.chosen(source)
@@ -163,3 +171,13 @@ def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> in
     else:
         print_table(headings, rows, right=headings[3:])
     return 1 if wrong else 0
+
+
+def _readings(
+    step: Step, about: Mapping[str, Any], cuts: Callable[[Topic], Sequence[CutOver]]
+) -> Iterator[tuple[Topic, Reading, int]]:
+    """What a version reads and will read of each source, with the generation of its checkpoint."""
+    several = len(step.sources) > 1
+    for source in step.sources:
+        for reading in readings(step.name, source.name, cuts(source), of_source(about, source.name)):
+            yield source, reading, 0 if several else reading.generation

@@ -21,7 +21,7 @@ def in_one_line(command: _Command) -> _Command:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
-        from duramen.pipelines.run.queries import QueryFailedError, reason, told
+        from duramen.pipelines.run.failures import QueryFailedError, reason, told
 
         try:
             return command(*args, **rest)

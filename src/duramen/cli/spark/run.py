@@ -200,8 +200,9 @@ def dry_run_command(
             plan = runner.sound_plan(name)
             to = plan.step.to if isinstance(plan.step, StreamStep) else str(plan.version.table)
             columns = [f"{field.name} {field.dataType.simpleString()}" for field in plan.rows.schema]
+            reads = ", ".join(reading.topic for reading in plan.readings)
             listed = ", ".join(column for column in columns if not column.startswith("_"))
-            found.append((name, plan.step.kind, plan.version.name, plan.reading.topic, to, listed))
+            found.append((name, plan.step.kind, plan.version.name, reads, to, listed))
     headings = ("step", "kind", "version", "reads", "writes", "columns")
     if as_json:
         print_json([dict(zip(headings, row, strict=True)) for row in found])

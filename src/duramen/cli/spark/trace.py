@@ -68,7 +68,7 @@ def trace_command(
 
 def _rows(pipeline: Pipeline, table: str, store: TableStore, wanted: dict[str, str]) -> list[dict[str, Any]]:
     from duramen.pipelines.model.json_values import as_python
-    from duramen.pipelines.tables.changelog import cause_of
+    from duramen.pipelines.tables.changelog import cause_of, other_causes
 
     rows = store.rows()
     for name, value in wanted.items():
@@ -79,19 +79,25 @@ def _rows(pipeline: Pipeline, table: str, store: TableStore, wanted: dict[str, s
         note(f"{ROWS_MAX} of {rows.num_rows:,} rows are shown; another --row chooses among them")
     found = []
     for index in range(min(rows.num_rows, ROWS_MAX)):
-        cause = cause_of(rows, index)
-        first, record = store.first_with(cause), _in_log(pipeline, table, cause)
+        cause, others = cause_of(rows, index), other_causes(rows, index)
+        first = store.first_with(cause, *others)
         shown = {name: as_python(rows[name][index]) for name in rows.column_names if not name.startswith("_")}
-        value = "(no longer in the log)" if record is None else _text(record[1])
-        found.append(
-            {
-                "row": shown,
-                "record": str(cause),
-                "since": None if first is None else f"table version {first.version}",
-                "value": value,
-            }
-        )
+        told: dict[str, Any] = {
+            "row": shown,
+            "record": str(cause),
+            "since": None if first is None else f"table version {first.version}",
+            "value": _value(pipeline, table, cause),
+        }
+        if others:
+            told["also"] = [{"record": str(each), "value": _value(pipeline, table, each)} for each in others]
+        found.append(told)
     return found
+
+
+def _value(pipeline: Pipeline, table: str, cause: Cause) -> str:
+    """The value of a record, as a person reads it."""
+    record = _in_log(pipeline, table, cause)
+    return "(no longer in the log)" if record is None else _text(record[1])
 
 
 def _in_log(pipeline: Pipeline, table: str, cause: Cause) -> tuple[bytes | None, bytes | None] | None:
@@ -192,8 +198,9 @@ def _keys_of(pipeline: Pipeline, table: str, store: TableStore, cause: Cause) ->
     """The row that a record without one would have changed, where the record's key is the table's."""
     import pyarrow as pa
 
-    source, keys = pipeline.step(table).source, store.shape.keys
-    record = _in_log(pipeline, table, cause) if keys == (source.key,) else None
+    sources, keys = pipeline.step(table).sources, store.shape.keys
+    named = [source for source in sources if source.name == cause.topic] or sources
+    record = _in_log(pipeline, table, cause) if keys in [(source.key,) for source in named] else None
     if record is None or record[0] is None:
         return []
     text = pa.scalar(record[0].decode("utf-8", "backslashreplace"))

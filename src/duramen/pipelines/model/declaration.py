@@ -7,7 +7,8 @@
     def aircraft(flights: DataFrame) -> DataFrame:
         return flights.select("tailnum", "carrier", "dest", "_cause")
 
-A decorator registers the function and gives it back unchanged, so it can be called with any DataFrame.
+A decorator registers the function and gives it back unchanged, so it can be called with any DataFrame. With several
+topics the function gets a DataFrame for each.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from duramen.errors import ConfigError
-from duramen.pipelines.model.table_shape import TableShape
+from duramen.pipelines.model.table_shape import TIMESTAMP, TableShape
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_RETENTION = timedelta(days=7)
@@ -58,13 +59,20 @@ class Topic:
     options: Mapping[str, str] = field(default_factory=dict)
     stream: str | None = None
 
+    def option(self, name: str) -> str | None:
+        """One of the options, whose names may be written in capitals or not; None where it is not given."""
+        return next((value for given, value in self.options.items() if given.lower() == name.lower()), None)
+
 
 @dataclass(frozen=True)
 class Step:
-    """One function of a pipeline with what it reads; the kinds below say what becomes of its rows."""
+    """One function of a pipeline with what it reads; the kinds below say what becomes of its rows.
+
+    sources: one at least, each another topic. The function gets a DataFrame for each, in this order.
+    """
 
     name: str
-    source: Topic
+    sources: tuple[Topic, ...]
     function: Callable[..., object]
 
     @property
@@ -113,7 +121,7 @@ class StreamStep(Step):
 
 @dataclass(frozen=True)
 class EffectStep(Step):
-    """Its batches are handed to a function that does something outside: (DataFrame, batch number)."""
+    """Its batches are handed to a function that does something outside: (a DataFrame for each source, batch number)."""
 
     replayable: bool = False
 
@@ -145,32 +153,39 @@ class Pipeline:
 
     def table(
         self,
-        source: Topic,
-        *,
+        *sources: Topic,
         keys: Sequence[str],
         version: str | None = None,
         aggregate: bool = False,
         store: str = "delta",
     ) -> Callable[[_F], _F]:
-        """The latest row of each key. version: the column that orders a key's rows from several partitions."""
+        """The latest row of each key. version: the column that orders a key's rows from several partitions.
+
+        Rows of several sources have no other order: without `version` it is `_timestamp`, of the latest record that a
+        row comes from.
+        """
         if not keys:
             raise ConfigError("a table has keys; without any it is a history")
         if aggregate and version:
             raise ConfigError("an aggregate is its own latest state: it has no version column")
-        shape = TableShape(tuple(keys), version, guarded=not aggregate)
-        return self._register(lambda name, f: TableStep(name, source, f, shape, _known(store)))
+        ordered = version or (TIMESTAMP if len(sources) > 1 and not aggregate else None)
+        shape = TableShape(tuple(keys), ordered, guarded=not aggregate)
+        return self._register(sources, lambda name, f: TableStep(name, sources, f, shape, _known(store)))
 
-    def history(self, source: Topic, *, store: str = "delta") -> Callable[[_F], _F]:
+    def history(self, *sources: Topic, store: str = "delta") -> Callable[[_F], _F]:
         """Every row, appended."""
-        return self._register(lambda name, f: TableStep(name, source, f, TableShape(), _known(store)))
+        return self._register(sources, lambda name, f: TableStep(name, sources, f, TableShape(), _known(store)))
 
-    def stream(self, source: Topic, *, to: str, key: str | None = None) -> Callable[[_F], _F]:
-        """Records of another topic."""
-        return self._register(lambda name, f: StreamStep(name, source, f, to, key))
+    def stream(self, *sources: Topic, to: str, key: str | None = None) -> Callable[[_F], _F]:
+        """Records of another topic, which has as many partitions as the first source where it is not there yet."""
+        return self._register(sources, lambda name, f: StreamStep(name, sources, f, to, key))
 
-    def effect(self, source: Topic, *, replayable: bool = False) -> Callable[[_F], _F]:
-        """Something outside of the log and its tables, at least once. replayable: reprocessing may repeat it."""
-        return self._register(lambda name, f: EffectStep(name, source, f, replayable))
+    def effect(self, *sources: Topic, replayable: bool = False) -> Callable[[_F], _F]:
+        """Something outside of the log and its tables, at least once. replayable: reprocessing may repeat it.
+
+        The function gets a DataFrame for each source, then the number of the batch.
+        """
+        return self._register(sources, lambda name, f: EffectStep(name, sources, f, replayable))
 
     def output(self, stream: str, *, schema: str | None = None, key: str | None = None) -> Topic:
         """The topic that a stream of this pipeline writes, as a source that follows it when it is reprocessed."""
@@ -185,12 +200,17 @@ class Pipeline:
             raise ConfigError(f"pipeline {self.name} has no step {name}; it has {', '.join(self.steps) or 'none'}")
         return self.steps[name]
 
-    def _register(self, make: Callable[[str, Callable[..., object]], Step]) -> Callable[[_F], _F]:
+    def _register(
+        self, sources: Sequence[Topic], make: Callable[[str, Callable[..., object]], Step]
+    ) -> Callable[[_F], _F]:
         def register(function: _F) -> _F:
             name = function.__name__
             if name in self.steps:
                 raise ConfigError(f"pipeline {self.name} has two steps called {name}")
-            step = self.steps[name] = make(name, function)
+            _check_sources(name, sources)
+            step = make(name, function)
+            _check_parameters(step)
+            self.steps[name] = step
             _ = step.fingerprint  # taken now: the file may change while its code runs
             return function
 
@@ -200,6 +220,28 @@ class Pipeline:
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r}: a pipeline's name is made of letters, digits, dots, dashes and underscores")
+
+
+def _check_sources(step: str, sources: Sequence[Topic]) -> None:
+    """ConfigError unless there is a source at least, and each is another topic."""
+    if not sources:
+        raise ConfigError(f"{step} has no source: name a Topic before its other arguments")
+    for place, source in enumerate(sources):
+        if not isinstance(source, Topic):
+            raise ConfigError(f"a source of {step} is {type(source).__name__}, not a Topic")
+        if source.name in (before.name for before in sources[:place]):
+            raise ConfigError(f"{step} names topic {source.name} twice: name it once, and use its DataFrame twice")
+
+
+def _check_parameters(step: Step) -> None:
+    """ConfigError unless the function takes what it will be given."""
+    given = [*(source.name for source in step.sources), *(["the batch number"] if isinstance(step, EffectStep) else [])]
+    try:
+        inspect.signature(step.function).bind(*given)
+    except TypeError:
+        raise ConfigError(
+            f"{step.name} is called with {len(given)} arguments ({', '.join(given)}), which its parameters do not fit"
+        ) from None
 
 
 def _known(store: str) -> str:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from duramen.errors import ConfigError, DuramenError
 from duramen.model import TopicId, topic_id_from_text, topic_id_text
 from duramen.pipelines.model.atomic_files import make_folder, read_json, write_json
-from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.model.offsets import NO_OFFSET, Offsets
 from duramen.spark.options.positions import first_from_json, from_json, ids_from_json
 from duramen.swaps import CutOver
 
@@ -172,22 +172,23 @@ def _locked(path: Path, seconds: float, told: str) -> Iterator[None]:
         yield
 
 
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
+def _sources(checkpoint: Path, batch: int) -> list[str]:
+    """Where a batch ends, a text for each source in the order of Spark's plan, `-` where one has nothing yet."""
+    return (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()[2:]
 
 
 def batch_end(checkpoint: Path, batch: int) -> Offsets:
-    """Where a batch ends in its source, by the plan that Spark wrote before it ran."""
-    return Offsets.from_source(_lines(checkpoint / "offsets" / str(batch))[2])
+    """Where a batch ends in its sources, by the plan that Spark wrote before it ran."""
+    return Offsets.from_sources(_sources(checkpoint, batch))
 
 
 def beginning(checkpoint: Path) -> Offsets:
-    """Where the first batch of a checkpoint begins, of our source; one that does not tell was empty."""
-    found = json.loads(_lines(checkpoint / "offsets" / "0")[2])
-    if not isinstance(found, dict) or not all(isinstance(ends, dict) for ends in found.values()):
-        return Offsets()
-    first = first_from_json(found) or from_json(found)
-    return Offsets({(tp.topic, tp.partition): at for tp, at in first.items()})
+    """Where the first batch of a checkpoint begins, of our sources; one that does not tell was empty."""
+    begun = Offsets()
+    for found in _named(checkpoint, 0):
+        first = first_from_json(found) or from_json(found)
+        begun = begun.joined(Offsets({(tp.topic, tp.partition): at for tp, at in first.items()}))
+    return begun
 
 
 def committed(checkpoint: Path) -> Offsets:
@@ -204,9 +205,18 @@ def committed_ids(checkpoint: Path) -> dict[str, TopicId]:
 
 def batch_ids(checkpoint: Path, batch: int) -> dict[str, TopicId]:
     """The ids of the topics that a batch reads, of those that it names one for."""
-    found = json.loads(_lines(checkpoint / "offsets" / str(batch))[2])
-    named = {topic: ends for topic, ends in found.items() if isinstance(ends, dict)} if isinstance(found, dict) else {}
-    return ids_from_json(named)
+    ids: dict[str, TopicId] = {}
+    for found in _named(checkpoint, batch):
+        ids |= ids_from_json(found)
+    return ids
+
+
+def _named(checkpoint: Path, batch: int) -> Iterator[dict[str, Any]]:
+    """The ends of a batch in each source that names topics, as ours does."""
+    for text in _sources(checkpoint, batch):
+        found = None if text == NO_OFFSET else json.loads(text)
+        if isinstance(found, dict) and all(isinstance(ends, dict) for ends in found.values()):
+            yield found
 
 
 def _finished(checkpoint: Path) -> list[int]:

@@ -1,4 +1,4 @@
-"""What a version of a step was made by: its function's text, and what its source declares beside that.
+"""What a version of a step was made by: its function's text, and what its sources declare beside that.
 
 A function may read another topic, another key or a column of another type without a change of its text. Columns that
 came, or went, or whose numbers became wider, are no other logic: the function's own columns tell what it makes of them.
@@ -30,11 +30,8 @@ _WIDTHS: Sequence[Sequence[type[DataType]]] = (ByteType, ShortType, IntegerType,
 
 def noted(step: Step) -> dict[str, Any]:
     """What a version's folder keeps of it."""
-    source = step.source
-    return {
-        "fingerprint": step.fingerprint,
-        "source": {"topic": source.name, "schema": source.schema, "key": source.key},
-    }
+    told = [{"topic": source.name, "schema": source.schema, "key": source.key} for source in step.sources]
+    return {"fingerprint": step.fingerprint, **({"source": told[0]} if len(told) == 1 else {"sources": told})}
 
 
 def other_logic(step: Step, about: Mapping[str, Any] | None) -> str | None:
@@ -46,7 +43,24 @@ def other_logic(step: Step, about: Mapping[str, Any] | None) -> str | None:
         return None
     if about.get("fingerprint") != step.fingerprint:
         return "was made by other logic than the code has now"
-    return _other_source(step.source, about.get("source") or _of_older(about))
+    before = _sources(about)
+    if (names := [source.name for source in step.sources]) != (given := _names(before, step.sources)):
+        if len(names) == len(given) == 1:
+            return f"was made with the topic {given[0]} of its source, which is {names[0]} now"
+        return f"was made of {_listed(given)}, and the code names {_listed(names)} now"
+    several = len(before) > 1
+    each = (_other_source(now, old, several) for now, old in zip(step.sources, before, strict=True))
+    return next((told for told in each if told is not None), None)
+
+
+def other_sources(step: Step, about: Mapping[str, Any] | None) -> bool:
+    """Whether the step has other topics than what made a version, or another order of them, and several before or now:
+    Spark's checkpoint, which has a place for each, goes with no such change."""
+    if about is None:
+        return False
+    before = _sources(about)
+    names = [source.name for source in step.sources]
+    return max(len(before), len(names)) > 1 and _names(before, step.sources) != names
 
 
 def form_of(step: Step) -> dict[str, Any] | None:
@@ -69,12 +83,29 @@ def at_a_glance(step: Step, about: Mapping[str, Any] | None) -> str:
         return "never run"
     if about.get("fingerprint") != step.fingerprint:
         return "code changed"
-    now, before = step.source, about.get("source") or _of_older(about)
-    if (before.get("topic", now.name), before.get("key", now.key)) != (now.name, now.key):
+    before = _sources(about)
+    if _names(before, step.sources) != [source.name for source in step.sources]:
+        return "source changed"
+    pairs = list(zip(step.sources, before, strict=True))
+    if any(old.get("key", now.key) != now.key for now, old in pairs):
         return "source changed"
     if made_as(step, about) != form_of(step):
         return "table changed"
-    return "ready" if before.get("schema", now.schema) == now.schema else "schema changed"
+    return "ready" if all(old.get("schema", now.schema) == now.schema for now, old in pairs) else "schema changed"
+
+
+def _sources(about: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """What a version's folder tells of each source, in the order of the declaration."""
+    return about.get("sources") or [about.get("source") or _of_older(about)]
+
+
+def _names(before: Sequence[Mapping[str, Any]], now: Sequence[Topic]) -> list[str]:
+    """The topics that a version was made of; the one of a folder that tells none is that of now."""
+    return [old.get("topic", now[0].name) for old in before]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"the topic{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def _of_older(about: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,22 +113,23 @@ def _of_older(about: Mapping[str, Any]) -> dict[str, Any]:
     return {} if about.get("generation") or "reads" not in about else {"topic": about["reads"]}
 
 
-def _other_source(now: Topic, before: Mapping[str, Any]) -> str | None:
-    told = ("topic", before.get("topic", now.name), now.name), ("key", before.get("key", now.key), now.key)
-    for what, old, new in told:
-        if old != new:
-            return f"was made with the {what} {old} of its source, which is {new} now"
+def _other_source(now: Topic, before: Mapping[str, Any], several: bool) -> str | None:
+    """How a source differs from that of the same topic before. several: say which one it is."""
+    of_it = f"its source {now.name}" if several else "its source"
+    old, new = before.get("key", now.key), now.key
+    if old != new:
+        return f"was made with the key {old} of {of_it}, which is {new} now"
     old, new = before.get("schema", now.schema), now.schema
     if old == new:
         return None
     if old is None or new is None:
         had, has = ("no schema", "one") if old is None else ("a schema", "none")
-        return f"was made with {had} of its source, which has {has} now"
+        return f"was made with {had} of {of_it}, which has {has} now"
     kinds = {field.name: field.dataType for field in cast(StructType, StructType.fromDDL(new)).fields}
     for field in cast(StructType, StructType.fromDDL(old)).fields:
         if (kind := kinds.get(field.name)) is not None and not _goes_on(field.dataType, kind):
             was, became = field.dataType.simpleString(), kind.simpleString()
-            return f"was made with the column {field.name} of its source as {was}, which is {became} now"
+            return f"was made with the column {field.name} of {of_it} as {was}, which is {became} now"
     return None
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from duramen.errors import ConfigError
 
+NO_OFFSET = "-"
+"""Spark's word for a source of which a batch has nothing yet."""
+PARTITION_DIGITS, OFFSET_DIGITS = 10, 19
+"""Of records as text that is ordered as they are."""
 _CAUSE = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)@(?P<offset>\d+)")
 
 
@@ -21,6 +25,11 @@ class Cause(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}@{self.offset}"
+
+    @property
+    def ordered(self) -> str:
+        """The same as text that is greater for a later record of the partition."""
+        return f"{self.topic}-{self.partition:0{PARTITION_DIGITS}}@{self.offset:0{OFFSET_DIGITS}}"
 
     @classmethod
     def parse(cls, text: str) -> Cause:
@@ -86,10 +95,25 @@ class Offsets:
         return cls({(topic, int(p)): int(end) for topic, ends in found.items() for p, end in ends.items()})
 
     @classmethod
-    def from_source(cls, text: str) -> Offsets:
-        """From the offset a Spark source wrote: ours and Kafka's name partitions, a file or a rate source counts."""
+    def from_source(cls, text: str, number: int = 0) -> Offsets:
+        """From the offset a Spark source wrote: ours and Kafka's name partitions, a file or a rate source counts.
+
+        number: of the source among those of its query, which stands for the partition where there is none.
+        """
         found: Any = json.loads(text)
         if isinstance(found, dict) and all(isinstance(ends, dict) for ends in found.values()):
             return cls.from_json({t: {p: e for p, e in ends.items() if p.isdigit()} for t, ends in found.items()})
-        number = found.get("logOffset", 0) if isinstance(found, dict) else found
-        return cls({("", 0): int(number) + 1})
+        count = found.get("logOffset", 0) if isinstance(found, dict) else found
+        return cls({("", number): int(count) + 1})
+
+    @classmethod
+    def from_sources(cls, texts: Iterable[str]) -> Offsets:
+        """From the offsets of all sources of a query, `-` where one has none yet.
+
+        A topic that is read twice, as by a join with itself, is contained as far as both have read it.
+        """
+        ends: dict[tuple[str, int], int] = {}
+        for number, text in enumerate(texts):
+            for place, end in cls.from_source(text, number) if text != NO_OFFSET else ():
+                ends[place] = min(end, ends.get(place, end))
+        return cls(ends)

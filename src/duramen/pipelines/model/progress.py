@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from duramen.errors import ConfigError
 from duramen.pipelines.model.late_rows import dropped_in, watermark_of
-from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.model.offsets import NO_OFFSET, Offsets
 
 
 class Written(NamedTuple):
@@ -19,7 +19,7 @@ class Written(NamedTuple):
 
 
 class BatchProgress(NamedTuple):
-    """One finished batch. lag: records the source had more when the batch was planned, None where it does not tell.
+    """One finished batch. lag: records the sources had more when the batch was planned, None where none tells.
 
     late: rows that the batch's watermark has dropped, late_total: those of all batches that were counted, and
     late_uncounted: how many batches were not (model/late_rows.py); None, None and 0 of a step without a watermark.
@@ -64,8 +64,9 @@ def _bytes(size: int) -> str:
 
 def progress_of(step: str, version: str, found: Mapping[str, Any], written: Mapping[int, Written]) -> BatchProgress:
     """From Spark's report of a batch. A report without a batch (an idle query's) has not `ended`."""
-    source = found["sources"][0]
-    end, latest = _offsets(source["endOffset"]), _offsets(source["latestOffset"])
+    sources = found["sources"]
+    end = _offsets([source["endOffset"] for source in sources])
+    latest = _offsets([source["latestOffset"] for source in sources])
     times = found["durationMs"]
     did = written.get(found["batchId"])
     return BatchProgress(
@@ -85,10 +86,10 @@ def progress_of(step: str, version: str, found: Mapping[str, Any], written: Mapp
     )
 
 
-def _offsets(told: object) -> Offsets:
-    if told in (None, "", "null"):
-        return Offsets()
+def _offsets(told: Sequence[object]) -> Offsets:
+    """Of all sources; nothing of those that do not tell."""
+    texts = [each if isinstance(each, str) else json.dumps(each) for each in told]
     try:
-        return Offsets.from_source(told if isinstance(told, str) else json.dumps(told))
-    except (ValueError, ConfigError):
+        return Offsets.from_sources(NO_OFFSET if text in ("", "null") else text for text in texts)
+    except (ValueError, TypeError, ConfigError):
         return Offsets()

@@ -40,6 +40,26 @@ class Reading(NamedTuple):
         return Offsets({place: min(end, upto.end(*place)) for place, end in self.until})
 
 
+def of_source(about: Mapping[str, Any], topic: str) -> Mapping[str, Any]:
+    """What a version's folder tells of one source: where there are several, each has an entry of its own."""
+    return next((each for each in about.get("sources", ()) if each["topic"] == topic), about)
+
+
+def only_reading(step: str, topic: str, cuts: Sequence[CutOver], about: Mapping[str, Any]) -> Reading:
+    """What a version reads of one of its several sources, to no cut.
+
+    It cannot go on behind one: Spark keeps the offsets of all sources in one checkpoint, and rows that wait for
+    another side of a join. ConfigError where the topic was swapped since the version began.
+    """
+    found, *after = readings(step, topic, cuts, of_source(about, topic))
+    if after:
+        raise ConfigError(
+            f"{step} reads {found.topic} beside other sources, and {after[-1].topic} has taken its place: `duramen "
+            "spark reprocess` builds a table from there; give a stream or an effect another name, and it begins there"
+        )
+    return found
+
+
 def readings(step: str, topic: str, cuts: Sequence[CutOver], about: Mapping[str, Any]) -> list[Reading]:
     """What a version of a step reads and will read: the topic that it is in, and those behind the cuts.
 

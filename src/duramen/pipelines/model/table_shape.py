@@ -8,6 +8,9 @@ import pyarrow as pa
 
 from duramen.errors import ConfigError
 
+TIMESTAMP, ALSO = "_timestamp", "_also"
+"""Columns of tables of several sources: when the latest record was written that a row comes from, and the others."""
+
 
 class TableShape(NamedTuple):
     """How rows become the table.
@@ -34,5 +37,5 @@ class TableShape(NamedTuple):
                 what = "key" if name in self.keys else "version"
                 raise ConfigError(f"the {what} {name} is a {kind}, which cannot be compared: take a column of it")
         for name in schema.names:
-            if name.startswith(("_", "#")):
+            if name.startswith(("_", "#")) and name not in (TIMESTAMP, ALSO):
                 raise ConfigError(f"the column {name} begins with {name[0]}: such names are the store's own")

@@ -1,7 +1,10 @@
 """Between the records of a topic and the columns that a pipeline's functions see and give.
 
 A function gets, beside its own columns, `_cause`: the record a row comes from. It has to hand it on; for an aggregate
-`latest_cause()` takes the latest of a group.
+`latest_cause()` takes the latest of a group, for a join `joined_cause()` all that a row comes from.
+
+`_cause` is a struct of timestamp, topic, partition, offset and deleted. In a step of several sources it has `also`, the
+other records of a row: texts whose order is that of the records, for a table orders rows of one record by them.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ from pyspark.sql.types import (
 
 from duramen.errors import ConfigError
 from duramen.pipelines.model.declaration import Topic
+from duramen.pipelines.model.offsets import OFFSET_DIGITS, PARTITION_DIGITS
+from duramen.pipelines.model.table_shape import ALSO, TIMESTAMP
 from duramen.spark.sink.sink_rows import COLUMNS
 
 CAUSE = "_cause"
@@ -45,20 +50,28 @@ _JSON = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+TWO_CAUSES = (
+    f'{{step}} joins, and leaves a {CAUSE} of each side: take all in one, as in .select("id", '
+    "pipelines.joined_cause(left, right))"
+)
 _LOST = (
     f'{{step}} loses {CAUSE}, the record each row comes from: add "{CAUSE}" to its select, or '
     "pipelines.latest_cause() to its agg"
 )
 
 
-def decode(records: DataFrame, topic: Topic) -> DataFrame:
-    """Kafka's columns (key, value, topic, partition, offset, timestamp) as the columns that the topic declares."""
+def decode(records: DataFrame, topic: Topic, *, joins: bool = False) -> DataFrame:
+    """Kafka's columns (key, value, topic, partition, offset, timestamp) as the columns that the topic declares.
+
+    joins: the rows may be joined with those of other topics, so their `_cause` has a place for further records.
+    """
     cause = F.struct(
         F.col("timestamp").alias("timestamp"),
         F.col("topic").cast("string").alias("topic"),
         F.col("partition").cast("int").alias("partition"),
         F.col("offset").cast("bigint").alias("offset"),
         F.col("value").isNull().alias("deleted"),
+        *([F.lit(None).cast("array<string>").alias("also")] if joins else []),
     ).alias(CAUSE)
     beside = [name for name in carried(topic) if name in records.columns]
     if topic.schema is None:
@@ -184,13 +197,46 @@ def _column(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
-def traced(rows: DataFrame, step: str) -> DataFrame:
-    """A function's rows as a table stores them: `_cause` taken apart. ConfigError when it is missing."""
+def _check_cause(rows: DataFrame, step: str) -> None:
+    """ConfigError unless the rows have one `_cause`."""
     if CAUSE not in rows.columns:
         raise ConfigError(_LOST.format(step=step))
+    if rows.columns.count(CAUSE) > 1:
+        raise ConfigError(TWO_CAUSES.format(step=step))
+
+
+def together(frames: Sequence[DataFrame]) -> DataFrame:
+    """The rows of several sources as one stream, each in a column of its source; of one source as they are."""
+    if len(frames) == 1:
+        return frames[0]
+    marked = [rows.select(F.struct("*").alias(f"source{number}")) for number, rows in enumerate(frames)]
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), marked)
+
+
+def apart(rows: DataFrame, count: int) -> list[DataFrame]:
+    """The rows of each of so many sources, out of a batch of `together`."""
+    if count == 1:
+        return [rows]
+    names = [f"source{number}" for number in range(count)]
+    return [rows.where(F.col(name).isNotNull()).select(f"{name}.*") for name in names]
+
+
+def traced(rows: DataFrame, step: str) -> DataFrame:
+    """A function's rows as a table stores them: `_cause` taken apart. ConfigError when it is missing, or there are two.
+
+    Where it has a place for further records, the table has `_timestamp` and `_also`, too.
+    """
+    _check_cause(rows, step)
     kept = [_column(name) for name in rows.columns if name != CAUSE]
+    joined = []
+    if _joins(rows):
+        if taken := {TIMESTAMP, ALSO} & set(rows.columns):
+            raise ConfigError(f"the column {min(taken)} of {step} begins with _: such names are the store's own")
+        others = F.coalesce(F.array_join("_cause.also", " "), F.lit(""))
+        joined = [F.col("_cause.timestamp").alias(TIMESTAMP), others.alias(ALSO)]
     return rows.select(
         *kept,
+        *joined,
         F.col("_cause.topic").alias("_topic"),
         F.col("_cause.partition").alias("_partition"),
         F.col("_cause.offset").alias("_offset"),
@@ -215,8 +261,7 @@ def encode(rows: DataFrame, step: str, key: str | None, beside: Sequence[str] = 
         return rows.select(*kept, *([] if "timestamp" in fields else [_time()]))
     if key is not None and key not in rows.columns:
         raise ConfigError(f"{step} gives no column {key} for the record's key")
-    if CAUSE not in rows.columns:
-        raise ConfigError(_LOST.format(step=step))
+    _check_cause(rows, step)
     own = [name for name in fields if name in beside]
     value = _unless_deleted(F.to_json(F.struct(*(_column(name) for name in fields if name not in own)), _JSON))
     columns = [value.cast("binary").alias("value"), *map(F.col, own), *([] if "timestamp" in own else [_time()])]
@@ -251,6 +296,59 @@ def _text(column: Column, kind: DataType) -> Column:
 def latest_cause() -> Column:
     """For `agg`: the latest record of the group, by time. An aggregate is never deleted by one of its records."""
     return F.max(CAUSE).withField("deleted", F.lit(False)).alias(CAUSE)
+
+
+def joined_cause(*sides: DataFrame | Column | str) -> Column:
+    """For the rows of a join: all records that a row comes from, as its `_cause`.
+
+    sides: the joined DataFrames, or their `_cause` columns, as `"o._cause"` of one with an alias. The latest record, by
+    time, is the row's own, which `_cause.topic` and the like name; the others go along. A side of an outer join may be
+    missing. A row deletes where one of its records does.
+    """
+    if len(sides) < 2:
+        raise ConfigError("joined_cause takes the sides of a join, two or more")
+    causes = [_cause_of(side) for side in sides]
+    latest = F.greatest(*causes)
+    records = F.flatten(F.array(*(_records(cause) for cause in causes)))
+    also = F.array_sort(F.array_except(records, F.array(_place(latest))))
+    deleted = reduce(lambda one, other: one | other, (F.coalesce(each["deleted"], F.lit(False)) for each in causes))
+    found = F.struct(
+        latest["timestamp"].alias("timestamp"),
+        latest["topic"].alias("topic"),
+        latest["partition"].alias("partition"),
+        latest["offset"].alias("offset"),
+        deleted.alias("deleted"),
+        also.alias("also"),
+    )
+    return F.when(latest.isNotNull(), found).alias(CAUSE)
+
+
+def _cause_of(side: DataFrame | Column | str) -> Column:
+    """The `_cause` of a side, with a place for further records."""
+    if isinstance(side, str):
+        return F.col(side)
+    if isinstance(side, Column):
+        return side
+    cause = side[CAUSE]
+    return cause if _joins(side) else cause.withField("also", F.lit(None).cast("array<string>"))
+
+
+def _joins(rows: DataFrame) -> bool:
+    """Whether the `_cause` of the rows has a place for further records."""
+    return "also" in cast(StructType, rows.schema[CAUSE].dataType).names
+
+
+def _records(cause: Column) -> Column:
+    """The records of a side of a join, none where the side is missing."""
+    others = F.coalesce(cause["also"], F.array().cast("array<string>"))
+    return F.when(cause.isNull(), F.array().cast("array<string>")).otherwise(F.concat(F.array(_place(cause)), others))
+
+
+def _place(cause: Column) -> Column:
+    """A record as text. Of one partition, the text of a later record is greater."""
+    partition = F.lpad(cause["partition"].cast("string"), PARTITION_DIGITS, "0")
+    offset = F.lpad(cause["offset"].cast("string"), OFFSET_DIGITS, "0")
+    return F.concat(cause["topic"], F.lit("-"), partition, F.lit("@"), offset)
 
 
 def where(rows: DataFrame, condition: Column | str) -> DataFrame:

@@ -6,7 +6,7 @@ from duramen.errors import DeadlineError, NetworkError
 from duramen.pipelines.model.declaration import Step
 from duramen.pipelines.model.folders import VersionFolder
 from duramen.pipelines.model.offsets import Offsets
-from duramen.pipelines.model.swap_chain import Reading
+from duramen.pipelines.model.swap_chain import Reading, of_source
 from duramen.pipelines.run.runner import Runner
 
 
@@ -16,10 +16,13 @@ class DryRunner(Runner):
     Then a step counts as reading what it read last.
     """
 
-    def reading(self, step: Step, version: VersionFolder) -> Reading:
+    def readings(self, step: Step, version: VersionFolder) -> tuple[Reading, ...]:
         """See Queries."""
         try:
-            return super().reading(step, version)._replace(start=Offsets())
+            return tuple(reading._replace(start=Offsets()) for reading in super().readings(step, version))
         except (NetworkError, DeadlineError):
             about = version.about() or {}
-            return Reading(about.get("generation", 0), about.get("reads", step.source.name), Offsets(), None)
+            told = [(source.name, of_source(about, source.name)) for source in step.sources]
+            return tuple(
+                Reading(each.get("generation", 0), each.get("reads", name), Offsets(), None) for name, each in told
+            )

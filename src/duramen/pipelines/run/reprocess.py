@@ -19,6 +19,7 @@ from duramen.pipelines.model.folders import Current, StepFolder, VersionFolder, 
 from duramen.pipelines.model.function_fingerprint import other_logic
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import BatchProgress
+from duramen.pipelines.model.swap_chain import of_source
 from duramen.pipelines.run.cluster import SECONDS_MAX, PipelineNode
 from duramen.pipelines.run.connector import DuramenConnector, cuts_of
 from duramen.pipelines.run.runner import Mark, Runner, Say, nowhere
@@ -96,10 +97,11 @@ class Reprocessing:
         if isinstance(self.step, StreamStep):
             current = self.folder.current().version
             there, upto = self._worked_in(current)
-            if runner.reading(self.step, self.folder.version(version)).generation > there:
+            first, *more = runner.readings(self.step, self.folder.version(version))
+            if not more and first.generation > there:
                 raise NotReadyError(
-                    f"{self.step.name} {current} has not gone on behind the last swap of {self.step.source.name}, and "
-                    f"{version} begins there: `duramen spark run --once` first, with the code of {current}"
+                    f"{self.step.name} {current} has not gone on behind the last swap of {self.step.sources[0].name}, "
+                    f"and {version} begins there: `duramen spark run --once` first, with the code of {current}"
                 )
         runner.run([self.step.name], tell, say, version=version, available_now=True, upto=upto)
 
@@ -150,21 +152,35 @@ class Reprocessing:
         For a table those of a topic do not count that was deleted and made anew since: nobody can read them.
         """
         other = other or self.folder.current().version
-        theirs = self._before_cut(version, other) or self.contained(other)
+        theirs = self._before_cuts(version, other)
         if isinstance(self.step, TableStep):
             ids, before = self._topic_ids(version), self._topic_ids(other)
             theirs = Offsets({at: end for at, end in theirs if before.get(at[0]) == ids.get(at[0], before.get(at[0]))})
         return self.contained(version).behind(theirs)
 
-    def _before_cut(self, version: str, other: str) -> Offsets | None:
-        """What a version of a table has to contain that began behind a cut of the source before which another one
-        stands: in the topic that it reads from its beginning, what took the place of all that lies before the cut.
-        None where it did not begin so."""
-        first: int = (self.folder.version(version).about() or {}).get("first_generation", 0)
-        if not isinstance(self.step, TableStep) or self._worked_in(other)[0] >= first:
-            return None
-        cut = cuts_of(self.pipeline, self.step.source, DuramenConnector(self.pipeline.bootstrap))[first - 1]
-        return Offsets({(cut.new, partition): at for partition, at in cut.start.items()})
+    def _before_cuts(self, version: str, other: str) -> Offsets:
+        """What a version has to contain to have what another one does.
+
+        Where it is of a table, and began behind a cut of a source before which the other one stands: in the topic that
+        it reads from its beginning, what took the place of all that lies before the cut.
+        """
+        there = self.contained(other)
+        if not isinstance(self.step, TableStep):
+            return there
+        about, before = (self.folder.version(name).about() or {} for name in (version, other))
+        names = [source.name for source in self.step.sources]
+        left = {each["reads"] for each in before.get("sources", ()) if each["topic"] not in names}
+        for source in self.step.sources:
+            ours, theirs = of_source(about, source.name), of_source(before, source.name)
+            first: int = ours.get("generation" if "sources" in about else "first_generation", 0)
+            if (theirs.get("generation", 0) if "sources" in before else self._worked_in(other)[0]) < first:
+                cut = cuts_of(self.pipeline, source, DuramenConnector(self.pipeline.bootstrap))[first - 1]
+                begun = Offsets({(cut.new, partition): at for partition, at in cut.start.items()})
+                if len(names) == 1:
+                    return begun
+                left.add(theirs.get("reads", source.name))
+                there = there.joined(begun)
+        return Offsets({place: end for place, end in there if place[0] not in left})
 
     def _topic_ids(self, version: str) -> dict[str, TopicId]:
         """The ids of the topics that a version has read last."""

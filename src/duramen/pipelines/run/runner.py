@@ -17,19 +17,17 @@ from duramen.pipelines.model.folders import BusyError, planned, unfinished
 from duramen.pipelines.model.function_fingerprint import other_logic
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import BatchProgress
-from duramen.pipelines.run.queries import (
+from duramen.pipelines.run.failures import (
     RESTART_SECONDS,
     Mark,
-    Queries,
     QueryFailedError,
-    Running,
     Say,
     may_pass,
-    nowhere,
     patiently,
     reason,
     rest,
 )
+from duramen.pipelines.run.queries import Queries, Running, nowhere
 from duramen.pipelines.run.unpublished_swap import take_back
 from duramen.swaps import SwapConflictError
 
@@ -301,19 +299,19 @@ class _Loop:
     def _follows(self, name: str, one: Running) -> bool:
         """Whether the step's topic has a cut that its query did not know, or was read to its cut: it is begun again."""
         try:
-            reading = self._runner.reading(one.plan.step, one.plan.version)
+            now = self._runner.readings(one.plan.step, one.plan.version)
         except (NetworkError, DeadlineError):
             return False  # a node that is away is the query's to tell of
-        if reading.until is None:
+        if all(reading.until is None for reading in now):
             return False
-        plan = one.plan._replace(reading=reading)
-        if one.plan.reading.until is not None and not self._runner.is_read(plan):
+        plan = one.plan._replace(readings=now)
+        if any(reading.until is not None for reading in one.plan.readings) and not plan.is_read():
             return False
         one.query.stop()
         self._hear(one)
         # Only now, for the query may have begun a batch meanwhile. If it lies behind the cut, starting refuses.
         if self._runner.move_on(plan):
-            self._say(f"{name}: {reading.topic} is read to its cut")
+            self._say(f"{name}: {now[0].topic} is read to its cut")
         del self._running[name]
         self._finishing.discard(name)
         self._start(name, one.plan.version.name)

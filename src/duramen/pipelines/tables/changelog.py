@@ -1,19 +1,23 @@
 """Folds a changelog into a table, on Arrow tables alone: what is new, what is latest, what it replaces.
 
 Every row carries the record it came from (`_topic`, `_partition`, `_offset`) and whether it deletes (`_deleted`). A
-table is the fold of its changelog: per key the latest row, unless that one deletes. Two rules make the fold independent
-of how the log was cut into batches, and of replays:
+table is the fold of its changelog: per key the latest row, unless that one deletes. Three rules make the fold
+independent of how the log was cut into batches, and of replays:
 
 - a record below the table's offsets has been folded in already and is passed over;
+- a row of a join comes of several records, the others in `_also`: it has been folded in already where all of them are
+  contained, for it came into being with the last of them;
 - within a partition a later offset is later. A key whose records lie in several partitions has no such order: there the
   table names a version column, the greater version wins, and deleted rows stay as markers, so that an older version
-  that comes late finds out.
+  that comes late finds out. Rows of several topics are ordered by `_timestamp`, the time of their latest record, unless
+  the table names another version; rows of the same latest record by the others, in `_also`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import date
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +25,7 @@ import pyarrow.compute as pc
 
 from duramen.errors import DuramenError
 from duramen.pipelines.model.offsets import Cause, Offsets
+from duramen.pipelines.model.table_shape import ALSO
 
 TRACE = pa.schema(
     [
@@ -30,7 +35,8 @@ TRACE = pa.schema(
         pa.field("_deleted", pa.bool_()),
     ]
 )
-"""The columns that every table has beside its own."""
+"""The columns that every table has beside its own; those of several sources have `_timestamp` and `_also`, too."""
+_RECORD = r"^(?P<topic>.+)-(?P<partition>\d+)@(?P<offset>\d+)$"
 _FIRST_DAY, _LAST_DAY = date.min, date.max
 
 
@@ -110,14 +116,30 @@ def _refuse_no_text(rows: pa.Table) -> None:
                     raise ChangelogError(f"{cause_of(rows, index)}: {name} is {told}") from None
 
 
+def other_causes(rows: pa.Table, index: int) -> list[Cause]:
+    """The records beside `cause_of` that row `index` came from, where it is of a join."""
+    text = rows.column(ALSO)[index].as_py() if ALSO in rows.column_names else None
+    return [Cause.parse(each) for each in (text or "").split()]
+
+
+def came_of(rows: pa.Table, cause: Cause) -> pa.ChunkedArray:
+    """Per row, whether it came from this record, alone or with others."""
+    hit = pc.equal(rows["_offset"], cause.offset)
+    hit = pc.and_(hit, pc.and_(pc.equal(rows["_partition"], cause.partition), pc.equal(rows["_topic"], cause.topic)))
+    if ALSO not in rows.column_names:
+        return hit
+    among = pc.binary_join_element_wise("", rows[ALSO], "", " ", null_handling="replace")  # a space around each
+    return pc.or_(hit, pc.match_substring(among, f" {cause.ordered} "))
+
+
 def fresh(batch: pa.Table, contained: Offsets) -> pa.Table:
-    """The rows whose records are not contained yet."""
+    """The rows of which a record is not contained yet."""
     mask = _inside(batch, contained)
     return batch if mask is None else batch.filter(pc.invert(mask))
 
 
 def refuse_held_back(batch: pa.Table, before: Offsets) -> None:
-    """ChangelogError when a row comes of a record of an earlier batch: `fresh` would pass over it.
+    """ChangelogError when a row comes of records of earlier batches alone: `fresh` would pass over it.
 
     before: where the batch begins. Such rows Spark has kept: of windows that closed, of a side of a join that waited.
     """
@@ -125,39 +147,61 @@ def refuse_held_back(batch: pa.Table, before: Offsets) -> None:
     if mask is not None and pc.any(mask).as_py():
         raise ChangelogError(
             f"a row comes of {cause_of(batch, pc.index(mask, True).as_py())}, a record of an earlier batch, and would "
-            "be taken for one that the table has: a function that holds rows back (windows, joins) needs a table with "
+            "be taken for one that the table has: a join has to give the records of all of its sides, by "
+            "pipelines.joined_cause(); a function that holds rows back (windows, outer joins) needs a table with "
             "aggregate=True"
         )
 
 
 def _inside(batch: pa.Table, contained: Offsets) -> pa.ChunkedArray | None:
-    """Per row, whether its record is contained; None where none is."""
-    places = batch.select(["_topic", "_partition"]).group_by(["_topic", "_partition"]).aggregate([]).to_pylist()
+    """Per row, whether all of its records are contained; None where no row's are."""
+    mask = _records_inside(batch["_topic"], batch["_partition"], batch["_offset"], contained)
+    if mask is None or ALSO not in batch.column_names or not pc.any(mask).as_py():
+        return mask
+    lists = pc.utf8_split_whitespace(pc.fill_null(batch[ALSO], "")).combine_chunks()
+    texts = lists.flatten()
+    rows, filled = lists.value_parent_indices(), pc.not_equal(texts, "")
+    rows, texts = rows.filter(filled), texts.filter(filled)
+    if not len(texts):
+        return mask
+    found = pc.extract_regex(texts, _RECORD)
+    topic, partition, offset = (found.field(place) for place in range(3))
+    numbers = pc.cast(partition, pa.int32()), pc.cast(offset, pa.int64())
+    inside = _records_inside(topic, *numbers, contained)
+    missing = pc.unique(rows if inside is None else rows.filter(pc.invert(inside)))
+    out = np.ones(batch.num_rows, dtype=bool)
+    out[missing.to_numpy(zero_copy_only=False)] = False
+    return pc.and_(mask, pa.array(out))
+
+
+def _records_inside(topics: Any, partitions: Any, offsets: Any, contained: Offsets) -> Any:
+    """Per record, whether it is contained; None where none is."""
+    records = pa.table({"topic": topics, "partition": partitions})
     mask = None
-    for place in places:
-        end = contained.end(place["_topic"], place["_partition"])
+    for place in records.group_by(["topic", "partition"]).aggregate([]).to_pylist():
+        end = contained.end(place["topic"], place["partition"])
         if end == 0:
             continue
-        old = pc.and_(
-            pc.and_(pc.equal(batch["_topic"], place["_topic"]), pc.equal(batch["_partition"], place["_partition"])),
-            pc.less(batch["_offset"], end),
-        )
+        same = pc.and_(pc.equal(topics, place["topic"]), pc.equal(partitions, place["partition"]))
+        old = pc.and_(same, pc.less(offsets, end))
         mask = old if mask is None else pc.or_(mask, old)
     return mask
 
 
-def order(version: str | None) -> list[str]:
-    """The columns that say which of two rows of a key is later."""
-    return [*([version] if version else []), "_topic", "_partition", "_offset"]
+def order(version: str | None, columns: Container[str]) -> list[str]:
+    """The columns that say which of two rows of a key is later, of a table with these columns."""
+    joined = [ALSO] if ALSO in columns else []
+    return [*([version] if version else []), "_topic", "_partition", "_offset", *joined]
 
 
 def latest(batch: pa.Table, keys: Sequence[str], version: str | None = None) -> pa.Table:
     """One row per key: the latest. Rows of the same record keep their order, the last one wins."""
     if batch.num_rows < 2:
         return batch
-    numbered = batch.select(_distinct([*keys, *order(version)])).append_column("#", _numbers(batch.num_rows))
+    ordered = order(version, batch.column_names)
+    numbered = batch.select(_distinct([*keys, *ordered])).append_column("#", _numbers(batch.num_rows))
     # Latest first: nulls, which are earliest, then come last by themselves.
-    by_order = [(name, "descending") for name in [*order(version), "#"]]
+    by_order = [(name, "descending") for name in [*ordered, "#"]]
     newest_first = numbered.take(pc.sort_indices(numbered, sort_keys=by_order))
     return batch.take(newest_first.group_by(list(keys), use_threads=False).aggregate([("#", "first")])["#_first"])
 
@@ -177,7 +221,7 @@ def replaced(
     pairs = theirs.join(ours, keys=list(keys), join_type="inner")
     old, new = pairs["#state"].combine_chunks(), pairs["#change"].combine_chunks()
     if version:
-        wins = _not_older(changes.take(new), state.take(old), order(version))
+        wins = _not_older(changes.take(new), state.take(old), order(version, state.column_names))
         changes = _without(changes, new.filter(pc.invert(wins)))
         old = old.filter(wins)
     else:

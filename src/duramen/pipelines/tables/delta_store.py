@@ -363,7 +363,7 @@ class DeltaStore(TableStore):
             post_commithook_properties=_NO_HOOKS,
         )
         if self.shape.version:
-            later = _not_older(order(self.shape.version))
+            later = _not_older(order(self.shape.version, self.schema.names))
             merge.when_matched_update_all(predicate=later).when_not_matched_insert_all().execute()
             return
         merge = merge.when_matched_delete(predicate="source._deleted").when_matched_update_all()

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from duramen.pipelines.model.json_values import as_python, plain
+from duramen.pipelines.model.table_shape import ALSO, TIMESTAMP
 from duramen.pipelines.tables.changelog import TRACE
 from duramen.pipelines.tables.schema_changes import is_wider
 
@@ -98,7 +99,8 @@ def _as_wide(rows: pa.Table, others: pa.Table, key: str) -> pa.Table:
 
 def _columns(old: pa.Table, new: pa.Table, keys: tuple[str, ...]) -> tuple[list[str], list[str], list[str]]:
     """The columns that hold something of the rows' own: of both, of the old only, of the new only."""
-    ours, theirs = ([n for n in rows.column_names if n not in (*keys, *TRACE.names)] for rows in (old, new))
+    apart = (*keys, *TRACE.names, TIMESTAMP, ALSO)
+    ours, theirs = ([n for n in rows.column_names if n not in apart] for rows in (old, new))
     return (
         [name for name in ours if name in theirs],
         [name for name in ours if name not in theirs],
@@ -107,14 +109,15 @@ def _columns(old: pa.Table, new: pa.Table, keys: tuple[str, ...]) -> tuple[list[
 
 
 def compare_histories(old: pa.Table, new: pa.Table) -> Difference:
-    """Of two histories: a row's identity is the record it came from and how many of that record's rows precede it."""
+    """Of two histories: a row's identity is the records it came from and how many of that record's rows precede it."""
     return difference(_numbered(old), _numbered(new), ("record", "nth"))
 
 
 def _numbered(rows: pa.Table) -> pa.Table:
-    record = pc.binary_join_element_wise(
-        rows["_topic"], pc.cast(rows["_partition"], pa.string()), pc.cast(rows["_offset"], pa.string()), "/"
-    )
+    places = [rows["_topic"], pc.cast(rows["_partition"], pa.string()), pc.cast(rows["_offset"], pa.string())]
+    if ALSO in rows.column_names:
+        places.append(pc.fill_null(rows[ALSO], ""))
+    record = pc.binary_join_element_wise(*places, "/")
     rows = rows.append_column("record", record).sort_by("record")
     nth: list[int] = []
     before = None

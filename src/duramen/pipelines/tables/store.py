@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from duramen.errors import ConfigError, StorageError
 from duramen.pipelines.model.atomic_files import make_folder, read_json, write_json, write_parquet
 from duramen.pipelines.model.offsets import Cause, Offsets
-from duramen.pipelines.model.table_shape import TableShape
-from duramen.pipelines.tables.changelog import TRACE, alive, conform, fresh, latest, order
+from duramen.pipelines.model.table_shape import ALSO, TableShape
+from duramen.pipelines.tables.changelog import TRACE, alive, came_of, conform, fresh, latest, order
 from duramen.pipelines.tables.schema_changes import as_wide, changes, hindrances, joined, ordered
 
 SINKS_REMEMBERED = 8
@@ -306,15 +306,11 @@ class TableStore(ABC):
                 yield _versioned(self._changes_of(commit), commit.version)
 
     def caused_by(self, cause: Cause) -> Iterator[tuple[TableCommit, pa.Table]]:
-        """The versions whose changes came from this record, with those rows."""
+        """The versions whose changes came from this record, alone or with others, with those rows."""
         for commit in self.commits():
             if commit.changes and commit.offsets.contains(cause):
                 rows = self._changes_of(commit)
-                hit = pc.and_(
-                    pc.equal(rows["_offset"], cause.offset),
-                    pc.and_(pc.equal(rows["_partition"], cause.partition), pc.equal(rows["_topic"], cause.topic)),
-                )
-                if (found := rows.filter(hit)).num_rows:
+                if (found := rows.filter(came_of(rows, cause))).num_rows:
                     yield commit, found
 
     def superseded(self, cause: Cause, keys: Mapping[str, Any]) -> tuple[TableCommit, Cause, bool] | None:
@@ -323,13 +319,14 @@ class TableStore(ABC):
         """
         first = self.first_with(cause)
         rows = list(self._changed(keys)) if first is not None else []
-        ours = next((self._rank(row) for _, row in rows if _cause(row) == cause), None) if self.shape.version else None
+        ranks = [self._rank(row) for _, row in rows if cause in _causes(row)] if self.shape.version else []
+        ours = max(ranks, default=None)
         for commit, row in rows:
-            found = _cause(row)
+            found, *others = _causes(row)
             if ours is not None:
                 later = self._rank(row) > ours
             else:
-                later = commit.version >= cast(TableCommit, first).version and found != cause
+                later = commit.version >= cast(TableCommit, first).version and cause not in (found, *others)
                 later = later and (found.offset > cause.offset or found[:2] != cause[:2])
             if later:
                 return commit, found, row["_deleted"]
@@ -342,16 +339,19 @@ class TableStore(ABC):
                 rows = self._changes_of(commit)
                 for name, value in keys.items():
                     rows = rows.filter(pc.equal(rows[name], pa.scalar(value, rows.schema.field(name).type)))
-                wanted = dict.fromkeys([*order(self.shape.version), *TRACE.names])
+                wanted = dict.fromkeys([*self._order(), *TRACE.names])
                 yield from ((commit, row) for row in rows.select(list(wanted)).to_pylist())
 
     def _rank(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         """Of two rows of a key the one that ranks higher is later."""
-        return tuple(part for name in order(self.shape.version) for part in (row[name] is not None, row[name]))
+        return tuple(part for name in self._order() for part in (row[name] is not None, row[name]))
 
-    def first_with(self, cause: Cause) -> TableCommit | None:
-        """The first version that contains this record; None when none does."""
-        return next((commit for commit in self.commits() if commit.offsets.contains(cause)), None)
+    def _order(self) -> list[str]:
+        return order(self.shape.version, self.schema.names)
+
+    def first_with(self, *causes: Cause) -> TableCommit | None:
+        """The first version that contains these records; None when none does."""
+        return next((commit for commit in self.commits() if all(map(commit.offsets.contains, causes))), None)
 
 
 def _versioned(rows: pa.Table, version: int) -> pa.Table:
@@ -365,8 +365,10 @@ def _kinds(kind: pa.DataType) -> Iterator[pa.DataType]:
         yield from _kinds(kind.field(index).type)
 
 
-def _cause(row: Mapping[str, Any]) -> Cause:
-    return Cause(row["_topic"], row["_partition"], row["_offset"])
+def _causes(row: Mapping[str, Any]) -> list[Cause]:
+    """The records that a row came from, its own first."""
+    others = (row.get(ALSO) or "").split()
+    return [Cause(row["_topic"], row["_partition"], row["_offset"]), *map(Cause.parse, others)]
 
 
 def remembered(sinks: dict[str, int], sink: str, batch: int) -> dict[str, int]:

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from duramen.cli.main import main
 from duramen.cli.spark.reasons import in_one_line
-from duramen.pipelines.run.queries import QueryFailedError
+from duramen.pipelines.run.failures import QueryFailedError
 
 WRAPPED = (
     "[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):\n"

@@ -240,11 +240,11 @@ def test_a_dry_run_plans_without_the_node_what_was_read_last(tmp_path: Path, mon
     step, version = pipeline.step("away"), StepFolder(tmp_path, "away").version("v1")
     runner = DryRunner(pipeline, None, DuramenConnector("node:1"))  # type: ignore[arg-type]
     monkeypatch.setattr(DuramenConnector, "cuts", away)
-    assert runner.reading(step, version).topic == "late"
+    assert runner.readings(step, version)[0].topic == "late"
     version.describe({"generation": 1, "first_generation": 0, "reads": "late.v2"})
-    assert runner.reading(step, version).topic == "late.v2"
+    assert runner.readings(step, version)[0].topic == "late.v2"
     monkeypatch.setattr(DuramenConnector, "cuts", lambda *_: [CutOver("late", {0: 1}, "late.v2", {0: 1})])
-    found = runner.reading(step, version)
+    (found,) = runner.readings(step, version)
     assert (found.topic, found.start) == ("late.v2", Offsets()), "its partitions are not asked for"
 
 

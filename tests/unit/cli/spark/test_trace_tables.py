@@ -19,7 +19,7 @@ from duramen.errors import ConfigError
 from duramen.model import topic_id_text
 from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.offsets import Cause, Offsets
-from duramen.pipelines.model.table_shape import TableShape
+from duramen.pipelines.model.table_shape import ALSO, TIMESTAMP, TableShape
 from duramen.pipelines.run.reprocess import Report
 from duramen.pipelines.tables.difference import Difference
 from duramen.pipelines.tables.parquet_store import ParquetStore
@@ -127,6 +127,30 @@ def test_a_record_of_a_topic_that_was_made_anew_is_gone(asked, tmp_path: Path) -
         assert (found["record"], found["value"]) == ("flights-0@2", value)
 
 
+def test_a_row_of_a_join_shows_all_of_its_records(asked, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    shutil.rmtree(tmp_path / "tables")
+    own = pa.schema([*OWN, (TIMESTAMP, pa.timestamp("us", "UTC")), (ALSO, pa.string())])
+    store = ParquetStore(tmp_path / "tables" / "aircraft" / "v1" / "table", TableShape(("tail",), TIMESTAMP), own)
+    others = [Cause("airports", 0, 12), Cause("flights", 0, 1)]
+    place = {"_topic": "flights", "_partition": 0, "_offset": 2, "_deleted": False}
+    row = {"tail": "N1", "dest": "SFO", TIMESTAMP: 1, ALSO: " ".join(cause.ordered for cause in others), **place}
+    rows = pa.Table.from_pylist([row], store.schema)
+    store.apply(rows.slice(0, 0), "q", 0, Offsets({("flights", 0): 3, ("airports", 0): 12}))
+    store.apply(rows, "q", 1, Offsets({("airports", 0): 13}))
+    (found,) = json.loads(asked("trace", "aircraft", "--row", "tail=N1", "--json")[1])
+    assert (found["record"], found["since"]) == ("flights-0@2", "table version 1")
+    assert found["also"] == [
+        {"record": "airports-0@12", "value": "(no longer in the log)"},
+        {"record": "flights-0@1", "value": '{"dest":"ORD"}'},
+    ]
+    code, said = asked("trace", "aircraft", "--row", "tail=N1")
+    assert (code, "also         record=airports-0@12  value=(no" in said) == (0, True), said
+    for record in ("airports-0@12", "flights-0@1", "flights-0@2"):
+        found = json.loads(asked("trace", "aircraft", "--record", record, "--json")[1])
+        assert [row["tail"] for row in found["rows"]] == ["N1"], record
+        assert found["now"] == [{"tail": "N1", "state": "current"}], record
+
+
 def test_rows_that_are_left_out_are_told(asked, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(spark_trace, "ROWS_MAX", 1)
     code, said = asked("trace", "aircraft", "--row", "dest=ORD")
@@ -141,9 +165,8 @@ def test_what_is_printed_fits_eighty_columns(asked) -> None:  # type: ignore[no-
     assert max(map(len, said.splitlines())) <= 80
     assert said.splitlines()[0].split() == ["STEP", "KIND", "VERSION", "OTHERS", "STATE", "BATCH", "ROWS", "LAST"]
     told = json.loads(asked("status", "--json")[1])[0]
-    assert {"step", "kind", "current", "others", "state", "batch", "rows", "written", "ms", "when", "offsets"} == set(
-        told
-    )
+    names = {"step", "kind", "current", "others", "state", "batch", "rows", "written", "ms", "when", "offsets"}
+    assert set(told) == names | {"watermark", "late", "late_uncounted"}
     code, said = asked("trace", "aircraft", "--table-version", "1")
     assert "offsets      flights=0:5" in said
     assert _ago(None) is None

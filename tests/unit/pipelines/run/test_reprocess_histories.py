@@ -117,8 +117,8 @@ class World:
     def doing(self, _phase: str) -> None:
         """As a Runner's."""
 
-    def reading(self, step: Any, version: folders.VersionFolder) -> Any:
-        return readings(step.name, "flights", (), version.about() or {})[0]
+    def readings(self, step: Any, version: folders.VersionFolder) -> Any:
+        return tuple(readings(step.name, "flights", (), version.about() or {}))
 
 
 def checkpoint(place: Path, ends: dict[int, int]) -> None:
@@ -438,8 +438,8 @@ def test_a_stream_is_swapped_beside_a_run_whose_records_never_rest(make: Callabl
 
         doing = world.doing
 
-        def reading(self, step: Any, version: folders.VersionFolder) -> Any:
-            return world.reading(step, version)
+        def readings(self, step: Any, version: folders.VersionFolder) -> Any:
+            return world.readings(step, version)
 
         def run(self, names: list[str], tell: Any, say: Any, *, version: str, available_now: bool, upto: Any) -> None:
             world.come(3)
@@ -484,8 +484,8 @@ def test_a_version_that_waits_at_a_cut_of_its_source_is_named(make: Callable[[],
     work = Reprocessing(world.pipeline, "late")
 
     class Ahead:
-        def reading(self, step: Any, version: folders.VersionFolder) -> Any:
-            return readings(step.name, "flights", [CutOver("flights", {}, "flights.v2", {})], version.about() or {})[0]
+        def readings(self, step: Any, version: folders.VersionFolder) -> Any:
+            return readings(step.name, "flights", [CutOver("flights", {}, "flights.v2", {})], version.about() or {})
 
     with pytest.raises(NotReadyError, match="late v1 has not gone on behind the last swap of flights"):
         work.build(Ahead(), "v2", quiet, quiet)  # type: ignore[arg-type]
@@ -567,8 +567,8 @@ def test_a_version_that_stands_at_a_cut_of_its_source_has_what_lies_before_it(ma
     assert work.contained("v1") == Offsets({("flights", 0): 3, ("flights", 1): 3})
 
     class Behind:
-        def reading(self, step: Any, version: folders.VersionFolder) -> Any:
-            return readings(step.name, "flights", cuts, version.about() or {})[0]
+        def readings(self, step: Any, version: folders.VersionFolder) -> Any:
+            return readings(step.name, "flights", cuts, version.about() or {})
 
     with pytest.raises(NotReadyError, match="late v1 has not gone on behind the last swap of flights"):
         work.build(Behind(), "v2", quiet, quiet)  # type: ignore[arg-type]

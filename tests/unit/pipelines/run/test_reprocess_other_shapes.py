@@ -21,8 +21,9 @@ from duramen.pipelines.model.folders import Current, StepFolder
 from duramen.pipelines.model.function_fingerprint import other_logic
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.swap_chain import Reading
-from duramen.pipelines.run.queries import Queries, StepPlan
+from duramen.pipelines.run.queries import Queries
 from duramen.pipelines.run.reprocess import Reprocessing
+from duramen.pipelines.run.step_plan import StepPlan
 from duramen.pipelines.run.stores import STORES
 from duramen.pipelines.tables.schema_changes import as_wide
 
@@ -48,7 +49,7 @@ def made(pipeline: pipelines.Pipeline, version: str, schema: pa.Schema, accept: 
     assert isinstance(step, TableStep)
     place = queries.folder("aircraft").version(version)
     rows: Any = SimpleNamespace(schema=from_arrow_schema(schema))
-    plan = StepPlan(step, place, Reading(0, step.source.name, Offsets(), None), rows)  # type: ignore[arg-type]
+    plan = StepPlan(step, place, (Reading(0, step.sources[0].name, Offsets(), None),), rows)  # type: ignore[arg-type]
     place.describe(queries._described(plan, accept))
     store = STORES[step.store](place.table, step.shape, schema)
     trace = {"_topic": "flights", "_partition": 0, "_deleted": False}

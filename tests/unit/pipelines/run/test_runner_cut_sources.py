@@ -17,9 +17,12 @@ from duramen.pipelines.model.folders import BusyError, Current, StepFolder
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.swap_chain import readings
 from duramen.pipelines.run.connector import CHOOSES_TOPICS, DuramenConnector
-from duramen.pipelines.run.queries import Queries, QueryFailedError, QueryReport, StepPlan
+from duramen.pipelines.run.failures import QueryFailedError
+from duramen.pipelines.run.queries import Queries
 from duramen.pipelines.run.reprocess import Reprocessing
 from duramen.pipelines.run.runner import Runner, Terms, _Loop, nowhere
+from duramen.pipelines.run.step_plan import StepPlan
+from duramen.pipelines.run.table_batches import QueryReport, TableBatches
 from duramen.swaps import CutOver
 
 CUT = CutOver("flights", {0: 7, 1: 3}, "flights.v2", {0: 5, 1: 2})
@@ -40,7 +43,7 @@ class Query:
         for kind in ("offsets", "commits") if done else ("offsets",):
             place = self.plan.checkpoint / kind
             place.mkdir(parents=True, exist_ok=True)
-            told = json.dumps({self.plan.reading.topic: {str(p): at for p, at in ends.items()}})
+            told = json.dumps({self.plan.readings[0].topic: {str(p): at for p, at in ends.items()}})
             (place / str(len(list(place.iterdir())))).write_text(f"v1\n{{}}\n{told}")
 
     def stop(self) -> None:
@@ -79,7 +82,7 @@ class StepRunner(Runner):
     def plan(self, name: str, version: str | None = None, upto: Offsets | None = None) -> StepPlan:
         step = self.pipeline.step(name)
         place = self.folder(name).version(version or self.folder(name).current().version)
-        return StepPlan(step, place, self.reading(step, place), MagicMock())
+        return StepPlan(step, place, self.readings(step, place), MagicMock())
 
     def _writer(self, plan: StepPlan, written: Any) -> Any:
         def start() -> Query:
@@ -150,16 +153,16 @@ def test_a_query_is_begun_again_with_the_cut_and_then_behind_it(runner: StepRunn
         look(loop)
         first, second = runner.queries
         assert not first.isActive
-        assert second.plan.reading.until == Offsets({("flights", 0): 7, ("flights", 1): 3})
+        assert second.plan.readings[0].until == Offsets({("flights", 0): 7, ("flights", 1): 3})
         look(loop)
         assert runner.queries == [first, second], "it goes on to the cut"
         second.batch({0: 7, 1: 3})
         look(loop)
         third = runner.queries[2]
         assert not second.isActive
-        assert third.plan.reading.topic == "flights.v2"
-        assert third.plan.reading.start == Offsets({("flights.v2", 0): 5, ("flights.v2", 1): 2})
-        assert third.plan.reading.until is None
+        assert third.plan.readings[0].topic == "flights.v2"
+        assert third.plan.readings[0].start == Offsets({("flights.v2", 0): 5, ("flights.v2", 1): 2})
+        assert third.plan.readings[0].until is None
         assert third.plan.checkpoint != second.plan.checkpoint
         look(loop)
         assert len(runner.queries) == 3
@@ -197,7 +200,7 @@ def test_a_batch_that_was_cut_off_is_finished_before_the_step_goes_on(runner: St
         runner.queries[0].as_it_stops = lambda: runner.queries[0].batch({0: 7, 1: 3}, done=False)
         look(loop)
         assert (len(runner.queries), generation(runner)) == (2, 0)
-        assert runner.queries[1].plan.reading.topic == "flights"
+        assert runner.queries[1].plan.readings[0].topic == "flights"
         (runner.queries[1].plan.checkpoint / "commits" / "1").touch()
         look(loop)
         assert (len(runner.queries), generation(runner)) == (3, 1)
@@ -224,16 +227,14 @@ def test_sums_do_not_go_on_behind_a_cut(runner: StepRunner, monkeypatch: pytest.
 
     store = MagicMock()
     store.last.return_value.sink = "tour.miles.v1.of-the-first-topic"
-    monkeypatch.setattr(runner, "store", lambda _: store)
     runner.chain = [CUT]
     version = runner.folder("miles").version("v1")
     version.describe({"generation": 1, "first_generation": 0})
     plan = runner.plan("miles")
     plan.checkpoint.mkdir(parents=True)
     (plan.checkpoint / "metadata").write_text('{"id":"of-the-second"}')
-    runner.mark = lambda _: None
     with pytest.raises(ConfigError, match="sums up, and its checkpoint is gone, or before a swap: build it anew"):
-        runner._fold(plan, QueryReport())(MagicMock(), 0)
+        TableBatches(runner.pipeline, plan, store, QueryReport(), nowhere, lambda _: None).apply(MagicMock(), 0)
     store.apply.assert_not_called()
 
 
@@ -253,7 +254,7 @@ def test_what_a_function_remembers_is_not_lost_behind_a_cut_without_a_word(runne
         assert len(runner.queries) == (2 if remembers else 3)
     with looping(runner, accept=True) as loop:
         loop.begin("late")
-    assert runner.queries[-1].plan.reading.topic == "flights.v2"
+    assert runner.queries[-1].plan.readings[0].topic == "flights.v2"
     checkpoint = version.checkpoint(1)
     checkpoint.mkdir(exist_ok=True)
     (checkpoint / "metadata").write_text("{}")
@@ -350,7 +351,7 @@ def test_options_may_say_which_topics_are_read(option: str) -> None:
 
 
 def test_nothing_is_written_before_the_node_knows_the_cuts(runner: StepRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duramen.pipelines.run.queries.RESTART_SECONDS", (0.0,))
+    monkeypatch.setattr("duramen.pipelines.run.failures.RESTART_SECONDS", (0.0,))
     folder = runner.folder("late")
     folder.version("v2").describe({"fingerprint": runner.pipeline.step("late").fingerprint})
     folder.point(Current("v2", "v1", (CUT,)))

@@ -15,9 +15,10 @@ from duramen.pipelines.model.folders import BusyError, Current, StepFolder
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import Written
 from duramen.pipelines.model.swap_chain import Reading
-from duramen.pipelines.run.queries import QueryFailedError, QueryReport, patiently
+from duramen.pipelines.run.failures import QueryFailedError, patiently
 from duramen.pipelines.run.queries import Running as RealRunning
 from duramen.pipelines.run.runner import RESTARTS_MAX, Runner, Terms, _Loop
+from duramen.pipelines.run.table_batches import QueryReport
 from duramen.swaps import CutOver, SwapConflictError
 
 
@@ -68,11 +69,11 @@ class Plan:
         self.step = runner.pipeline.step(name)
         folder = runner.folder(name)
         self.version = folder.version(folder.current().version)
-        self.reading = Reading(0, "flights", Offsets(), None)
+        self.readings = (Reading(0, "flights", Offsets(), None),)
 
     @property
     def checkpoint(self) -> Path:
-        return self.version.checkpoint(self.reading.generation)
+        return self.version.checkpoint(0)
 
 
 class StepRunner(Runner):

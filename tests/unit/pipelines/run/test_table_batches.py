@@ -17,9 +17,12 @@ from pyspark.sql.types import DateType, StringType, StructType, TimestampNTZType
 from duramen import pipelines
 from duramen.errors import ConfigError
 from duramen.model import topic_id_text
+from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.swap_chain import Reading
-from duramen.pipelines.run.queries import Queries, QueryReport, StepPlan, _bounded
+from duramen.pipelines.run.queries import Queries, nowhere
+from duramen.pipelines.run.step_plan import StepPlan, bounded
+from duramen.pipelines.run.table_batches import QueryReport, TableBatches
 from duramen.pipelines.tables.changelog import ChangelogError
 from duramen.pipelines.tables.parquet_store import ParquetStore
 from duramen.pipelines.tables.store import TableStore
@@ -50,15 +53,14 @@ class Table:
         def every(flights: Any) -> Any:
             return flights
 
-        queries = Queries(pipeline, None, None)  # type: ignore[arg-type]
-        version = queries.folder("every").version("v1")
-        plan = StepPlan(pipeline.step("every"), version, Reading(0, "flights", Offsets(), None), None)  # type: ignore[arg-type]
+        version = StepFolder(folder, "every").version("v1")
+        plan = StepPlan(pipeline.step("every"), version, (Reading(0, "flights", Offsets(), None),), None)  # type: ignore[arg-type]
         self.store: TableStore = ParquetStore(version.table, plan.step.shape, OWN)  # type: ignore[attr-defined]
-        queries.store = lambda _plan: self.store  # type: ignore[method-assign]
         self.checkpoint = plan.checkpoint
         self.said = QueryReport()
         self.plan("q")
-        self.fold: Callable[[Any, int], None] = queries._fold(plan, self.said)
+        batches = TableBatches(pipeline, plan, self.store, self.said, nowhere, lambda _: None)
+        self.fold: Callable[[Any, int], None] = batches.apply
 
     def plan(self, query_id: str) -> None:
         """A checkpoint without batches."""
@@ -122,16 +124,14 @@ def test_a_deletion_that_has_no_version_is_told(tmp_path: Path) -> None:
     def latest(flights: Any) -> Any:
         return flights
 
-    queries = Queries(pipeline, None, None)  # type: ignore[arg-type]
-    version = queries.folder("latest").version("v1")
-    plan = StepPlan(pipeline.step("latest"), version, Reading(0, "flights", Offsets(), None), None)  # type: ignore[arg-type]
+    version = StepFolder(tmp_path, "latest").version("v1")
+    plan = StepPlan(pipeline.step("latest"), version, (Reading(0, "flights", Offsets(), None),), None)  # type: ignore[arg-type]
     own = pa.schema([("n", pa.int64()), ("seen", pa.int64())])
     store = ParquetStore(version.table, plan.step.shape, own)  # type: ignore[attr-defined]
-    queries.store = lambda _plan: store  # type: ignore[method-assign]
     (plan.checkpoint / "offsets").mkdir(parents=True)
     (plan.checkpoint / "metadata").write_text('{"id": "q"}')
     said = QueryReport()
-    fold = queries._fold(plan, said)
+    fold = TableBatches(pipeline, plan, store, said, nowhere, lambda _: None).apply
     records = [(1, 5, False), (2, 5, False), (1, None, True), (2, 6, True), (3, None, True)]
     for offset, (n, seen, deleted) in enumerate(records):
         row = {"n": n, "seen": seen, "_topic": "flights", "_partition": 0, "_offset": offset, "_deleted": deleted}
@@ -243,7 +243,7 @@ def test_a_batch_that_the_driver_takes_has_a_bound(tmp_path: Path) -> None:
     }
     for name, register in steps.items():
         register(FunctionType(rows.__code__, globals(), name))
-    found = {name: dict(_bounded(pipeline.step(name))) for name in steps}
+    found = {name: dict(bounded(step := pipeline.step(name), *step.sources)) for name in steps}
     bound = {"maxBytesPerTrigger": "64m"}
     assert found == {"table": bound, "history": bound, "own": dict(own.options), "sums": {}, "stream": {}}
 

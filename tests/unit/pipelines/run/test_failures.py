@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duramen.pipelines.run.queries import reason
+from duramen.pipelines.run.failures import reason
 
 JAVA = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
   File "queries.py", line 243, in fold

@@ -1,0 +1,31 @@
+"""A line of progress from Spark's report of a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from duramen.pipelines.model.offsets import Offsets
+from duramen.pipelines.model.progress import progress_of
+
+
+@pytest.mark.parametrize(("latest", "lag"), [(["7", "4"], 5), (["5", "1"], 0), (["7", None], 2), ([None, None], None)])
+def test_lag_and_end_are_of_all_sources(latest: list[Any], lag: int | None) -> None:
+    def source(topic: str, end: int, last: str | None) -> dict[str, Any]:
+        told = None if last is None else f'{{"{topic}": {{"0": {last}}}}}'
+        return {"endOffset": f'{{"{topic}": {{"0": {end}}}}}', "latestOffset": told}
+
+    found = progress_of(
+        "paid",
+        "v1",
+        {
+            "batchId": 3,
+            "numInputRows": 12,
+            "durationMs": {"addBatch": 1, "triggerExecution": 9},
+            "sources": [source("orders", 5, latest[0]), source("payments", 1, latest[1])],
+        },
+        {},
+    )
+    assert (found.rows, found.lag, found.ended) == (12, lag, True)
+    assert found.end == Offsets({("orders", 0): 5, ("payments", 0): 1})
