@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from duramen.errors import ConfigError
 from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.late_rows import LateRows, counted
 from duramen.pipelines.model.progress import BatchProgress
+from duramen.pipelines.run import job
 from duramen.pipelines.run.runner import QueryFailedError, Runner
 from duramen.pipelines.run.table_reader import frame
 from duramen.pipelines.tables.changelog import TRACE
@@ -282,3 +284,39 @@ def test_rows_that_come_after_the_watermark_are_counted_once(spark: SparkSession
     assert (last["hourly"].watermark or "") > "2026-01-01T12:00"
     table = pipelines.open_table(pipeline, "hourly").rows().to_pylist()
     assert {row["hour"].hour: row["landed"] for row in table} == {10: 2, 12: 2, 13: 2}
+
+
+def test_a_program_runs_a_pipeline_again_and_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the session that is there, in another thread too; Ctrl-C leaves no query and no lock."""
+    topics = FileTopics(tmp_path / "topics")
+    monkeypatch.setattr(job, "DuramenConnector", lambda _bootstrap: topics)
+    pipeline = declared(tmp_path)
+    topics.append("flights", [("N1", flight("UA", "IAH", 5))])
+    first = pipeline.run(["aircraft"])["aircraft"]
+    assert (first.batches, first.rows, first.written, first.late) == (1, 1, 1, None)
+    topics.append("flights", [("N2", flight("UA", "IAH", 5))])
+
+    def interrupted(_: BatchProgress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run(["aircraft"], once=False, spark=spark, on_batch=interrupted)
+    assert spark.streams.active == []
+    topics.append("flights", [("N3", flight("UA", "IAH", 5))])
+    told: list[BatchProgress] = []
+
+    def once(batch: BatchProgress) -> None:
+        told.append(batch)
+        pipeline.stop()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(pipeline.run, ["aircraft"], once=False, on_batch=once).result(100)
+    assert [batch.batch for batch in told] == [2]
+    assert sorted(row["tail"] for row in pipelines.open_table(pipeline, "aircraft").rows().to_pylist()) == [
+        "N1",
+        "N2",
+        "N3",
+    ]
+    assert spark.range(1).count() == 1, "the session is the caller's"

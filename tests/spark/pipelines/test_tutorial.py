@@ -121,7 +121,7 @@ def test_the_tour(
             shown.append(printed)
         elif block.kind == "text":
             assert printed == block.text
-    assert len(shown) == 6
+    assert len(shown) == 8
     assert "'_deleted': True" in shown[2]
     traced = said["duramen spark trace tour.py aircraft --row tail=N1"]
     assert '"dest":"SFO"' in traced
@@ -137,7 +137,7 @@ def test_the_tour(
     assert main(["spark", "run", "tour.py", "--once"]) == 0
     assert said["duramen spark rollback tour.py delays"].startswith("delays is v1 now")
     assert re.search(r"rows .* late 1 ", said["duramen spark run landings.py --once"])
-    assert re.search(r"\b1  2026-01-01 12:10:00$", said["duramen spark status landings.py"].rstrip())
+    assert "hourly: late 1, watermark 2026-01-01 12:10:00" in said["duramen spark status landings.py"]
     assert main(["spark", "init", "started"]) == 0
     capsys.readouterr()
     assert main(["spark", "dry-run", "started.py"]) == 0

@@ -103,8 +103,3 @@ def pipeline_argument(command: _Command) -> _Command:
     for option in reversed(options):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[no-any-return]
-
-
-def steps_of(pipeline: Pipeline, names: tuple[str, ...]) -> list[str]:
-    """The steps named, all when none is. ConfigError for an unknown one."""
-    return [pipeline.step(name).name for name in names] or list(pipeline.steps)

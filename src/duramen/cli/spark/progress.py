@@ -9,7 +9,7 @@ import click
 
 from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import human_bytes, note, print_json, print_table
-from duramen.cli.spark.pipeline import pipeline_argument, steps_of, tell_if_elsewhere
+from duramen.cli.spark.pipeline import pipeline_argument, tell_if_elsewhere
 from duramen.pipelines.model.swap_chain import of_source, readings
 from duramen.pipelines.run.cluster import PipelineNode
 
@@ -38,30 +38,19 @@ def status_command(pipeline: Pipeline, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    headings = ["step", "kind", "version", "others", "state", "batch", "rows", "last"]
-    if any(row["late"] is not None for row in rows):
-        headings += ["late", "watermark"]
-    shown = [
-        {
-            **row,
-            "version": row["current"],
-            "last": _ago(row["when"]),
-            "late": _at_least(row["late"], row["late_uncounted"]),
-            "watermark": _moment(row["watermark"]),
-        }
-        for row in rows
-    ]
-    print_table(headings, [[row[name] for name in headings] for row in shown], right=("batch", "rows", "late"))
+    headings = ("step", "kind", "version", "others", "state", "batch", "rows", "last")
+    shown = [{**row, "version": row["current"], "last": _ago(row["when"])} for row in rows]
+    print_table(headings, [[row[name] for name in headings] for row in shown], right=("batch", "rows"))
+    for row in rows:
+        if row["late_total"] is not None:
+            click.echo(_late(row))
 
 
-def _at_least(late: int | None, uncounted: int) -> str | None:
-    """A number of late rows, of which there may be more where batches were not counted."""
-    return None if late is None else f"{'≥' if uncounted else ''}{late:,}"
-
-
-def _moment(watermark: str | None) -> str | None:
-    """Spark's moment in UTC, to the second."""
-    return None if watermark is None else watermark[:19].replace("T", " ")
+def _late(row: dict[str, Any]) -> str:
+    """What the watermark of a step has dropped, and where it is, in UTC."""
+    least = "at least " if row["late_uncounted"] else ""
+    watermark = row["watermark"] and row["watermark"][:19].replace("T", " ")
+    return f"{row['step']}: late {least}{row['late_total']:,}, watermark {watermark or 'none yet'}"
 
 
 def _ago(when: str | None) -> str | None:
@@ -104,11 +93,11 @@ def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
         "ms": progress.get("latency_ms"),
         "when": None,
         "watermark": progress.get("watermark"),
-        "late": progress.get("late_total"),
+        "late_total": progress.get("late_total"),
         "late_uncounted": 0,
     }
     if (late := counted(version)) is not None:  # of a batch whose report was not heard of, too
-        found |= {"late": late.total, "late_uncounted": late.uncounted}
+        found |= {"late_total": late.total, "late_uncounted": late.uncounted}
     if isinstance(step, TableStep) and version.table.is_dir():
         last = open_table(pipeline, name).last()
         if last is not None:
@@ -142,7 +131,7 @@ def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> in
     def cuts(source: Topic) -> Sequence[CutOver]:
         return cuts_of(pipeline, source, connector)
 
-    for name in steps_of(pipeline, steps):
+    for name in pipeline.chosen(steps):
         folder = StepFolder(pipeline.folder, name)
         version = folder.version(folder.current().version)
         for source, reading, generation in _readings(pipeline.steps[name], version.about() or {}, cuts):

@@ -6,7 +6,8 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,15 +16,17 @@ import click
 from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import note, pairs, print_field, print_json, shorter
 from duramen.cli.shared.signals import ending_signals
-from duramen.cli.spark.pipeline import pipeline_argument, read_again, steps_of
+from duramen.cli.spark.pipeline import pipeline_argument, read_again
 from duramen.cli.spark.reasons import in_one_line
 from duramen.pipelines.jvm.phases import Phases
 
 if TYPE_CHECKING:
     from duramen.pipelines.model.declaration import Pipeline
     from duramen.pipelines.model.progress import BatchProgress
+    from duramen.pipelines.run.runner import Watch
 
 REACH_SECONDS = 2.0
+METRICS_HOST = "127.0.0.1"
 _MASTER = re.compile(
     r"local(\[(0*[1-9]\d*|\*)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|\w+://\S+"
 )
@@ -101,6 +104,23 @@ def printer(as_json: bool) -> Callable[[BatchProgress], None]:
     return tell
 
 
+@contextmanager
+def _metrics(pipeline: Pipeline, host: str | None, port: int | None) -> Iterator[Watch | None]:
+    """Serves the run's numbers meanwhile, and says where; None without a port."""
+    if port is None:
+        if host is not None:
+            raise click.UsageError("--metrics-host needs --metrics-port.")
+        yield None
+        return
+    host = host or METRICS_HOST
+    from duramen.pipelines.run.metrics import PipelineMetrics, served
+
+    metrics = PipelineMetrics(pipeline.name)
+    with served(metrics, host, port) as taken:
+        note(f"metrics at http://{f'[{host}]' if ':' in host else host}:{taken}/metrics")
+        yield metrics
+
+
 @click.command(
     "run",
     short_help="Run a pipeline's steps.",
@@ -122,6 +142,13 @@ def printer(as_json: bool) -> Callable[[BatchProgress], None]:
     help="How long a batch collects, at least.",
 )
 @click.option("--accept-change", is_flag=True, help="Go on with a table that other logic began.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve the run's numbers for Prometheus; 0 takes a free port.",
+)
+@click.option("--metrics-host", metavar="HOST", help=f"The address for that, instead of {METRICS_HOST}.")
 @session_options
 @in_one_line
 @json_option
@@ -131,6 +158,8 @@ def run_command(
     once: bool,
     trigger: str,
     accept_change: bool,
+    metrics_port: int | None,
+    metrics_host: str | None,
     master: str | None,
     conf: dict[str, str],
     as_json: bool,
@@ -138,11 +167,11 @@ def run_command(
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    from duramen.pipelines.jvm.session import await_executors, borrowed
-    from duramen.pipelines.run.connector import DuramenConnector
-    from duramen.pipelines.run.runner import QueryFailedError, Runner
+    from duramen.pipelines.jvm.session import borrowed
+    from duramen.pipelines.run.job import work
+    from duramen.pipelines.run.runner import QueryFailedError
 
-    names = steps_of(pipeline, steps)
+    names = pipeline.chosen(steps)
     tell_if_away(pipeline.bootstrap)
     stop = threading.Event()
 
@@ -150,19 +179,26 @@ def run_command(
         stop.set()
 
     try:
-        with borrowed(pipeline.name, master, conf) as spark, Phases(note) as phases:
+        with (
+            _metrics(pipeline, metrics_host, metrics_port) as watch,
+            borrowed(pipeline.name, master, conf) as spark,
+            Phases(note) as phases,
+        ):
             before = [(number, signal.signal(number, asked)) for number in (signal.SIGINT, *ending_signals())]
             try:
-                await_executors(spark, note)
-                Runner(pipeline, spark, DuramenConnector(pipeline.bootstrap), doing=phases.begin).run(
+                work(
+                    pipeline,
                     names,
+                    spark,
                     printer(as_json),
                     note,
-                    available_now=once,
+                    once=once,
                     trigger=trigger,
                     accept=accept_change,
                     until=stop.is_set,
                     reload=read_again,
+                    doing=phases.begin,
+                    watch=watch,
                 )
             finally:
                 for number, handler in before:
@@ -195,7 +231,7 @@ def dry_run_command(
     with borrowed(pipeline.name, master, conf) as spark, Phases(note) as phases:
         runner = DryRunner(pipeline, spark, DuramenConnector(pipeline.bootstrap, REACH_SECONDS))
         found = []
-        for name in steps_of(pipeline, steps):
+        for name in pipeline.chosen(steps):
             phases.begin(f"planning {name}")
             plan = runner.sound_plan(name)
             to = plan.step.to if isinstance(plan.step, StreamStep) else str(plan.version.table)

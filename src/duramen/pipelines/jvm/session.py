@@ -123,13 +123,19 @@ def await_executors(spark: SparkSession, say: Callable[[str], None]) -> int:
 @contextmanager
 def borrowed(name: str, master: str | None = None, config: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """The session that this process has already, or one of our own that is stopped at the end."""
-    there = SparkSession.getActiveSession()
+    there = _there()
     found = there or session(name, master, config)
     try:
         yield found
     finally:
         if there is None:
             found.stop()
+
+
+def _there() -> SparkSession | None:
+    """The thread's session, or the process's: a thread of a program's own has none, and would get that one."""
+    found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    return found if found is not None and found._sc._jsc is not None else None
 
 
 def _addresses(master: str) -> list[str]:

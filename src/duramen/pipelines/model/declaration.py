@@ -21,11 +21,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from duramen.errors import ConfigError
 from duramen.pipelines.model.table_shape import TIMESTAMP, TableShape
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from duramen.pipelines.model.progress import BatchProgress
+    from duramen.pipelines.model.run_summary import StepSummary
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_RETENTION = timedelta(days=7)
@@ -150,6 +157,49 @@ class Pipeline:
         # Spark may run in another directory than we.
         self.folder = Path(folder if folder is not None else f"{name}-tables").absolute()
         self.steps: dict[str, Step] = {}
+        self.stopping = False
+        """Whether a run in this process is to end."""
+
+    def run(
+        self,
+        steps: Sequence[str] | None = None,
+        *,
+        once: bool = True,
+        spark: SparkSession | None = None,
+        trigger: str = "1 second",
+        timeout: float | None = None,
+        accept_change: bool = False,
+        on_batch: Callable[[BatchProgress], None] | None = None,
+    ) -> dict[str, StepSummary]:
+        """Run the steps (all, or those named) in this process, and give what each has done, by its name.
+
+        once: work off what is there, then return; else until `stop` or the timeout. spark: the session, which is not
+        stopped; without it the active one, or one that is made and stopped. timeout: seconds after which the run
+        ends, also with work left, which the next run does. accept_change: go on with tables that other logic began.
+        on_batch: called with every batch that ended. DuramenError and its kinds: ConfigError, BusyError where another
+        process runs a step, QueryFailedError where a query fails. What passes is logged (`duramen.pipelines`).
+        """
+        # The runner stands above what is declared, and needs Spark.
+        found: dict[str, StepSummary] = import_module("duramen.pipelines.run.job").run(
+            self,
+            steps,
+            once=once,
+            spark=spark,
+            trigger=trigger,
+            timeout=timeout,
+            accept_change=accept_change,
+            on_batch=on_batch,
+        )
+        return found
+
+    def stop(self) -> None:
+        """End the run that goes on in this process, from another thread or from `on_batch`: it then returns."""
+        self.stopping = True
+
+    def chosen(self, names: Sequence[str] | None) -> list[str]:
+        """The steps named, all when none is. ConfigError for an unknown one."""
+        given = [names] if isinstance(names, str) else names or ()
+        return [self.step(name).name for name in given] or list(self.steps)
 
     def table(
         self,

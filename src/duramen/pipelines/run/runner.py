@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 from duramen.errors import DeadlineError, DuramenError, NetworkError
 from duramen.pipelines.model.declaration import Pipeline, StreamStep
@@ -42,6 +42,19 @@ RESTARTS_MAX = 8
 FIRST_BATCH, NO_RECORDS = "first batch", "waiting for records"
 
 
+class Watch(Protocol):
+    """What counts a run's batches and failures (run/metrics.py)."""
+
+    def begin(self, step: str, version: str) -> object:
+        """The step begins to run in this version."""
+
+    def batch(self, progress: BatchProgress) -> None:
+        """A batch has ended."""
+
+    def failed(self, step: str, version: str) -> None:
+        """An attempt to start the step's query, or the query, has failed; it may be tried again."""
+
+
 class Terms(NamedTuple):
     """How a run was asked for."""
 
@@ -52,6 +65,7 @@ class Terms(NamedTuple):
     reload: Callable[[], Pipeline] | None = None
     until: Callable[[], bool] = lambda: False
     upto: Offsets | None = None
+    watch: Watch | None = None
 
 
 class Runner(Queries):
@@ -70,6 +84,7 @@ class Runner(Queries):
         upto: Offsets | None = None,
         until: Callable[[], bool] = lambda: False,
         reload: Callable[[], Pipeline] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         """Run the steps until everything available is done, or until told.
 
@@ -77,7 +92,8 @@ class Runner(Queries):
         reload: gives the pipeline as its file is now. By that a step that is swapped meanwhile goes on in its new
         version; without, it ends.
         """
-        with _Loop(self, Terms(version, available_now, trigger, accept, reload, until, upto), tell, say) as loop:
+        terms = Terms(version, available_now, trigger, accept, reload, until, upto, watch)
+        with _Loop(self, terms, tell, say) as loop:
             for name in names:
                 self.doing(f"planning {name}")
                 loop.begin(name)
@@ -148,11 +164,17 @@ class _Loop:
             return terms.until() or (batch is None and self._asked_for(name))
 
         def begun() -> Running:
-            self._publish(name)
-            return runner.start(
-                runner.plan(name, version, batch or terms.upto), terms.available_now, terms.trigger, terms.accept
-            )
+            try:
+                self._publish(name)
+                plan = runner.plan(name, version, batch or terms.upto)
+                return runner.start(plan, terms.available_now, terms.trigger, terms.accept)
+            except Exception:
+                if terms.watch is not None:
+                    terms.watch.failed(name, version)
+                raise
 
+        if terms.watch is not None:
+            terms.watch.begin(name, version)
         try:
             running = patiently(name, begun, self._say, stopped)
         except SwapConflictError as error:
@@ -233,6 +255,8 @@ class _Loop:
         for progress in one.news():
             self._told_batch = True
             self._runner.doing("")
+            if self._terms.watch is not None:
+                self._terms.watch.batch(progress)
             self._tell(progress)
         for trouble in one.troubles():
             self._say(trouble)
@@ -326,6 +350,8 @@ class _Loop:
             return False
         # A thread of Spark that died by an error of the JVM leaves a query that ended and tells no reason.
         why = "its query ended and told no reason" if failure is None else reason(failure)
+        if self._terms.watch is not None:
+            self._terms.watch.failed(one.plan.step.name, one.plan.version.name)
         if one.restarts >= RESTARTS_MAX or not (failure is None or may_pass(failure)):
             raise QueryFailedError(f"{one.plan.step.name}: {why}") from failure
         wait = RESTART_SECONDS[min(one.restarts, len(RESTART_SECONDS) - 1)]

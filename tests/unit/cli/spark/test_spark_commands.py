@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import socket
 import sys
 from collections.abc import Sequence
@@ -217,18 +216,18 @@ def test_late_rows_are_shown_where_a_step_has_a_watermark(
     version.describe({})
     version.note_progress({"batch": 4, "rows": 7})  # an older release
     assert main(status) == 0
-    assert "WATERMARK" not in capsys.readouterr().out
+    assert "watermark" not in capsys.readouterr().out
     version.note_progress({"batch": 4, "rows": 7, "late_total": 0, "watermark": None})
     assert main(status) == 0
-    assert re.search(r"LATE  WATERMARK\n.* 0  -$", capsys.readouterr().out.rstrip())
+    assert capsys.readouterr().out.endswith("\naircraft: late 0, watermark none yet\n")
     version.note_progress({"batch": 4, "rows": 7, "late_total": 2, "watermark": "2026-01-01T00:51:00.000Z"})
     count(version, 0, 4, 2)
     count(version, 0, 6, 1)  # and batch 5 was not counted
     assert main(status) == 0
-    assert re.search(r"≥3  2026-01-01 00:51:00$", capsys.readouterr().out.rstrip())
+    assert capsys.readouterr().out.endswith("\naircraft: late at least 3, watermark 2026-01-01 00:51:00\n")
     assert main([*status, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert (row["late"], row["late_uncounted"], row["watermark"]) == (3, 5, "2026-01-01T00:51:00.000Z")
+    assert (row["late_total"], row["late_uncounted"], row["watermark"]) == (3, 5, "2026-01-01T00:51:00.000Z")
 
 
 def test_a_dry_run_plans_without_the_node_what_was_read_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,3 +269,23 @@ def test_ctrl_c_in_a_call_of_sparks_is_not_logged_with_its_traceback(
     assert root.filter(ours)
     assert not root.filter(py4js)
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_port_that_is_taken_ends_a_run_before_java_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    monkeypatch.setattr(run, "tell_if_away", lambda _: None)
+    file = tmp_path / "typo.py"
+    file.write_text(PIPELINE)
+    command = ["spark", "run", str(file), "--folder", str(tmp_path)]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert main([*command, "--metrics-port", str(port)]) == 2
+    said = capsys.readouterr().err
+    assert f"127.0.0.1:{port} is in use" in said
+    assert said.count("\n") == 1
+    assert main([*command, "--metrics-port", "0", "--metrics-host", "no such host"]) == 2
+    assert "metrics cannot be served at no such host:0" in capsys.readouterr().err
+    assert main([*command, "--metrics-host", "127.0.0.1"]) == 2
+    assert "--metrics-host needs --metrics-port" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import Written
 from duramen.pipelines.model.swap_chain import Reading
 from duramen.pipelines.run.failures import QueryFailedError, patiently
+from duramen.pipelines.run.metrics import PipelineMetrics
 from duramen.pipelines.run.queries import Running as RealRunning
 from duramen.pipelines.run.runner import RESTARTS_MAX, Runner, Terms, _Loop
 from duramen.pipelines.run.table_batches import QueryReport
@@ -312,7 +313,9 @@ def test_a_query_that_dies_without_a_reason_is_begun_again(
     monkeypatch.setattr("duramen.pipelines.run.runner.RESTART_SECONDS", (0.0,))
     said: list[str] = []
     folder = runner.folder("late")
-    with _Loop(runner, Terms(None, available_now, "1 second", False, None), lambda _: None, said.append) as loop:
+    watch = PipelineMetrics("tour")
+    terms = Terms(None, available_now, "1 second", False, None, watch=watch)
+    with _Loop(runner, terms, lambda _: None, said.append) as loop:
         loop.begin("late")
         (one,) = runner.started
         batches(folder, "offsets", 0)
@@ -320,6 +323,7 @@ def test_a_query_that_dies_without_a_reason_is_begun_again(
         loop.turn()
         assert (one.begun, loop.busy) == (2, True), "a thread of the JVM died inside of a batch"
         assert said == ["late: its query ended and told no reason; again in 0.0 s"]
+        assert watch.begin("late", "v1").failures == 1
         batches(folder, "commits", 0)
         one.query.isActive = False
         loop.turn()
