@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 from tests.worlds.copies_world import CopiesWorld
+from tests.worlds.partition_world import transactional
 
 from duramen.client.loop.peer_channels import Purpose
+from duramen.machines.contract import ProducerEpoch
+from duramen.partition.replica.transactional_writes import append_marker, transaction_guard
+from duramen.sim.world.node import WALL_START_MS
 
 
 @pytest.mark.parametrize("durability", ["stable", "page-cache"])
@@ -162,6 +166,32 @@ def test_power_is_lost_everywhere() -> None:
     assert world.produce(b"again") == 10
     assert world.in_sync(1, 2, 3)
     assert world.until(world.are_equal)
+
+
+def test_power_is_lost_everywhere_and_no_transaction_of_a_page_cache_topic_opens_again() -> None:
+    """Its data are on every disk; who leads now was a follower, and nobody sends the marker again."""
+    world = CopiesWorld(duramen_ack_durability="page-cache")
+    first = world.leader()
+    leader, producer = world.partition(first), ProducerEpoch(1, 0)
+    batch, answers, ended = memoryview(transactional(1, b"v")), [], []
+    leader.append(batch, -1, WALL_START_MS, answers.append, transaction_guard(leader, producer, 0, False))
+    assert world.until(lambda: bool(answers))
+    for each in world.hosts:
+        world.brokers[each].store.flush_policy.sync(world.partition(each))
+    assert world.until(lambda: all(each.log.durable_end == 1 for each in world.partitions()))
+    append_marker(leader, producer, True, 0, 0, WALL_START_MS, ended.append)
+    assert world.until(lambda: bool(ended))
+    assert ended == [None]
+    world.world.nodes[first].power_cut()
+    assert world.until(lambda: world.image().leader not in (first, -1))
+    for each in world.running:
+        world.world.nodes[each].power_cut()
+    world.start(*world.hosts)
+    assert world.until(lambda: world.image().leader != -1)
+    found = world.partition(world.leader())
+    assert world.leader() != first
+    assert world.until(lambda: found.last_stable_offset == found.log_end_offset == 2)
+    assert not found.log.producers.open_transactions
 
 
 def test_many_partitions_cost_what_changes() -> None:

@@ -2,7 +2,8 @@
 
 Their coordinator's log is there. If it said that a transaction is over, and a power cut took a marker, the transaction
 would stay open in that partition for ever, and readers of committed data would stand before it. A partition of one copy
-journals its markers, so that they share the group commit of all others; one of several is synced.
+journals its markers, so that they share the group commit of all others. Of several copies each is synced: the leader's
+when the marker is committed, a follower's before it says that it has the marker (`server/replication`).
 """
 
 from __future__ import annotations
@@ -53,14 +54,17 @@ class MarkerSyncs:
         error = self._failure(partition)
         durable_end = partition.log.durable_end
         waiting = self._waiting.pop(partition)
-        left = [] if error is not None else [each for each in waiting if each[0] > durable_end]
+        end_offset = partition.log.end_offset
+        left = [] if error is not None else [each for each in waiting if durable_end < each[0] <= end_offset]
         if left:
             self._waiting[partition] = left
             self._flush_policy.sync(partition)
             if not self._flush_policy.is_syncing(partition):
                 self._clock.call_later(RETRY_SECONDS, partial(self._synced, partition))
         for end, done in waiting:
-            if error is not None or end <= durable_end:
+            if error is None and end > end_offset:
+                done(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.tp} was cut at {end_offset}"))
+            elif error is not None or end <= durable_end:
                 done(error)
 
     def _failure(self, partition: Partition) -> KafkaError | None:

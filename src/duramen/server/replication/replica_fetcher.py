@@ -1,9 +1,10 @@
 """One fetcher: the partitions that this node follows of one leader, for one purpose, by one Fetch after the other.
 
 A Fetch names the ends of the logs, all of which is where their topics' durability wants it: so it acknowledges them.
-What an answer brings is appended, all of it becomes durable together, and only then the next Fetch leaves. The leader
-keeps the positions in a session (KIP-227): named is what changed. While one Fetch waits at the leader a second one may
-follow, for what is to be fetched from now on; the leader answers the first one then.
+What an answer brings is appended, all of it becomes durable together, and only then the next Fetch leaves. It leaves
+out a partition of a page-cache topic whose transaction markers are not on stable storage yet. The leader keeps the
+positions in a session (KIP-227): named is what changed. While one Fetch waits at the leader a second one may follow,
+for what is to be fetched from now on; the leader answers the first one then.
 """
 
 from __future__ import annotations
@@ -111,6 +112,8 @@ class ReplicaFetcher:
         """Appended to, or with another log start: to be named when that is durable."""
         self._settling: dict[ReplicaTarget, None] = {}
         """Of these the ones that are waited for."""
+        self._hardening: dict[ReplicaTarget, None] = {}
+        """With transaction markers of a page-cache topic that a power cut could take: to be named when it cannot."""
         self._received: deque[_Received] = deque()
         self._syncs = 0
         """What has to become durable before the next Fetch: directories, and the page-cache topics as one."""
@@ -239,7 +242,7 @@ class ReplicaFetcher:
                 self._wait(target, FAILED_SECONDS)
             elif not partition.log.is_whole or not self._store.is_settled(partition):
                 self._wait(target, SETTLE_SECONDS)
-            else:
+            elif self._are_markers_safe(target):
                 self._held.add(target.key)
                 position = target.following.name(target.log, number)
                 named = fetch.FetchRequest.FetchPartition(
@@ -361,10 +364,30 @@ class ReplicaFetcher:
         self._waiting.pop(target, None)
         self._unsettled.pop(target, None)
         self._settling.pop(target, None)
+        self._hardening.pop(target, None)
 
     def _is_durable_soon(self, target: ReplicaTarget) -> bool:
         """Whether it is named when it is durable, and not before."""
-        return target in self._unsettled or target in self._settling
+        return target in self._unsettled or target in self._settling or target in self._hardening
+
+    def _are_markers_safe(self, target: ReplicaTarget) -> bool:
+        """Whether no power cut takes a transaction marker that it has; if not, it is named as soon as that is so.
+
+        The coordinator takes a transaction for complete whose markers are committed, and writes none again.
+        """
+        log = target.partition.log
+        if log.stable or log.durable_end >= log.producers.markers_end:
+            return True
+        self._hardening[target] = None
+        hardened = partial(self._hardened, target)
+        self._store.marker_syncs.wait_for(target.partition, log.producers.markers_end, False, hardened)
+        return False
+
+    def _hardened(self, target: ReplicaTarget, error: KafkaError | None) -> None:
+        """They are on stable storage, or that has failed, which is found when it is to be named."""
+        if target in self._hardening:
+            del self._hardening[target]
+            self.ask(target)
 
     def _changes(self, target: ReplicaTarget, change: Callable[[], object]) -> bool:
         """Do it to the log; False where it has to wait."""

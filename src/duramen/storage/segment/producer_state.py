@@ -89,7 +89,7 @@ class Producer:
 class ProducerStates:
     """All producers of one log. Timestamps and times in ms."""
 
-    __slots__ = ("_guards", "_producers", "_transactions", "first_unstable_offset")
+    __slots__ = ("_guards", "_producers", "_transactions", "first_unstable_offset", "markers_end")
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
@@ -98,6 +98,8 @@ class ProducerStates:
         self._guards: TransactionGuards | None = None
         self.first_unstable_offset: int | None = None
         """First offset of a transaction that is open, or ended by a marker that is not committed; None without."""
+        self.markers_end = 0
+        """Behind the last transaction marker that was appended; a log that was cut below it ends there."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -214,6 +216,7 @@ class ProducerStates:
             producer.batches = ()
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_marker = header.base_offset
+        self.markers_end = header.next_offset
         producer.last_timestamp = header.max_timestamp
         producer.idle_since_ms = None
         if self._guards is not None:
@@ -375,6 +378,7 @@ class ProducerStates:
         """Forget everything, before it is rebuilt."""
         self._producers.clear()
         self._transactions = self._guards = self.first_unstable_offset = None
+        self.markers_end = 0
 
     def cut(self, end: int, rolled_back: Iterable[int]) -> None:
         """The log ends at `end` from now on: until `take_over` nobody is known, only from where on it is unstable.
@@ -384,6 +388,7 @@ class ProducerStates:
         """
         self._producers.clear()
         self._guards = None
+        self.markers_end = min(self.markers_end, end)
         starts = list(rolled_back)
         if self._transactions is None and starts:
             self._transactions = OpenTransactions()

@@ -9,8 +9,10 @@ from tests.worlds.follower_world import FollowerWorld, Node
 
 from duramen.client.loop.peer_channels import Purpose
 from duramen.errors import ErrorCode, KafkaError
+from duramen.machines.contract import ProducerEpoch
 from duramen.machines.replication.follower import FollowerState
 from duramen.partition.replica.offset_lookup import delete_records
+from duramen.partition.replica.transactional_writes import append_marker
 
 
 def pair(**configs: str) -> tuple[FollowerWorld, Node, Node]:
@@ -86,6 +88,50 @@ def test_page_cache_topics_acknowledge_what_is_written() -> None:
     assert node.partition.log.durable_end < 2
     assert [each.base_offset for each in answers] == [1]
     assert node.partition.high_watermark == 2
+
+
+def marked(leader: Node) -> list[KafkaError | None]:
+    """The leader ends a transaction of which it has nothing; gets what that comes to."""
+    answers: list[KafkaError | None] = []
+    append_marker(leader.partition, ProducerEpoch(5, 0), True, 1, 2, leader.clock.wall_ms(), answers.append)
+    return answers
+
+
+def test_a_marker_of_a_page_cache_topic_is_acknowledged_when_no_power_cut_takes_it() -> None:
+    """Its transaction is complete then, and the marker is not written again."""
+    world, leader, node = pair(duramen_ack_durability="page-cache")
+    leader.produce(b"a")
+    world.run(3)
+    node.lanes.held.add("checkpoint")
+    answers = marked(leader)
+    world.run(3)
+    assert (ends(node)[0], ends(leader)[2]) == (2, 1)
+    leader.produce(b"b")
+    world.run(3)
+    assert ends(node)[0] == 2, "nothing more is fetched meanwhile"
+    assert answers == []
+    node.lanes.held.clear()
+    world.run(5)
+    assert (ends(node)[0], ends(node)[2]) == (3, 3)
+    assert node.partition.log.durable_end >= 2
+    assert answers == [None]
+
+
+def test_a_marker_that_a_leader_had_not_synced_is_before_it_follows() -> None:
+    world, leader, node = pair(duramen_ack_durability="page-cache")
+    leader.produce(b"a")
+    world.run(3)
+    leader.lanes.held.add("checkpoint")
+    marked(leader)
+    world.run(3)
+    assert ends(node)[0] == 2
+    world.elect(2)
+    world.run(3)
+    assert leader.channels.open == {}, "it has named nothing"
+    leader.lanes.held.clear()
+    world.run(3)
+    assert leader.channels.open[2].sent
+    assert leader.partition.log.durable_end == 2
 
 
 def test_an_idle_poll_names_nothing_and_tells_the_watermark() -> None:
