@@ -42,6 +42,8 @@ RETENTION_MIN = timedelta(minutes=1)
 STORES: Final = ("delta", "parquet")
 """The kinds of tables by name; `run/stores.py` has a class for each."""
 
+CORRUPT_VALUES: Final = ("fail", "keep")
+
 _F = TypeVar("_F", bound=Callable[..., object])
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -57,6 +59,9 @@ class Topic:
         text in `_corrupt`.
     options: further options of the data source; `includeHeaders` brings the columns `headers` and `timestamp`.
     stream: the step of the pipeline that writes the topic; its reprocessed output is then followed.
+    envelope: "debezium" for values that are Debezium's, with Connect's schema or without. The schema is that of the
+        table's rows; columns of it that are called `__op`, `__ts_ms` or `__source_` and a field's name come from the
+        envelope. Keys may be objects of any of the columns.
     """
 
     name: str
@@ -65,6 +70,15 @@ class Topic:
     corrupt: Literal["fail", "keep"] = "fail"
     options: Mapping[str, str] = field(default_factory=dict)
     stream: str | None = None
+    envelope: Literal["debezium"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.corrupt not in CORRUPT_VALUES:
+            raise ConfigError(f"topic {self.name}: corrupt={self.corrupt!r}; there are {', '.join(CORRUPT_VALUES)}")
+        if self.envelope not in (None, "debezium"):
+            raise ConfigError(f"topic {self.name}: envelope={self.envelope!r}; there is debezium")
+        if self.envelope and self.schema is None:
+            raise ConfigError(f"topic {self.name}: an envelope is opened with the schema of the rows within it")
 
     def option(self, name: str) -> str | None:
         """One of the options, whose names may be written in capitals or not; None where it is not given."""

@@ -30,7 +30,10 @@ _WIDTHS: Sequence[Sequence[type[DataType]]] = (ByteType, ShortType, IntegerType,
 
 def noted(step: Step) -> dict[str, Any]:
     """What a version's folder keeps of it."""
-    told = [{"topic": source.name, "schema": source.schema, "key": source.key} for source in step.sources]
+    told = [
+        {"topic": source.name, "schema": source.schema, "key": source.key, "envelope": source.envelope}
+        for source in step.sources
+    ]
     return {"fingerprint": step.fingerprint, **({"source": told[0]} if len(told) == 1 else {"sources": told})}
 
 
@@ -87,7 +90,7 @@ def at_a_glance(step: Step, about: Mapping[str, Any] | None) -> str:
     if _names(before, step.sources) != [source.name for source in step.sources]:
         return "source changed"
     pairs = list(zip(step.sources, before, strict=True))
-    if any(old.get("key", now.key) != now.key for now, old in pairs):
+    if any((old.get("key", now.key), old.get("envelope")) != (now.key, now.envelope) for now, old in pairs):
         return "source changed"
     if made_as(step, about) != form_of(step):
         return "table changed"
@@ -116,9 +119,13 @@ def _of_older(about: Mapping[str, Any]) -> dict[str, Any]:
 def _other_source(now: Topic, before: Mapping[str, Any], several: bool) -> str | None:
     """How a source differs from that of the same topic before. several: say which one it is."""
     of_it = f"its source {now.name}" if several else "its source"
-    old, new = before.get("key", now.key), now.key
-    if old != new:
-        return f"was made with the key {old} of {of_it}, which is {new} now"
+    told = (
+        ("key", before.get("key", now.key), now.key),
+        ("envelope", before.get("envelope"), now.envelope),  # what is older had none
+    )
+    for what, old, new in told:
+        if old != new:
+            return f"was made with the {what} {old} of {of_it}, which is {new} now"
     old, new = before.get("schema", now.schema), now.schema
     if old == new:
         return None

@@ -9,38 +9,23 @@ other records of a row: texts whose order is that of the records, for a table or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import cast
+from typing import Protocol, cast
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    ByteType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-    VarcharType,
-)
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from duramen.errors import ConfigError
 from duramen.pipelines.model.declaration import Topic
 from duramen.pipelines.model.offsets import OFFSET_DIGITS, PARTITION_DIGITS
 from duramen.pipelines.model.table_shape import ALSO, TIMESTAMP
+from duramen.pipelines.run.debezium import DebeziumRecords
+from duramen.pipelines.run.parser import CORRUPT, NESTED, corrupt_text, fields_of, parsed, typed
 from duramen.spark.sink.sink_rows import COLUMNS
 
 CAUSE = "_cause"
-CORRUPT = "_corrupt"
-_NESTED = StructType | ArrayType | MapType
 _JSON = {
     "ignoreNullFields": "false",
     # In other zones moments before there was a standard time would be moved: those were off by seconds, and the offset
@@ -60,6 +45,32 @@ _LOST = (
 )
 
 
+_Of = Callable[[str], Column]
+"""A record's parts by name: `value`, and what a form made of it."""
+
+
+class Form(Protocol):
+    """How records become rows, as expressions."""
+
+    def parts(self) -> list[Column]:
+        """What is made of a record's `key` and `value`, once."""
+
+    def columns(self, of: _Of) -> list[Column]:
+        """The columns of the row, of those parts."""
+
+    def reason(self, of: _Of) -> Column:
+        """Why the record is no such row; null where it is."""
+
+    def text(self, of: _Of) -> Column:
+        """The value, or the key, that does not fit; null where both do."""
+
+    def passed_over(self, of: _Of) -> Column | None:
+        """Whether the record is no row, and no fault; None where that cannot be."""
+
+    def deletes(self, of: _Of) -> Column | None:
+        """Whether a record that has a value deletes; None where that cannot be."""
+
+
 def decode(records: DataFrame, topic: Topic, *, joins: bool = False) -> DataFrame:
     """Kafka's columns (key, value, topic, partition, offset, timestamp) as the columns that the topic declares.
 
@@ -76,24 +87,90 @@ def decode(records: DataFrame, topic: Topic, *, joins: bool = False) -> DataFram
     beside = [name for name in carried(topic) if name in records.columns]
     if topic.schema is None:
         return records.select("key", "value", *beside, cause)
-    kinds = {field.name: field.dataType for field in _fields(topic.schema)}
-    kind = kinds.get(topic.key or "")
-    text = F.col("key").cast("string")
-    keys = text.alias("k"), _key(text, kind).alias("t")
-    record = F.struct(_parsed(topic.schema).alias("v"), *keys, cause, "value", *beside)
-    found = F.array(record) if topic.corrupt == "keep" else F.filter(F.array(record), lambda each: _fits(each, kind))
+    form: Form = (PlainRecords if topic.envelope is None else DebeziumRecords)(topic.schema, topic.key)
+    record = F.struct(*form.parts(), cause, "value", *beside)
+    wanted = _wanted(form, topic)
+    found = F.array(record) if wanted is None else F.filter(F.array(record), wanted)
     # Nothing passes a generator. Filters of the function, which see no value that does not fit, would be put before the
     # check of a plain column, and parse every value once more.
     plain = records.select(F.explode(found).alias("r")).select("r.*")
-    columns = [F.col("v")[name].alias(name) for name in kinds if name != topic.key]
-    if topic.key:
-        field = F.col("v")[topic.key] if kind is not None else None
-        inside = [] if field is None else [_text(field, kind) if isinstance(kind, _NESTED) else field]
-        columns.insert(0, F.coalesce(F.col("t"), *inside).alias(topic.key))
+    columns = form.columns(F.col)
     if topic.corrupt == "keep":
-        of_key = F.when(_is_no_key(F.col("k"), F.col("t")), F.make_valid_utf8("k"))
-        columns.append(F.coalesce(_corrupt(F.col("v"), F.col("value")), of_key).alias(CORRUPT))
+        columns.append(form.text(F.col).alias(CORRUPT))
+    if (deletes := form.deletes(F.col)) is not None:
+        cause = F.col(CAUSE).withField("deleted", F.col("_cause.deleted") | deletes).alias(CAUSE)
+        return plain.select(*columns, *beside, cause)
     return plain.select(*columns, *beside, CAUSE)
+
+
+def _wanted(form: Form, topic: Topic) -> Callable[[Column], Column] | None:
+    """Whether a record is a row; None where each is."""
+
+    def wanted(record: Column) -> Column:
+        fits = _fits(record, form) if topic.corrupt == "fail" else F.lit(True)
+        passed_over = form.passed_over(record.__getitem__)
+        return fits if passed_over is None else F.when(passed_over, F.lit(False)).otherwise(fits)
+
+    return None if topic.corrupt == "keep" and form.passed_over(F.col) is None else wanted
+
+
+def _fits(record: Column, form: Form) -> Column:
+    """True, or the query's end by an error that names the record."""
+    reason, cause = form.reason(record.__getitem__), record[CAUSE]
+    where = F.concat_ws("", cause["topic"], F.lit("-"), cause["partition"], F.lit("@"), cause["offset"])
+    text = F.substring(form.text(record.__getitem__), 1, 200)
+    told = F.concat(where, F.lit(": "), reason, F.lit(": "), text)
+    return F.when(reason.isNotNull(), F.raise_error(told).cast("boolean")).otherwise(F.lit(True))
+
+
+class PlainRecords:
+    """Values that are JSON objects of the schema, and keys that are single values. key: the column for those."""
+
+    def __init__(self, schema: str, key: str | None) -> None:
+        self._fields = fields_of(schema)
+        self._key = key
+        self._kinds = {field.name: field.dataType for field in self._fields}
+        self._kind = self._kinds.get(key or "")
+
+    def parts(self) -> list[Column]:
+        """See Form."""
+        text = F.col("key").cast("string")
+        value = parsed(F.col("value").cast("string"), self._fields)
+        return [value.alias("v"), text.alias("k"), typed(text, self._kind).alias("t")]
+
+    def columns(self, of: _Of) -> list[Column]:
+        """See Form."""
+        found = [of("v")[name].alias(name) for name in self._kinds if name != self._key]
+        if self._key:
+            inside = []
+            if self._kind is not None:
+                field = of("v")[self._key]
+                inside.append(_text(field, self._kind) if isinstance(self._kind, NESTED) else field)
+            found.insert(0, F.coalesce(of("t"), *inside).alias(self._key))
+        return found
+
+    def reason(self, of: _Of) -> Column:
+        """See Form."""
+        kind = "" if self._kind is None else self._kind.simpleString()
+        of_value = corrupt_text(of("v"), of("value")).isNotNull()
+        found = F.when(of_value, F.lit("the value does not fit the topic's schema"))
+        return found.when(self._is_no_key(of), F.lit(f"the key does not fit {kind}"))
+
+    def text(self, of: _Of) -> Column:
+        """See Form."""
+        of_key = F.when(self._is_no_key(of), F.make_valid_utf8(of("k")))
+        return F.coalesce(corrupt_text(of("v"), of("value")), of_key)
+
+    def passed_over(self, of: _Of) -> Column | None:
+        """See Form."""
+        return None
+
+    def deletes(self, of: _Of) -> Column | None:
+        """See Form."""
+        return None
+
+    def _is_no_key(self, of: _Of) -> Column:
+        return of("k").isNotNull() & of("t").isNull()
 
 
 def carried(topic: Topic) -> tuple[str, ...]:
@@ -102,94 +179,8 @@ def carried(topic: Topic) -> tuple[str, ...]:
     options = {name.lower(): str(value).lower() for name, value in topic.options.items()}
     if options.get("includeheaders") != "true":
         return ()
-    declared = {topic.key, *(field.name for field in _fields(topic.schema or ""))}
+    declared = {topic.key, *(field.name for field in fields_of(topic.schema or ""))}
     return tuple(name for name in ("headers", "timestamp") if name not in declared)
-
-
-def _key(text: Column, kind: DataType | None) -> Column:
-    """A record's key as the type that the schema gives its column, null where it is none; text where it gives none, and
-    for what is no single value."""
-    if kind is None or isinstance(kind, StringType | CharType | VarcharType | _NESTED):
-        return text
-    if isinstance(kind, BinaryType):
-        return text.cast("binary")
-    found = text.try_cast(kind)
-    if isinstance(kind, DecimalType):  # not rounded: two keys would become one
-        return F.when(found == text.try_cast(DecimalType(38, max(kind.scale, 18))), found)
-    return F.when(found.cast("string") == text, found) if isinstance(kind, DateType) else found
-
-
-def _is_no_key(text: Column, typed: Column) -> Column:
-    return text.isNotNull() & typed.isNull()
-
-
-def _corrupt(parsed: Column, value: Column) -> Column:
-    """The text of a value that does not fit; null where it does, and of a deletion."""
-    # Of an empty value Spark makes nothing at all, and of no text we give it none.
-    return F.when(parsed.isNull(), F.make_valid_utf8(value.cast("string"))).otherwise(parsed[CORRUPT])
-
-
-def _fits(record: Column, key: DataType | None) -> Column:
-    """True, or the query's end by an error that names the record. key: the type of its key."""
-    corrupt, cause = _corrupt(record["v"], record["value"]), record[CAUSE]
-    where = F.concat_ws("", cause["topic"], F.lit("-"), cause["partition"], F.lit("@"), cause["offset"])
-    told = F.concat(where, F.lit(": the value does not fit the topic's schema: "), F.substring(corrupt, 1, 200))
-    kind = "" if key is None else key.simpleString()
-    of_key = F.concat(
-        where, F.lit(f": the key does not fit {kind}: "), F.substring(F.make_valid_utf8(record["k"]), 1, 200)
-    )
-    return (
-        F.when(corrupt.isNotNull(), F.raise_error(told).cast("boolean"))
-        .when(_is_no_key(record["k"], record["t"]), F.raise_error(of_key).cast("boolean"))
-        .otherwise(F.lit(True))
-    )
-
-
-def _parsed(schema: str) -> Column:
-    text = F.col("value").cast("string")
-    declared = StructType([*_fields(schema), StructField(CORRUPT, StringType())])
-    fields, read_as = (cast(StructType, _with(byte, declared)) for byte in (ByteType(), ShortType()))
-    found = F.from_json(
-        # Spark puts U+FFFD for each byte that is no text, and says nothing: two keys may become one by that.
-        F.when(F.is_valid_utf8(text), text),
-        read_as,
-        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT},
-    )
-    if read_as == fields:
-        return found
-    # A lambda, so that it is parsed once.
-    return F.transform(F.array(found), lambda each: F.when(_in_bytes(each, fields), each))[0].cast(fields)
-
-
-def _with(byte: DataType, kind: DataType) -> DataType:
-    """The type with another one for each tinyint: of 128 to 255 Spark makes negative ones, so it reads smallints."""
-    if isinstance(kind, StructType):
-        return StructType([StructField(field.name, _with(byte, field.dataType)) for field in kind.fields])
-    if isinstance(kind, ArrayType):
-        return ArrayType(_with(byte, kind.elementType))
-    if isinstance(kind, MapType):
-        return MapType(kind.keyType, _with(byte, kind.valueType))
-    return byte if isinstance(kind, ByteType) else kind
-
-
-def _in_bytes(value: Column, kind: DataType) -> Column:
-    """Whether all that is to be tinyints fits."""
-    if _with(ByteType(), kind) == _with(ShortType(), kind):
-        return F.lit(True)
-    if isinstance(kind, StructType):
-        fits = (_in_bytes(value[field.name], field.dataType) for field in kind.fields)
-        return reduce(lambda one, other: one & other, fits)
-    if isinstance(kind, ArrayType):
-        inside, element = value, kind.elementType
-    elif isinstance(kind, MapType):
-        inside, element = F.map_values(value), kind.valueType
-    else:
-        return F.coalesce(value.between(-128, 127), F.lit(True))
-    return F.coalesce(F.forall(inside, lambda each: _in_bytes(each, element)), F.lit(True))
-
-
-def _fields(schema: str) -> list[StructField]:
-    return cast(StructType, StructType.fromDDL(schema)).fields
 
 
 def _column(name: str) -> Column:
