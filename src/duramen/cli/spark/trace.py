@@ -166,23 +166,39 @@ def _record(pipeline: Pipeline, table: str, store: TableStore, cause: Cause) -> 
         for _, rows in store.caused_by(cause)
         for index in range(rows.num_rows)
     ]
+    keys = store.shape.row_keys
+    if store.shape.history:  # a later record may have moved the end of its interval
+        changed = list({tuple(str(row[name]) for name in keys): row for row in changed}.values())
     rows = [
         {name: value for name, value in row.items() if not name.startswith("_")} | {"deleted": row["_deleted"]}
         for row in changed
     ]
     found = {"record": str(cause), "contained": f"since table version {first.version}", "rows": rows}
-    keys = store.shape.keys
     if not store.shape.guarded:
         return {**found, "note": "each row sums up many records; it is traced to the last of them"}
     if not keys:
         return found
-    held = [{name: row[name] for name in keys} for row in changed] or _keys_of(pipeline, table, store, cause)
-    later = [{**each, "state": _state(store, cause, each, bool(changed))} for each in held]
+    if store.shape.history:
+        later = [_interval(store, cause, row) for row in changed]
+    else:
+        held = [{name: row[name] for name in keys} for row in changed] or _keys_of(pipeline, table, store, cause)
+        later = [{**each, "state": _state(store, cause, each, bool(changed))} for each in held]
     if later:
         found["now"] = later
     if not changed:
         found["note"] = "no row came of it: the step passes over it, or a later record of its batch took its place"
     return found
+
+
+def _interval(store: TableStore, cause: Cause, row: dict[str, Any]) -> dict[str, Any]:
+    """What became of a version that the record brought. row: its last change."""
+    keys = {name: row[name] for name in store.shape.row_keys}
+    state = _state(store, cause, keys, changed=True)
+    if state == "current" and row["_deleted"]:
+        state = "a deletion, at which the version before ends"
+    elif state == "current" and not row["current"]:
+        state = f"valid until {row['valid_to']}"
+    return {**keys, "state": state}
 
 
 def _state(store: TableStore, cause: Cause, keys: dict[str, Any], changed: bool) -> str:

@@ -128,8 +128,9 @@ class TableStep(Step):
     @property
     def form(self) -> dict[str, Any]:
         """What the step's versions tell of how they were made, for whoever reads them when the code is another."""
-        keys, version, guarded = self.shape
-        return {"store": self.store, "keys": list(keys), "version": version, "guarded": guarded}
+        keys, version, guarded, history = self.shape
+        form = {"store": self.store, "keys": list(keys), "version": version, "guarded": guarded}
+        return {**form, "history": history} if history else form
 
 
 @dataclass(frozen=True)
@@ -221,9 +222,14 @@ class Pipeline:
         keys: Sequence[str],
         version: str | None = None,
         aggregate: bool = False,
+        history: Literal["scd2"] | None = None,
         store: str = "delta",
     ) -> Callable[[_F], _F]:
         """The latest row of each key. version: the column that orders a key's rows from several partitions.
+
+        history: "scd2" keeps every version of a key (slowly changing dimension, type 2): the rows get `valid_from`,
+        the value of the version column, `valid_to`, that of the key's next version or null, and `current`. Versions may
+        come in any order.
 
         Rows of several sources have no other order: without `version` it is `_timestamp`, of the latest record that a
         row comes from.
@@ -232,8 +238,12 @@ class Pipeline:
             raise ConfigError("a table has keys; without any it is a history")
         if aggregate and version:
             raise ConfigError("an aggregate is its own latest state: it has no version column")
+        if history not in (None, "scd2"):
+            raise ConfigError(f'there is no history={history!r} of a table; there is "scd2"')
         ordered = version or (TIMESTAMP if len(sources) > 1 and not aggregate else None)
-        shape = TableShape(tuple(keys), ordered, guarded=not aggregate)
+        if history and (aggregate or ordered is None):
+            raise ConfigError("a table with history has version=, the column that orders a key's rows; no aggregate=")
+        shape = TableShape(tuple(keys), ordered, guarded=not aggregate, history=history)
         return self._register(sources, lambda name, f: TableStep(name, sources, f, shape, _known(store)))
 
     def history(self, *sources: Topic, store: str = "delta") -> Callable[[_F], _F]:

@@ -197,7 +197,7 @@ class Reprocessing:
         found = None
         if isinstance(self.step, TableStep):
             old, new = (open_table(self.pipeline, self.step.name, name) for name in (current, version))
-            found = compare(old.rows(), new.rows(), old.shape.keys, new.shape.keys)
+            found = compare(old.rows(), new.rows(), old.shape.row_keys, new.shape.row_keys)
         return Report(self.step.name, current, version, self.behind(version), found)
 
     def swap(self, version: str, allow_behind: int = 0, catch_up: CatchUp | None = None) -> float:

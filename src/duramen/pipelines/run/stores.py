@@ -18,5 +18,5 @@ STORES: Mapping[str, type[TableStore]] = {"delta": DeltaStore, "parquet": Parque
 def open_version(step: TableStep, table: Path, about: Mapping[str, Any]) -> TableStore:
     """A version's table, as it was made; `about`: what the version's folder says. ConfigError when there is none."""
     form = about.get("table") or step.form
-    shape = TableShape(tuple(form["keys"]), form["version"], form["guarded"])
+    shape = TableShape(tuple(form["keys"]), form["version"], form["guarded"], form.get("history"))
     return STORES[form["store"]].reopen(table, shape)

@@ -72,11 +72,11 @@ def conform(batch: pa.Table, schema: pa.Schema, keys: Sequence[str], version: st
             "the _cause of another side of the join"
         )
     for key in keys:
-        _refuse(found, pc.is_null(found.column(key)), f"the key {key} is null")
+        refuse(found, pc.is_null(found.column(key)), f"the key {key} is null")
     floats = [name for name in found.column_names if pa.types.is_floating(found.schema.field(name).type)]
     for name in floats:
         if name in (*keys, version):
-            _refuse(found, pc.is_nan(found.column(name)), f"{name} is NaN")
+            refuse(found, pc.is_nan(found.column(name)), f"{name} is NaN")
         if name in keys:
             positive = pc.add(found.column(name), pa.scalar(0, found.schema.field(name).type))
             found = found.set_column(found.column_names.index(name), found.schema.field(name), positive)
@@ -92,10 +92,10 @@ def refuse_far_days(rows: pa.Table) -> None:
         if pa.types.is_date32(rows.schema.field(name).type):
             days = rows.column(name)
             far = pc.or_(pc.less(days, _FIRST_DAY), pc.greater(days, _LAST_DAY))
-            _refuse(rows, far, f"{name} is a day outside of the years 1 to 9999, which a Delta table cannot have")
+            refuse(rows, far, f"{name} is a day outside of the years 1 to 9999, which a Delta table cannot have")
 
 
-def _refuse(rows: pa.Table, which: pa.ChunkedArray, told: str) -> None:
+def refuse(rows: pa.Table, which: pa.ChunkedArray, told: str) -> None:
     """ChangelogError with the record of the first of these rows, where there is one."""
     if pc.any(which).as_py():
         record = cause_of(rows, pc.index(which, True).as_py())
@@ -199,7 +199,7 @@ def latest(batch: pa.Table, keys: Sequence[str], version: str | None = None) -> 
     if batch.num_rows < 2:
         return batch
     ordered = order(version, batch.column_names)
-    numbered = batch.select(_distinct([*keys, *ordered])).append_column("#", _numbers(batch.num_rows))
+    numbered = batch.select(_distinct([*keys, *ordered])).append_column("#", numbers(batch.num_rows))
     # Latest first: nulls, which are earliest, then come last by themselves.
     by_order = [(name, "descending") for name in [*ordered, "#"]]
     newest_first = numbered.take(pc.sort_indices(numbered, sort_keys=by_order))
@@ -216,8 +216,8 @@ def replaced(
     state: pa.Table, changes: pa.Table, keys: Sequence[str], version: str | None = None
 ) -> tuple[pa.Array, pa.Table]:
     """Which rows of the table go, by their numbers, and which of `changes`, one row per key, come: see merged."""
-    theirs = state.select(list(keys)).append_column("#state", _numbers(state.num_rows))
-    ours = changes.select(list(keys)).append_column("#change", _numbers(changes.num_rows))
+    theirs = state.select(list(keys)).append_column("#state", numbers(state.num_rows))
+    ours = changes.select(list(keys)).append_column("#change", numbers(changes.num_rows))
     pairs = theirs.join(ours, keys=list(keys), join_type="inner")
     old, new = pairs["#state"].combine_chunks(), pairs["#change"].combine_chunks()
     if version:
@@ -260,7 +260,8 @@ def _without(rows: pa.Table, indices: pa.Array) -> pa.Table:
     return rows.filter(pa.array(mask))
 
 
-def _numbers(count: int) -> pa.Array:
+def numbers(count: int) -> pa.Array:
+    """0 to count."""
     return pa.array(np.arange(count, dtype=np.int64))
 
 

@@ -52,7 +52,7 @@ def actions(
     state = None if files is None or not _plain(table, schema) else _read(folder, files, schema, shape)
     if files is None or state is None:
         return None
-    gone, come = replaced(state, changes, shape.keys, shape.version)
+    gone, come = replaced(state, changes, shape.row_keys, shape.version)
     if len(gone) == 0 and come.num_rows == 0:
         return []
     rows = [file.rows for file in files]

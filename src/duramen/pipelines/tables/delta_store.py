@@ -27,6 +27,7 @@ from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.tables import delta_log
 from duramen.pipelines.tables import delta_rewrite as rewrite
 from duramen.pipelines.tables.changelog import order, refuse_far_days
+from duramen.pipelines.tables.intervals import of_keys
 from duramen.pipelines.tables.schema_changes import as_wide, changes, is_any_wider
 from duramen.pipelines.tables.store import TableCommit, TableStore, VersionExpiredError, encoded
 
@@ -159,6 +160,13 @@ class DeltaStore(TableStore):
                 raise StorageError(f"{self.path}: a file of the table is gone: {error}") from None
             raise VersionExpiredError(version, self.folder) from None
         return found
+
+    def _near(self, rows: pa.Table) -> pa.Table:
+        """See Store. Read part by part, for the table may be large. Without a filter of the library's: that goes by
+        least and greatest values, which not every file has."""
+        batches = self._table().to_pyarrow_dataset().to_batches()
+        parts = (as_wide(pa.Table.from_batches([each]), self.schema) for each in batches)
+        return pa.concat_tables([self.schema.empty_table(), *(of_keys(part, rows, self.shape) for part in parts)])
 
     def _columns(self) -> pa.Schema:
         """Of the table as it is now."""
@@ -353,7 +361,7 @@ class DeltaStore(TableStore):
         return version
 
     def _merge(self, table: DeltaTable, changes: pa.Table, told: CommitProperties) -> None:
-        same = " AND ".join(f"target.{_quoted(key)} = source.{_quoted(key)}" for key in self.shape.keys)
+        same = " AND ".join(f"target.{_quoted(key)} = source.{_quoted(key)}" for key in self.shape.row_keys)
         merge = table.merge(
             changes,
             same,

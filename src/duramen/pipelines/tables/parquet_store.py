@@ -145,7 +145,7 @@ class ParquetStore(TableStore):
         bucket, rows = change
         kept: list[str] = []
         if self.shape.keys:
-            rows = merged(self._read(files, self.schema), rows, self.shape.keys, self.shape.version)
+            rows = merged(self._read(files, self.schema), rows, self.shape.row_keys, self.shape.version)
         elif len(files) < HISTORY_FILES_MAX:
             kept = files
         else:
@@ -153,6 +153,12 @@ class ParquetStore(TableStore):
         name = f"{commit.version:012}-{bucket}.parquet"
         write_parquet(self._data(name), rows, durable_name=False)
         return bucket, [*kept, name]
+
+    def _near(self, rows: pa.Table) -> pa.Table:
+        """See Store. Those of the same buckets."""
+        manifest = self._manifest()
+        buckets = manifest["buckets"] if manifest else {}
+        return self._read([name for at, _ in self._by_bucket(rows) for name in buckets.get(at, [])], self.schema)
 
     def _by_bucket(self, changes: pa.Table) -> list[tuple[str, pa.Table]]:
         if changes.num_rows == 0:

@@ -25,6 +25,7 @@ from duramen.pipelines.model.atomic_files import make_folder, read_json, write_j
 from duramen.pipelines.model.offsets import Cause, Offsets
 from duramen.pipelines.model.table_shape import ALSO, TableShape
 from duramen.pipelines.tables.changelog import TRACE, alive, came_of, conform, fresh, latest, order
+from duramen.pipelines.tables.intervals import of_keys, placed, versions
 from duramen.pipelines.tables.schema_changes import as_wide, changes, hindrances, joined, ordered
 
 SINKS_REMEMBERED = 8
@@ -83,8 +84,9 @@ class TableStore(ABC):
         self.shape = shape
         self._block: tuple[int, pa.Table] | None = None
         """Joined changes that were read last, by their first version."""
-        self.schema = pa.schema([*(field.with_nullable(True).remove_metadata() for field in schema), *TRACE])
-        """Of the rows that come. With the next batch the table has it, too."""
+        own = pa.schema([field.with_nullable(True).remove_metadata() for field in schema])
+        self.schema = pa.schema([*shape.stored(own), *TRACE])
+        """As the code gives the columns. With the next batch the table has them, too."""
 
     @classmethod
     def check(cls, shape: TableShape, schema: pa.Schema) -> None:
@@ -102,7 +104,8 @@ class TableStore(ABC):
     def reopen(cls, folder: Path, shape: TableShape) -> Self:
         """The table that is there. ConfigError when there is none."""
         found = cls.stored_schema(folder)
-        return cls(folder, shape, pa.schema([field for field in found if field.name not in TRACE.names]))
+        beside = {*TRACE.names, *shape.added}
+        return cls(folder, shape, pa.schema([field for field in found if field.name not in beside]))
 
     @staticmethod
     @abstractmethod
@@ -118,7 +121,7 @@ class TableStore(ABC):
     def other_columns(cls, folder: Path, shape: TableShape, schema: pa.Schema) -> tuple[str, bool]:
         """How these columns differ from those of the table in the folder, and whether it goes on with them. ConfigError
         when there is none."""
-        stored, given = cls.stored_schema(folder), cls.as_stored(schema)
+        stored, given = cls.stored_schema(folder), cls.as_stored(shape.stored(schema))
         return changes(stored, given), not hindrances(stored, given, shape)
 
     def _go_on_from(self, stored: pa.Schema) -> None:
@@ -168,10 +171,13 @@ class TableStore(ABC):
             return None
         before = self.last()
         contained = before.offsets if before else Offsets()
-        changes = conform(batch, self.schema, self.shape.keys, self.shape.version)
+        given = pa.schema([field for field in self.schema if field.name not in self.shape.added])
+        changes = conform(batch, given, self.shape.keys, self.shape.version)
         if self.shape.guarded:
             changes = fresh(changes, contained)
-        if self.shape.keys:
+        if self.shape.history:
+            changes = self._placed(changes)
+        elif self.shape.keys:
             changes = latest(changes, self.shape.keys, self.shape.version)
         deletes = pc.sum(changes["_deleted"]).as_py() or 0
         version = before.version + 1 if before else 0
@@ -191,6 +197,17 @@ class TableStore(ABC):
         )
         self._commit(changes, commit)
         return commit
+
+    def _placed(self, rows: pa.Table) -> pa.Table:
+        """What changes in the table, which keeps every version, where these come."""
+        rows = versions(rows, self.shape).select(self.schema.names)
+        if rows.num_rows == 0:
+            return rows
+        return placed(of_keys(self._near(rows), rows, self.shape), rows, self.shape)
+
+    @abstractmethod
+    def _near(self, rows: pa.Table) -> pa.Table:
+        """Rows of the table as it is, deletions too: all that have a key of these, and maybe others."""
 
     def upkeep(self, commit: TableCommit, retention: timedelta) -> None:
         """What is to be done now and then behind a batch, `commit`: old versions go, small files become fewer.

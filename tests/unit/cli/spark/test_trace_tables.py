@@ -105,6 +105,38 @@ def test_what_became_of_a_record(asked) -> None:  # type: ignore[no-untyped-def]
     assert "a later record of its batch took its place" in said
 
 
+def test_what_became_of_a_version(asked, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """A record's version ends where a later record says, in whichever order they came."""
+    (tmp_path / "tour.py").write_text(PIPELINE.replace('["tail"]', '["tail"], version="dest", history="scd2"'))
+    shutil.rmtree(tmp_path / "tables")
+    folder, shape = tmp_path / "tables" / "aircraft" / "v1" / "table", TableShape(("tail",), "dest", history="scd2")
+    store = ParquetStore(folder, shape, OWN)
+    for at, (dest, deleted) in enumerate(
+        (("AUS", False), ("ORD", False), ("MIA", False), ("ORD", False), ("SFO", True))
+    ):
+        place = {"_topic": "flights", "_partition": 0, "_offset": at, "_deleted": deleted}
+        given = pa.Table.from_pylist([{"tail": "N1", "dest": dest, **place}], TRACED)
+        store.apply(given, "q", at, Offsets({("flights", 0): at + 1}))
+
+    def state(offset: int) -> object:
+        code, said = asked("trace", "aircraft", "--record", f"flights-0@{offset}", "--json")
+        assert code == 0, said
+        found = json.loads(said)
+        assert len(found["rows"]) == len(found["now"]) == 1
+        return found["now"][0]["state"]
+
+    assert [state(offset) for offset in range(5)] == [
+        "valid until MIA",
+        "superseded by flights-0@3 in table version 3",
+        "valid until ORD",
+        "valid until SFO",
+        "a deletion, at which the version before ends",
+    ]
+    code, said = asked("trace", "aircraft", "--row", "tail=N1", "--row", "current=false")
+    assert (code, said.count("valid_from=")) == (0, 3)
+    assert asked("status")[0] == 0
+
+
 def test_what_is_not_there_is_told_in_one_line(asked) -> None:  # type: ignore[no-untyped-def]
     for words, expected in (
         (["--record", "flights-0@7"], "it has the offsets below 5"),

@@ -44,6 +44,24 @@ def test_sources_that_cannot_be_are_refused_by_name(
     pipeline.effect(ORDERS, PAYMENTS)(three)
 
 
+def test_a_table_with_history_has_a_version(tmp_path: Path) -> None:
+    pipeline = pipelines.Pipeline("shop", folder=tmp_path)
+    for wrong in ({}, {"aggregate": True}):
+        with pytest.raises(ConfigError, match="a table with history has version="):
+            pipeline.table(ORDERS, keys=["n"], history="scd2", **wrong)
+    with pytest.raises(ConfigError, match=r'no history=.scd1. of a table; there is "scd2"'):
+        pipeline.table(ORDERS, keys=["n"], version="at", history="scd1")  # type: ignore[arg-type]
+    for name, history in {"latest": None, "all": "scd2"}.items():
+        pipeline.steps.clear()
+        pipeline.table(ORDERS, keys=["n"], version="at", history=history)(lambda orders: orders)  # type: ignore[arg-type]
+        (step,) = pipeline.steps.values()
+        assert isinstance(step, TableStep)
+        told = {"store": "delta", "keys": ["n"], "version": "at", "guarded": True}
+        assert step.form == told | ({"history": "scd2"} if name == "all" else {}), (
+            "as versions of older releases have it"
+        )
+
+
 def test_a_table_of_several_topics_is_ordered_by_time(tmp_path: Path) -> None:
     """Offsets of two topics have no order, and batches may be cut anywhere."""
     found = {}
