@@ -7,6 +7,7 @@ import re
 import runpy
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
@@ -111,6 +112,10 @@ def test_the_tour(
         elif block.kind.endswith(".py"):
             Path(block.kind.removeprefix("python ")).write_text(block.text)
         elif block.kind == "python":
+            for path in tmp_path.glob(
+                "*.py"
+            ):  # a snippet is a program of its own, which reads the files as they are now
+                sys.modules.pop(path.stem, None)
             with redirect_stdout(StringIO()) as out:
                 snippet = tmp_path / "snippet.py"
                 snippet.write_text(
@@ -121,7 +126,7 @@ def test_the_tour(
             shown.append(printed)
         elif block.kind == "text":
             assert printed == block.text
-    assert len(shown) == 9
+    assert len(shown) == 10
     assert "'_deleted': True" in shown[2]
     traced = said["duramen spark trace tour.py aircraft --row tail=N1"]
     assert '"dest":"SFO"' in traced
