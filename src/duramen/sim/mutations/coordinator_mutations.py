@@ -7,6 +7,7 @@ from typing import Any
 
 from duramen.machines.transaction import TransactionMachine
 from duramen.server.coordinators.transactions import TransactionCoordinators
+from duramen.server.replication.replica_fetcher import ReplicaFetcher
 from duramen.sim.mutations.cluster_mutations import CLUSTER_GUARDS, ClusterGuard
 from duramen.sim.mutations.replica_mutations import REPLICA_GUARDS
 from duramen.sim.mutations.transaction_mutations import DecisionKept, EffectsCommitted
@@ -76,10 +77,27 @@ class CoordinatorEpochs(CoordinatorGuard):
         return check_marker
 
 
+class SyncedMarkers(CoordinatorGuard):
+    """A follower has a page-cache topic's marker once it is written: it leads, power fails, none is written again."""
+
+    owner = ReplicaFetcher
+    method = "_are_markers_safe"
+    caught_by = "StableAdvances"
+    also = ("Atomic", "NoLateMarker")
+    cluster = replace(
+        CoordinatorGuard.cluster, faults=8, changes=1, kinds=("power cut", "power cut of all", "power cut in a call")
+    )
+
+    def replacement(self, original: Any) -> Any:
+        """They always are."""
+        return lambda fetcher, target: True
+
+
 COORDINATOR_GUARDS: dict[str, ClusterGuard] = {
     "decision-handed-on": DecisionHandedOn(),
     "effects-replicated": EffectsReplicated(),
     "coordinator-epochs": CoordinatorEpochs(),
+    "synced-markers": SyncedMarkers(),
 }
 """By the name that BREAK= takes."""
 
