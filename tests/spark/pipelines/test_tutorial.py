@@ -143,6 +143,9 @@ def test_the_tour(
     assert said["duramen spark rollback tour.py delays"].startswith("delays is v1 now")
     assert re.search(r"rows .* late 1 ", said["duramen spark run landings.py --once"])
     assert "hourly: late 1, watermark 2026-01-01 12:10:00" in said["duramen spark status landings.py"]
+    status = said["duramen spark status tour.py --env dev"].splitlines()
+    assert status[-1] == "environment dev: tour-tables/env-dev"
+    assert re.match(r"aircraft +table +v1 +- +ready ", status[1])
     assert main(["spark", "init", "started"]) == 0
     capsys.readouterr()
     assert main(["spark", "dry-run", "started.py"]) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -49,10 +50,13 @@ def load(file: Path) -> Pipeline:
     return pipeline
 
 
-def _chosen(file: Path, bootstrap: str | None, folder: Path | None) -> Pipeline:
-    pipeline = load(file)
+def _chosen(file: Path, bootstrap: str | None, folder: Path | None, env: str | None) -> Pipeline:
+    from duramen.pipelines.model.environment import commanded
+
+    with commanded(env):
+        pipeline = load(file)
     pipeline.bootstrap = bootstrap or pipeline.bootstrap
-    pipeline.folder = (folder or pipeline.folder).absolute()
+    pipeline.folder = pipeline.folder.absolute() if folder is None else pipeline.place(folder)
     return pipeline
 
 
@@ -60,7 +64,7 @@ def read_again() -> Pipeline:
     """The pipeline of the command that runs, from its file as it is now."""
     given = click.get_current_context().params
     try:
-        return _chosen(given["file"], given["bootstrap"], given["folder"])
+        return _chosen(given["file"], given["bootstrap"], given["folder"], given["env"])
     except (SyntaxError, ImportError, LookupError, NameError, AttributeError, TypeError, ValueError) as error:
         raise ConfigError(f"{given['file']}: {type(error).__name__}: {error}") from None
 
@@ -76,18 +80,21 @@ def repeated(words: str) -> str:
     given = click.get_current_context().params
     options = [f"--folder {given['folder']}"] if given["folder"] else []
     options += [f"--bootstrap {given['bootstrap']}"] if given["bootstrap"] else []
+    options += [f"--env {shlex.quote(given['env'])}"] if given["env"] is not None else []
     command, _, rest = words.partition(" ")
     return " ".join(["duramen spark", command, str(given["file"]), *([rest] if rest else []), *options])
 
 
 def pipeline_argument(command: _Command) -> _Command:
-    """Adds FILE, --bootstrap and --folder; the command gets a Pipeline as its first argument."""
+    """Adds FILE, --bootstrap, --folder and --env; the command gets a Pipeline as its first argument."""
 
     @functools.wraps(command)
-    def with_pipeline(*args: Any, file: Path, bootstrap: str | None, folder: Path | None, **rest: Any) -> Any:
+    def with_pipeline(
+        *args: Any, file: Path, bootstrap: str | None, folder: Path | None, env: str | None, **rest: Any
+    ) -> Any:
         with Phases(note) as phases:
             phases.begin(f"loading {file}")  # and PySpark with it
-            pipeline = _chosen(file, bootstrap, folder)
+            pipeline = _chosen(file, bootstrap, folder, env)
         return command(pipeline, *args, **rest)
 
     options = (
@@ -98,6 +105,7 @@ def pipeline_argument(command: _Command) -> _Command:
             type=click.Path(file_okay=False, path_type=Path),
             help="Tables and checkpoints, instead of the pipeline's own folder.",
         ),
+        click.option("--env", metavar="NAME", help="Keep tables, output topics and sinks apart; else DURAMEN_ENV."),
     )
     wrapped: Any = with_pipeline
     for option in reversed(options):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duramen.cli.shared.connection import json_option
-from duramen.cli.shared.output import human_bytes, note, print_json, print_table
+from duramen.cli.shared.output import human_bytes, note, print_json, print_table, shorter
 from duramen.cli.spark.pipeline import pipeline_argument, tell_if_elsewhere
 from duramen.pipelines.model.swap_chain import of_source, readings
 from duramen.pipelines.run.cluster import PipelineNode
@@ -44,6 +44,8 @@ def status_command(pipeline: Pipeline, as_json: bool) -> None:
     for row in rows:
         if row["late_total"] is not None:
             click.echo(_late(row))
+    if pipeline.env:
+        click.echo(f"environment {pipeline.env}: {shorter(str(pipeline.folder))}")
 
 
 def _late(row: dict[str, Any]) -> str:
@@ -83,6 +85,7 @@ def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
     size = progress.get("size")
     found: dict[str, Any] = {
         "step": name,
+        "env": pipeline.env,
         "kind": step.kind,
         "current": current,
         "others": ", ".join(other for other in folder.versions() if other != current) or None,

@@ -115,7 +115,7 @@ def _metrics(pipeline: Pipeline, host: str | None, port: int | None) -> Iterator
     host = host or METRICS_HOST
     from duramen.pipelines.run.metrics import PipelineMetrics, served
 
-    metrics = PipelineMetrics(pipeline.name)
+    metrics = PipelineMetrics(pipeline.name, pipeline.env)
     with served(metrics, host, port) as taken:
         note(f"metrics at http://{f'[{host}]' if ':' in host else host}:{taken}/metrics")
         yield metrics

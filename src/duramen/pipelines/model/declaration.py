@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from duramen.errors import ConfigError
+from duramen.pipelines.model.environment import environment
 from duramen.pipelines.model.table_shape import TIMESTAMP, TableShape
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ class Pipeline:
 
     bootstrap: the node; DURAMEN_BOOTSTRAP, else 127.0.0.1:9092. folder: `<name>-tables` beside where it is run.
     retention: how long the rows of older versions of Delta tables can be read, a minute at least.
+    env: an environment, which keeps what the pipeline makes apart: its folder is `env-<env>` in that folder, and its
+    output topics end in `.<env>`; DURAMEN_ENV, else none. `--env` of a command comes before both.
     """
 
     def __init__(
@@ -162,6 +165,7 @@ class Pipeline:
         bootstrap: str | None = None,
         folder: str | Path | None = None,
         retention: timedelta = DEFAULT_RETENTION,
+        env: str | None = None,
     ) -> None:
         _check_name(name)
         if retention < RETENTION_MIN:
@@ -169,11 +173,20 @@ class Pipeline:
         self.name = name
         self.retention = retention
         self.bootstrap = bootstrap or os.environ.get("DURAMEN_BOOTSTRAP", DEFAULT_BOOTSTRAP)
-        # Spark may run in another directory than we.
-        self.folder = Path(folder if folder is not None else f"{name}-tables").absolute()
+        self.env = environment(env)
+        self.folder = self.place(folder if folder is not None else f"{name}-tables")
         self.steps: dict[str, Step] = {}
         self.stopping = False
         """Whether a run in this process is to end."""
+
+    def place(self, folder: str | Path) -> Path:
+        """Where tables and checkpoints are in a folder; absolute, for Spark may run in another directory than we."""
+        found = Path(folder).absolute()
+        return found / f"env-{self.env}" if self.env else found  # no step has a dash in its name
+
+    def in_env(self, name: str) -> str:
+        """The name of a topic that the pipeline writes, of a sink or a query, in its environment."""
+        return f"{name}.{self.env}" if self.env else name
 
     def run(
         self,
@@ -252,7 +265,7 @@ class Pipeline:
 
     def stream(self, *sources: Topic, to: str, key: str | None = None) -> Callable[[_F], _F]:
         """Records of another topic, which has as many partitions as the first source where it is not there yet."""
-        return self._register(sources, lambda name, f: StreamStep(name, sources, f, to, key))
+        return self._register(sources, lambda name, f: StreamStep(name, sources, f, self.in_env(to), key))
 
     def effect(self, *sources: Topic, replayable: bool = False) -> Callable[[_F], _F]:
         """Something outside of the log and its tables, at least once. replayable: reprocessing may repeat it.

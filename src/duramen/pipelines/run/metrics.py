@@ -18,7 +18,7 @@ from duramen.errors import ConfigError
 from duramen.pipelines.model.progress import BatchProgress
 
 SECONDS_BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
-_LABELS: Final = ("pipeline", "step", "version")
+_LABELS: Final = ("pipeline", "env", "step", "version")
 
 
 class StepNumbers:
@@ -77,9 +77,9 @@ _SHOWN: Final = (
 class PipelineMetrics(Collector):
     """The numbers of a run; `batch` and `failed` are called by it, `collect` by whoever scrapes, in any thread."""
 
-    def __init__(self, pipeline: str, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, pipeline: str, env: str | None = None, now: Callable[[], float] = time.time) -> None:
         """now: seconds since 1970."""
-        self._pipeline = pipeline
+        self._of = [pipeline, env or ""]
         self._now = now
         self._steps: dict[tuple[str, str], StepNumbers] = {}
 
@@ -104,7 +104,7 @@ class PipelineMetrics(Collector):
             family = kind(f"duramen_pipeline_{name}", text, labels=_LABELS)
             for (step, version), numbers in steps:
                 if (found := value(numbers)) is not None:
-                    family.add_metric([self._pipeline, step, version], found)
+                    family.add_metric([*self._of, step, version], found)
             yield family
         seconds = HistogramMetricFamily(
             "duramen_pipeline_batch_seconds", "Of a batch, planned and written.", labels=_LABELS
@@ -114,7 +114,7 @@ class PipelineMetrics(Collector):
             for bound, count in zip((*map(str, SECONDS_BUCKETS), "+Inf"), list(numbers.in_buckets), strict=True):
                 running += count
                 buckets.append((bound, running))
-            seconds.add_metric([self._pipeline, step, version], buckets=buckets, sum_value=numbers.seconds)
+            seconds.add_metric([*self._of, step, version], buckets=buckets, sum_value=numbers.seconds)
         yield seconds
 
 

@@ -189,17 +189,21 @@ class Queries:
         # Only now, for a table of other columns is refused: the code that made it goes on with it.
         if about != plan.version.about():
             plan.version.describe(about)
-        writer = writer.queryName(f"{self.pipeline.name}.{plan.step.name}.{plan.version.name}")
+        writer = writer.queryName(self.pipeline.in_env(f"{self.pipeline.name}.{plan.step.name}.{plan.version.name}"))
         writer = writer.option("checkpointLocation", str(plan.checkpoint))
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=trigger)
         return Running(plan, writer.start, said)
+
+    def _sink(self, plan: StepPlan) -> str:
+        """The id under which a stream writes."""
+        return self.pipeline.in_env(plan.version.sink(self.pipeline.name, plan.generation))
 
     def _check_sink(self, plan: StepPlan) -> None:
         """ConfigError where a stream has lost its checkpoint: what its topic holds would be written there again."""
         if not isinstance(plan.step, StreamStep) or (plan.checkpoint / "metadata").exists():
             return
         name, version = plan.step.name, plan.version
-        last = self.connector.written(version.sink(self.pipeline.name, plan.generation))
+        last = self.connector.written(self._sink(plan))
         if last is not None:
             beside = self.output_topic(plan) != plan.step.to
             otherwise = "take another --version" if beside else "give the function, or the pipeline, another name"
@@ -255,7 +259,7 @@ class Queries:
     def _writer(self, plan: StepPlan, said: QueryReport) -> DataStreamWriter:
         step = plan.step
         if isinstance(step, StreamStep):
-            sink = plan.version.sink(self.pipeline.name, plan.generation)
+            sink = self._sink(plan)
             to = self.output_topic(plan)
             if to == step.to:
                 return self.connector.write(plan.rows, to, sink, plan.readings[0].topic, settings=False)

@@ -316,7 +316,7 @@ class Reprocessing:
         committed it. What comes of it behind a cut nobody reads."""
         about = place.about() or {}
         for generation in range(about.get("first_generation", 0), about.get("generation", 0) + 1):
-            sink = place.sink(self.pipeline.name, generation)
+            sink = self.pipeline.in_env(place.sink(self.pipeline.name, generation))
             if (batch := PipelineNode(self.pipeline.bootstrap).unread(sink)) is not None:
                 raise NotReadyError(
                     f"batch {batch} of {self.step.name} {place.name} is committed, and the node has not moved all of "

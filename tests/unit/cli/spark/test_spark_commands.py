@@ -230,6 +230,24 @@ def test_late_rows_are_shown_where_a_step_has_a_watermark(
     assert (row["late_total"], row["late_uncounted"], row["watermark"]) == (3, 5, "2026-01-01T00:51:00.000Z")
 
 
+def test_a_command_names_the_environment_that_it_was_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "typo.py").write_text(PIPELINE)
+    assert main(["spark", "status", "typo.py", "--env", "dev"]) == 0
+    said = capsys.readouterr()
+    assert said.out.endswith("\nenvironment dev: typo-tables/env-dev\n")
+    assert f"there is no {tmp_path}/typo-tables/env-dev" in said.err
+    assert main(["spark", "status", "typo.py", "--folder", "x", "--env", "dev", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)[0]["env"] == "dev"
+    assert f"there is no {tmp_path}/x/env-dev" in said.err
+    assert main(["spark", "status", "typo.py", "--env", "Dev"]) == 2
+    assert "'Dev': an environment's name" in capsys.readouterr().err
+
+
 def test_a_dry_run_plans_without_the_node_what_was_read_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object) -> Sequence[CutOver]:
         raise DeadlineError("no node answered")

@@ -198,7 +198,7 @@ def test_what_is_printed_fits_eighty_columns(asked) -> None:  # type: ignore[no-
     assert said.splitlines()[0].split() == ["STEP", "KIND", "VERSION", "OTHERS", "STATE", "BATCH", "ROWS", "LAST"]
     told = json.loads(asked("status", "--json")[1])[0]
     names = {"step", "kind", "current", "others", "state", "batch", "rows", "written", "ms", "when", "offsets"}
-    assert set(told) == names | {"watermark", "late_total", "late_uncounted"}
+    assert set(told) == names | {"env", "watermark", "late_total", "late_uncounted"}
     code, said = asked("trace", "aircraft", "--table-version", "1")
     assert "offsets      flights=0:5" in said
     assert _ago(None) is None

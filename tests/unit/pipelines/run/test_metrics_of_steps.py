@@ -30,6 +30,7 @@ def scraped(metrics: PipelineMetrics) -> Samples:
             served(metrics, "127.0.0.1", port).__enter__()
     samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
     assert {(each.labels["pipeline"], each.labels["step"]) for each in samples} == {("tour", "sums")}
+    assert len({each.labels["env"] for each in samples} & {"", "dev"}) == 1
     assert "_created" not in text
     return {
         (each.name.removeprefix("duramen_pipeline_"), each.labels["version"], each.labels.get("le", "")): each.value
@@ -46,7 +47,7 @@ def test_a_step_is_there_before_its_first_batch() -> None:
 
 
 def test_batches_come_to_rows_bytes_late_rows_and_seconds() -> None:
-    metrics = PipelineMetrics("tour", lambda: 99.5)
+    metrics = PipelineMetrics("tour", "dev", lambda: 99.5)
     metrics.batch(batch(0, late=0))
     metrics.batch(batch(1, late=3, ms=2500, watermark="1970-01-01T00:01:00.000Z"))
     metrics.failed("sums", "v1")
