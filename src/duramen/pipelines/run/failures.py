@@ -27,6 +27,11 @@ _TOO_LARGE = (
     ": --conf spark.driver.maxResultSize=4g --conf spark.driver.memory=6g let this batch through, and "
     "maxBytesPerTrigger in the options of its Topic keeps later ones smaller"
 )
+_STATE = re.compile(r"\[STATE_STORE_\w*SCHEMA_NOT_COMPATIBLE\]")
+_OF_STATE = (
+    "Spark's state of the step (sums, keys, sides of a join) has columns of other types: `duramen spark reprocess` "
+    "builds it again"
+)
 
 
 class QueryFailedError(DuramenError):
@@ -98,6 +103,9 @@ def reason(failure: PySparkException | BaseException) -> str:
     """The cause at the bottom of Spark's error, in one line."""
     whole = [line for line in _COLOURS.sub("", told(failure)).splitlines() if line.strip()]
     lines = [line.strip() for line in whole]
+    if any(map(_STATE.search, lines)):
+        types = next((line for line in lines if line.startswith("Existing ")), "")
+        return f"{_OF_STATE}. {types}"[:500].rstrip(". ")
     for at, line in reversed(list(enumerate(lines))):
         if "Py4JJavaError: " in line:  # which tells the number of an object
             continue

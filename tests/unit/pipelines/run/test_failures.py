@@ -32,6 +32,21 @@ def test_an_error_of_java_is_told_by_its_cause(said: str, told: str) -> None:
     assert told in found
 
 
+def test_a_state_of_other_types_is_told_with_what_to_do() -> None:
+    """Spark advises to force it, by which sums may become wrong."""
+    found = reason(
+        RuntimeError(
+            JAVA % "Task 0 failed 1 times, most recent failure\n"
+            "org.apache.spark.sql.execution.streaming.state.StateStoreKeySchemaNotCompatible: "
+            "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match existing state key schema.\n"
+            "Existing key_schema=StructType(StructField(n,IntegerType,true)) and new key_schema=StructType().\n"
+            "If you want to force running the query without schema validation, please set stateSchemaCheck to false."
+        )
+    )
+    assert "`duramen spark reprocess` builds it again. Existing key_schema=StructType(StructField(n,Int" in found
+    assert "force" not in found
+
+
 def test_an_error_of_ours_is_told_by_its_words() -> None:
     ours = "duramen.spark.source.data_loss.DataLossError: offsets 0 to 3 of t-0 are lost"
     assert reason(RuntimeError(JAVA % f"Lost task\n{ours}")) == "offsets 0 to 3 of t-0 are lost"
