@@ -103,6 +103,8 @@ def await_executors(spark: SparkSession, say: Callable[[str], None]) -> int:
 
     A job without one waits for ever, without a word. Where executors come on demand, and in one process, it is 1.
     """
+    if is_connect(spark):
+        return 1  # its server's to see to
     context = spark.sparkContext
     on_demand = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
     master = str(context.master)
@@ -132,10 +134,17 @@ def borrowed(name: str, master: str | None = None, config: Mapping[str, str] | N
             found.stop()
 
 
+def is_connect(spark: SparkSession) -> bool:
+    """Whether it is a session of Spark Connect: its JVM is a server's, and what Spark calls is called there."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
 def _there() -> SparkSession | None:
     """The thread's session, or the process's: a thread of a program's own has none, and would get that one."""
     found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-    return found if found is not None and found._sc._jsc is not None else None
+    if found is None or is_connect(found):
+        return found
+    return found if found._sc._jsc is not None else None
 
 
 def _addresses(master: str) -> list[str]:

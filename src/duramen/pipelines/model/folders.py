@@ -8,6 +8,9 @@
 <folder>/<step>/<version>/checkpoint-0/ Spark's
 <folder>/<step>/<version>/topics.json   which topics a table's records are of, by their ids
 <folder>/<step>/<version>/progress.json the last batch
+<folder>/<step>/<version>/writer        locked by who takes a batch
+<folder>/<step>/<version>/run.json      over Spark Connect: the run whose batches Spark's server takes
+<folder>/<step>/<version>/server.jsonl  over Spark Connect: what the server tells the run of each batch
 <folder>/<step>/<version>/late.json     how many rows came too late for the watermark (late_rows.py)
 """
 
@@ -17,6 +20,7 @@ import fcntl
 import json
 import re
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,14 +87,7 @@ class StepFolder:
     @property
     def held(self) -> bool:
         """Whether somebody asks for the step. Who dies lets go by that."""
-        try:
-            with (self.path / "hold").open("r") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
-        return False
+        return _is_locked(self.path / "hold")
 
     def version(self, name: str) -> VersionFolder:
         if not _VERSION.fullmatch(name):
@@ -116,6 +113,7 @@ class VersionFolder:
         self.step = step
         self.name = name
         self.table = path / "table"
+        self.server_report = path / "server.jsonl"
 
     def checkpoint(self, generation: int) -> Path:
         """Spark's checkpoint. The generation counts how often the source has moved to another topic."""
@@ -154,6 +152,37 @@ class VersionFolder:
         make_folder(self.path)
         with _locked(self.path / "lock", seconds, f"another process runs {self.step} {self.name}; stop it first"):
             yield
+
+    def name_run(self) -> str:
+        """A name for the run that has the lock now, by which another process knows whether it goes on."""
+        name = uuid.uuid4().hex
+        write_json(self.path / "run.json", {"run": name})
+        return name
+
+    def is_run_by(self, run: str) -> bool:
+        """Whether the run of this name goes on: no other was named since, and the lock is held."""
+        found = read_json(self.path / "run.json") or {}
+        return found.get("run") == run and _is_locked(self.path / "lock")
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Wait until no other process of this machine takes a batch: one that has lost its run may still do."""
+        make_folder(self.path)
+        with (self.path / "writer").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether somebody has the lock. Who dies lets go by that."""
+    try:
+        with path.open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 @contextmanager

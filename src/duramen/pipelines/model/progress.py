@@ -73,7 +73,7 @@ def progress_of(step: str, version: str, found: Mapping[str, Any], written: Mapp
         step=step,
         version=version,
         batch=found["batchId"],
-        rows=found["numInputRows"],
+        rows=sum(source["numInputRows"] for source in sources),
         written=did.rows if did else None,
         size=did.size if did else None,
         lag=end.behind(latest) if latest else None,

@@ -38,6 +38,10 @@ class QueryFailedError(DuramenError):
     """A step's query ended with an error, also after it was started again. Its cause tells all of it."""
 
 
+def nowhere(_point: str) -> None:
+    """The mark that does nothing; tests pass one that fails at a named point."""
+
+
 def patiently(name: str, call: Callable[[], _T], say: Say, until: Callable[[], bool]) -> _T | None:
     """What the call gives; tried again while its failure is of the kind that passes. None when told to stop meanwhile.
 

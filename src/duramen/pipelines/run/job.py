@@ -19,8 +19,7 @@ from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.progress import BatchProgress
 from duramen.pipelines.model.run_summary import StepSummary
 from duramen.pipelines.run.connector import DuramenConnector
-from duramen.pipelines.run.failures import QueryFailedError, Say, reason
-from duramen.pipelines.run.queries import nowhere
+from duramen.pipelines.run.failures import QueryFailedError, Say, nowhere, reason
 from duramen.pipelines.run.runner import Runner, Watch
 
 _log = logging.getLogger("duramen.pipelines")

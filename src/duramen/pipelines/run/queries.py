@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from duramen.errors import ConfigError
+from duramen.pipelines.jvm.session import is_connect
 from duramen.pipelines.model.declaration import EffectStep, Pipeline, Step, StreamStep, TableStep, Topic
 from duramen.pipelines.model.folders import StepFolder, VersionFolder, query_id
 from duramen.pipelines.model.function_fingerprint import form_of, made_as, other_logic, other_sources
@@ -27,14 +28,20 @@ from duramen.pipelines.model.progress import BatchProgress, progress_of
 from duramen.pipelines.model.swap_chain import Reading, only_reading, readings
 from duramen.pipelines.run.columns import CAUSE, TWO_CAUSES, apart, carried, decode, encode, together, traced
 from duramen.pipelines.run.connector import Connector, cuts_of
-from duramen.pipelines.run.failures import Mark, QueryFailedError, reason
+from duramen.pipelines.run.failures import Mark, QueryFailedError, nowhere, reason
+from duramen.pipelines.run.query_report import QueryReport
 from duramen.pipelines.run.state_metrics import dropped_now
+from duramen.pipelines.run.step_batches import StepBatches, Take
 from duramen.pipelines.run.step_plan import StepPlan, bounded, stops
 from duramen.pipelines.run.stores import STORES
-from duramen.pipelines.run.table_batches import QueryReport, TableBatches
+from duramen.pipelines.run.table_batches import TableBatches
 from duramen.pipelines.tables.changelog import TRACE
 from duramen.pipelines.tables.store import TableStore
 from duramen.swaps import CutOver
+
+
+def uncounted(_batch: int) -> None:
+    """Spark Connect does not tell what a batch under way has dropped: its report does, after the commit."""
 
 
 class Running:
@@ -55,7 +62,9 @@ class Running:
 
     def news(self) -> Iterator[BatchProgress]:
         """Every batch that ended since the last call."""
-        for found in self.query.recentProgress:
+        reports = self.query.recentProgress
+        self.said.fetch()
+        for found in reports:
             progress = progress_of(self.plan.step.name, self.plan.version.name, found, self.said.written)
             if progress.batch > self.told and progress.ended:
                 self.told = progress.batch
@@ -79,10 +88,6 @@ class Running:
         """What went wrong beside the batches since the last call."""
         while self.said.troubles:
             yield self.said.troubles.popleft()
-
-
-def nowhere(_point: str) -> None:
-    """The mark that does nothing; tests pass one that fails at a named point."""
 
 
 class Queries:
@@ -112,6 +117,11 @@ class Queries:
     def plan(self, name: str, version: str | None = None, upto: Offsets | None = None) -> StepPlan:
         """What would run. Analyses the function; starts nothing and writes nothing. upto: where its reading stops."""
         step = self.pipeline.step(name)
+        if isinstance(step, StreamStep) and is_connect(self.spark):
+            raise ConfigError(
+                f"{name} is a stream, and would go on unseen on the server when a client of Spark Connect dies, also "
+                "through a swap: run it on a session of its own (`duramen spark run`, spark-submit)"
+            )
         folder = self.folder(name)
         place = folder.version(version or folder.current().version)
         reads = self.readings(step, place)
@@ -184,7 +194,7 @@ class Queries:
             plan.check_state(about["first_generation"])
         if plan.version.about() is None:  # by it a table is opened
             plan.version.describe(about)
-        said = QueryReport()
+        said = QueryReport(plan.version.server_report if is_connect(self.spark) else None)
         writer = self._writer(plan, said)
         # Only now, for a table of other columns is refused: the code that made it goes on with it.
         if about != plan.version.about():
@@ -268,7 +278,7 @@ class Queries:
         if isinstance(step, TableStep):
             mode = "update" if step.aggregate else "append"
             batches = TableBatches(self.pipeline, plan, self.store(plan), said, self.mark, self._late_of(plan, said))
-            return plan.rows.writeStream.outputMode(mode).foreachBatch(batches.apply)
+            return self._each_batch(plan, said, batches.apply).outputMode(mode)
         before, function, sources = plan.batches_before, step.function, len(step.sources)
         count_late = self._late_of(plan, said)
 
@@ -276,11 +286,19 @@ class Queries:
             function(*apart(rows, sources), before + batch)
             count_late(batch)
 
-        return plan.rows.writeStream.foreachBatch(effect)
+        return self._each_batch(plan, said, effect)
+
+    def _each_batch(self, plan: StepPlan, said: QueryReport, take: Take) -> DataStreamWriter:
+        """What hands each batch to `take`, here, or in a session of Spark Connect on its server, which gets a copy."""
+        run = plan.version.name_run() if is_connect(self.spark) else None
+        return plan.rows.writeStream.foreachBatch(StepBatches(take, plan.version, said, run))
 
     def _late_of(self, plan: StepPlan, said: QueryReport) -> Callable[[int], None]:
         """What notes the rows of a batch that the watermark has dropped, before Spark commits it: a repeated one counts
         once."""
+
+        if is_connect(self.spark):
+            return uncounted
 
         def count_late(batch: int) -> None:
             if not (plan.checkpoint / "state").is_dir():

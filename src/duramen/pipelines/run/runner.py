@@ -23,11 +23,12 @@ from duramen.pipelines.run.failures import (
     QueryFailedError,
     Say,
     may_pass,
+    nowhere,
     patiently,
     reason,
     rest,
 )
-from duramen.pipelines.run.queries import Queries, Running, nowhere
+from duramen.pipelines.run.queries import Queries, Running
 from duramen.pipelines.run.unpublished_swap import take_back
 from duramen.swaps import SwapConflictError
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from typing import cast
+from dataclasses import replace
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,30 +13,14 @@ from pyspark.sql import DataFrame
 from duramen.errors import ConfigError, DuramenError
 from duramen.pipelines.model.declaration import Pipeline, TableStep
 from duramen.pipelines.model.folders import batch_end, batch_ids, beginning, query_id
-from duramen.pipelines.model.late_rows import LateRows
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import Written
 from duramen.pipelines.run.connector import chooses_topics
-from duramen.pipelines.run.failures import Mark
+from duramen.pipelines.run.failures import Mark, nowhere
+from duramen.pipelines.run.query_report import QueryReport
 from duramen.pipelines.run.step_plan import StepPlan
 from duramen.pipelines.tables.changelog import cause_of, refuse_held_back
 from duramen.pipelines.tables.store import TableCommit, TableStore
-
-
-class QueryReport:
-    """What a query's batches tell the run. written, late: of each batch; troubles: what does not end it."""
-
-    def __init__(self) -> None:
-        self.written: dict[int, Written] = {}
-        self.late: dict[int, LateRows] = {}
-        self.troubles: deque[str] = deque()
-        self._once = False
-
-    def once(self, trouble: str | None) -> None:
-        """A trouble that a run tells the first time."""
-        if trouble is not None and not self._once:
-            self._once = True
-            self.troubles.append(trouble)
 
 
 class TableBatches:
@@ -55,7 +39,8 @@ class TableBatches:
         mark: Mark,
         count_late: Callable[[int], None],
     ) -> None:
-        self._pipeline = pipeline
+        self._pipeline = pipeline.name
+        self._retention = pipeline.retention
         self._plan = plan
         self._step = cast(TableStep, plan.step)
         self._name = f"{plan.step.name} {plan.version.name}"
@@ -64,12 +49,18 @@ class TableBatches:
         self._mark = mark
         self._count_late = count_late
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For Spark's server, which calls `apply` over Spark Connect. The DataFrame and the function stay here."""
+        step = replace(self._step, function=nowhere)
+        plan = self._plan._replace(step=step, rows=cast(DataFrame, None))
+        return {**self.__dict__, "_step": step, "_plan": plan}
+
     def apply(self, rows: DataFrame, batch: int) -> None:
         """Fold one batch in, once. ConfigError or ChangelogError where its rows, or others, would stay away."""
         self._mark("batch planned")
         plan, store, guarded = self._plan, self._store, self._step.shape.guarded
         version = f"{plan.step.name}.{plan.version.name}"
-        sink = f"{self._pipeline.name}.{version}.{query_id(plan.checkpoint)}"
+        sink = f"{self._pipeline}.{version}.{query_id(plan.checkpoint)}"
         last = store.last()
         if not guarded and batch == 0 and last is not None and last.sink != sink:
             raise ConfigError(
@@ -166,6 +157,6 @@ class TableBatches:
     def _keep_up(self, commit: TableCommit) -> None:
         """The store's upkeep behind a batch, here since nobody else writes the table now. The batch stands without."""
         try:
-            self._store.upkeep(commit, self._pipeline.retention)
+            self._store.upkeep(commit, self._retention)
         except (DuramenError, OSError, ValueError, pa.ArrowException) as error:
             self._said.troubles.append(f"{self._name}: old files stay for now: {error}")

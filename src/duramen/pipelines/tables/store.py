@@ -107,6 +107,11 @@ class TableStore(ABC):
         beside = {*TRACE.names, *shape.added}
         return cls(folder, shape, pa.schema([field for field in found if field.name not in beside]))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled for Spark's server, it is the same table opened there."""
+        own = pa.schema([field for field in self.schema if field.name not in TRACE.names])
+        return _opened_there, (type(self), self.folder, self.shape, own)
+
     @staticmethod
     @abstractmethod
     def stored_schema(folder: Path) -> pa.Schema:
@@ -397,3 +402,15 @@ def remembered(sinks: dict[str, int], sink: str, batch: int) -> dict[str, int]:
 def encoded(commit: TableCommit) -> str:
     """A commit as one line of JSON."""
     return json.dumps(commit.to_json(), separators=(",", ":"))
+
+
+def _opened_there(kind: type[TableStore], folder: Path, shape: TableShape, schema: pa.Schema) -> TableStore:
+    """The table in another process, which has to find it."""
+    try:
+        kind.stored_schema(folder)
+    except ConfigError:
+        raise ConfigError(
+            f"Spark's server finds no table in {folder}, which this run has made: the pipeline's folder has to be the "
+            "same one for both, on one machine or on storage that they share"
+        ) from None
+    return kind(folder, shape, schema)

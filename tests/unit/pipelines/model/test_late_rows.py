@@ -19,11 +19,10 @@ def report(batch: int, dropped: list[int] | None, watermark: str | None = WATERM
     """Spark's report of a batch, by its names. dropped: of each operator that keeps state."""
     return {
         "batchId": batch,
-        "numInputRows": 4,
         "durationMs": {"addBatch": 7, "triggerExecution": 9},
         "eventTime": {} if watermark is None else {"watermark": watermark},
         "stateOperators": [{"operatorName": "stateStoreSave", "numRowsDroppedByWatermark": n} for n in dropped or ()],
-        "sources": [{"endOffset": '{"flights": {"0": 4}}', "latestOffset": '{"flights": {"0": 4}}'}],
+        "sources": [{"endOffset": '{"flights": {"0": 4}}', "latestOffset": '{"flights": {"0": 4}}', "numInputRows": 4}],
     }
 
 

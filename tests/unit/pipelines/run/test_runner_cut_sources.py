@@ -19,10 +19,11 @@ from duramen.pipelines.model.swap_chain import readings
 from duramen.pipelines.run.connector import CHOOSES_TOPICS, DuramenConnector
 from duramen.pipelines.run.failures import QueryFailedError
 from duramen.pipelines.run.queries import Queries
+from duramen.pipelines.run.query_report import QueryReport
 from duramen.pipelines.run.reprocess import Reprocessing
 from duramen.pipelines.run.runner import Runner, Terms, _Loop, nowhere
 from duramen.pipelines.run.step_plan import StepPlan
-from duramen.pipelines.run.table_batches import QueryReport, TableBatches
+from duramen.pipelines.run.table_batches import TableBatches
 from duramen.swaps import CutOver
 
 CUT = CutOver("flights", {0: 7, 1: 3}, "flights.v2", {0: 5, 1: 2})
@@ -67,6 +68,7 @@ class StepRunner(Runner):
         self.queries: list[Query] = []
         self.sinks: dict[str, int] = {}
         self.doing = nowhere
+        self.spark = MagicMock()
 
     def written(self, sink: str) -> int | None:
         return self.sinks.get(sink)

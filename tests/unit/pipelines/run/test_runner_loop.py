@@ -18,8 +18,8 @@ from duramen.pipelines.model.swap_chain import Reading
 from duramen.pipelines.run.failures import QueryFailedError, patiently
 from duramen.pipelines.run.metrics import PipelineMetrics
 from duramen.pipelines.run.queries import Running as RealRunning
+from duramen.pipelines.run.query_report import QueryReport
 from duramen.pipelines.run.runner import RESTARTS_MAX, Runner, Terms, _Loop
-from duramen.pipelines.run.table_batches import QueryReport
 from duramen.swaps import CutOver, SwapConflictError
 
 
@@ -341,10 +341,10 @@ def test_what_was_told_of_a_batch_is_forgotten(runner: StepRunner) -> None:
     plan: Any = Plan(runner, "late", None)
     plan.version.describe({})
     running = RealRunning(plan, lambda: cast(Any, query), said)
-    source = {"endOffset": None, "latestOffset": None}
+    source = {"endOffset": None, "latestOffset": None, "numInputRows": 5}
     for batch in range(3):
         said.written[batch] = Written(batch + 1, 7)
-        ended = {"sources": [source], "durationMs": {"addBatch": 1}, "batchId": batch, "numInputRows": 5}
+        ended = {"sources": [source], "durationMs": {"addBatch": 1}, "batchId": batch}
         query.recentProgress.append(ended)
     said.written[3] = Written(4, 7)  # of a batch that goes on
     assert [(progress.batch, progress.written) for progress in running.news()] == [(0, 1), (1, 2), (2, 3)]

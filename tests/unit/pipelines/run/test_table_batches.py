@@ -20,9 +20,11 @@ from duramen.model import topic_id_text
 from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.swap_chain import Reading
-from duramen.pipelines.run.queries import Queries, nowhere
+from duramen.pipelines.run.failures import nowhere
+from duramen.pipelines.run.queries import Queries
+from duramen.pipelines.run.query_report import QueryReport
 from duramen.pipelines.run.step_plan import StepPlan, bounded
-from duramen.pipelines.run.table_batches import QueryReport, TableBatches
+from duramen.pipelines.run.table_batches import TableBatches
 from duramen.pipelines.tables.changelog import ChangelogError
 from duramen.pipelines.tables.parquet_store import ParquetStore
 from duramen.pipelines.tables.store import TableStore
