@@ -65,6 +65,8 @@ class DeltaStore(TableStore):
         """The first Delta version that this object has not synced; None until it has looked."""
         self._strays: list[str] | None = None
         """Old files that no version names, yet to be removed; None until it has looked."""
+        self._columns_change = True
+        """Whether the table may have to take other columns; False once they were compared."""
         # Where the types differ the library would cast to the table's: 2.7 to 2.
         self._go_on_from(self._columns())
 
@@ -179,7 +181,8 @@ class DeltaStore(TableStore):
                 f"{self.path} was put back by hand and lacks what versions since then had: RESTORE it to version "
                 f"{undone}, or build it anew with `duramen spark reprocess`"
             )
-        self._change_columns()
+        if self._columns_change:
+            self._change_columns()
         told = CommitProperties(
             custom_metadata={_OURS: encoded(commit)},
             app_transactions=[Transaction(commit.sink, commit.batch)],
@@ -188,9 +191,10 @@ class DeltaStore(TableStore):
             self._merge(self._table(), changes, told)
         # A merge that finds nothing to do (deletes of keys that are not there) commits nothing; the batch must be told.
         if self.applied(commit.sink) < commit.batch:
-            table = self._table()
-            rows = (self.schema.empty_table() if self.shape.keys else changes).select(self._columns().names)
-            write_deltalake(table, rows, mode="append", commit_properties=told, post_commithook_properties=_NO_HOOKS)
+            rows = self.schema.empty_table() if self.shape.keys else changes
+            write_deltalake(
+                self._table(), rows, mode="append", commit_properties=told, post_commithook_properties=_NO_HOOKS
+            )
         self._sync()
 
     def _change_columns(self) -> None:
@@ -199,6 +203,7 @@ class DeltaStore(TableStore):
         for left in reversed(range(REWRITES_MAX)):
             stored, wanted = self._columns(), self.as_stored(self.schema)
             if not changes(stored, wanted):
+                self._columns_change = False
                 return
             try:
                 self._widen(wanted) if is_any_wider(stored, wanted) else self._add(stored, wanted)

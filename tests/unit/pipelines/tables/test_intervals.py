@@ -21,8 +21,8 @@ from duramen.pipelines.tables.intervals import of_keys, placed, versions
 from duramen.pipelines.tables.parquet_store import ParquetStore
 from duramen.pipelines.tables.store import TableStore
 
-PURE = int(os.environ.get("DURAMEN_FOLD_HISTORIES", "100"))
-STORED = int(os.environ.get("DURAMEN_FOLD_STORED", "3"))
+PURE = int(os.environ.get("DURAMEN_FOLD_HISTORIES", "200"))
+STORED = int(os.environ.get("DURAMEN_FOLD_STORED", "2"))
 STORES: dict[str, type[TableStore]] = {"parquet": ParquetStore, "delta": DeltaStore}
 
 
@@ -55,7 +55,7 @@ def expected(history: History) -> dict[tuple[Any, ...], Row]:
 
 @pytest.mark.timeout(600)
 def test_the_intervals_are_those_of_a_plain_fold() -> None:
-    for seed in range(PURE):
+    for seed in range(PURE // 5):
         history = remade(seed)
         shape, contained = history.shape, Offsets()
         state = versions(ROWS.empty_table(), shape)
