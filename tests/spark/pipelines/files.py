@@ -72,13 +72,16 @@ class FileTopics:
         found = spark.readStream.schema(RECORDS).option("maxFilesPerTrigger", "1")
         return found.parquet(str(self.folder / topic.name))
 
-    def write(self, records: DataFrame, topic: str, sink: str, like: str, *, settings: bool) -> DataStreamWriter:
-        def out(rows: DataFrame, batch: int) -> None:
-            found = [(bytes(row["key"]).decode(), bytes(row["value"]).decode()) for row in rows.collect()]
-            if found:
-                self.append(topic, found)
+    def create(self, topic: str, like: str, *, settings: bool = False, compacted: bool = False) -> None:
+        """A folder is created by what is appended to it."""
 
-        return records.writeStream.foreachBatch(out)
+    def write(self, records: DataFrame, topic: str, sink: str) -> DataStreamWriter:
+        return records.writeStream.foreachBatch(lambda rows, batch: self.write_batch(rows, topic, sink, batch))
+
+    def write_batch(self, records: DataFrame, topic: str, sink: str, batch: int) -> None:
+        found = [(bytes(row["key"]).decode(), bytes(row["value"]).decode()) for row in records.collect()]
+        if found:
+            self.append(topic, found)
 
     def written(self, sink: str) -> int | None:
         return None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from files import FileTopics
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from duramen import pipelines
 from duramen.errors import ConfigError
@@ -160,3 +164,111 @@ def test_a_join_that_leaves_two_causes_is_told_what_to_do(spark: SparkSession, t
     for name in pipeline.steps:
         with pytest.raises(ConfigError, match=rf"{name} joins, and leaves a _cause of each side.*joined_cause"):
             runner.plan(name)
+
+
+def minutes(count: float) -> str:
+    """A time of the day, so many minutes after noon."""
+    return (datetime(2026, 1, 1, 12, tzinfo=UTC) + timedelta(minutes=count)).isoformat()
+
+
+def late_ones(folder: Path) -> pipelines.Pipeline:
+    """Steps whose rows come when a watermark has passed them."""
+    orders = pipelines.Topic("orders", key="order", schema="at timestamp")
+    payments = pipelines.Topic("payments", key="payment", schema="order_id string, paid_at timestamp")
+    pipeline = pipelines.Pipeline("late", folder=folder / "tables")
+
+    @pipeline.table(orders, payments, keys=["order"], emits="append", store="parquet")
+    def paid_in_time(orders: DataFrame, payments: DataFrame) -> DataFrame:
+        left, right = orders.withWatermark("at", "1 minute"), payments.withWatermark("paid_at", "1 minute")
+        both = left.join(
+            right, F.expr("order = order_id AND paid_at BETWEEN at AND at + INTERVAL 10 MINUTES"), "left_outer"
+        )
+        return both.select("order", "payment", pipelines.joined_cause(left, right))
+
+    @pipeline.history(orders, emits="append")
+    def per_hour(orders: DataFrame) -> DataFrame:
+        hours = orders.withWatermark("at", "1 minute").groupBy(F.window("at", "1 hour"))
+        sums = hours.agg(F.count("*").alias("orders"), pipelines.latest_cause())
+        return sums.select(F.date_format("window.start", "HH:mm").alias("hour"), "orders", "_cause")
+
+    return pipeline
+
+
+def test_rows_that_come_once_and_late_are_appended(spark: SparkSession, tmp_path: Path) -> None:
+    """An outer join and closed windows, cut off at points of a batch, beside plain Python."""
+    topics = FileTopics(tmp_path / "topics")
+    pipeline = late_ones(tmp_path)
+    orders = {"A": 0, "B": 5, "C": 30, "D": 61, "E": 62, "F": 200}
+    payments = {"p1": ("A", 3), "p2": ("C", 55), "p3": ("D", 70), "p4": ("F", 201)}
+    batches: list[tuple[list[str], list[str]]] = [(["A", "B"], []), (["C"], ["p1"]), (["D", "E"], ["p2", "p3"])]
+    for names, paid in [*batches, (["F"], ["p4"])]:
+        topics.append("orders", [(name, {"at": minutes(orders[name])}) for name in names])
+        if paid:
+            found = [(payment, *payments[payment]) for payment in paid]
+            topics.append("payments", [(p, {"order_id": o, "paid_at": minutes(at)}) for p, o, at in found])
+    for point in ("batch computed", "batch applied"):
+        for step in pipeline.steps:
+
+            def fail(name: str, point: str = point) -> None:
+                if name == point:
+                    raise RuntimeError("cut off here")
+
+            with pytest.raises(QueryFailedError, match="cut off here"):
+                run(Runner(pipeline, spark, topics, fail), step)
+    run(Runner(pipeline, spark, topics), *pipeline.steps)
+    closed = max(orders.values()) - 1  # the watermark; that of payments is later
+    in_time = {o: p for p, (o, at) in payments.items() if orders[o] <= at <= orders[o] + 10}
+    wanted = {name: in_time.get(name) for name, at in orders.items() if name in in_time or at + 10 < closed}
+    rows = pipelines.open_table(pipeline, "paid_in_time").rows().to_pylist()
+    assert {row["order"]: row["payment"] for row in rows} == wanted
+    assert {row["order"]: len(records(row)) for row in rows} == {o: 1 + (p is not None) for o, p in wanted.items()}
+    hours = Counter(f"{12 + at // 60}:00" for at in orders.values() if (at // 60 + 1) * 60 <= closed)
+    rows = pipelines.open_table(pipeline, "per_hour").rows().to_pylist()
+    assert sorted((row["hour"], row["orders"]) for row in rows) == sorted(hours.items())
+    about = StepFolder(pipeline.folder, "per_hour").version("v1").about() or {}
+    assert about["table"] == {"store": "delta", "keys": [], "version": None, "guarded": False, "emits": "append"}
+    shutil.rmtree(tmp_path / "tables" / "per_hour" / "v1" / "checkpoint-0")
+    with pytest.raises(QueryFailedError, match="per_hour v1 holds rows back, and its checkpoint is gone"):
+        run(Runner(pipeline, spark, topics), "per_hour")
+
+
+def test_what_will_be_refused_is_found_when_it_is_planned(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark refused it when the query had begun, in words without a way out; a table at the first row that was late."""
+    pipeline = pipelines.Pipeline("wrong", folder=tmp_path / "tables")
+    seen = pipelines.Topic("seen", key="k", schema="at timestamp")
+    told = {}
+
+    def wrong(message: str, decorate: Any) -> Any:
+        def register(function: Any) -> Any:
+            told[function.__name__] = message
+            return decorate(function)
+
+        return register
+
+    @wrong(r"aggregations without watermark .*; aggregate=True writes every change", pipeline.table(seen, keys=["k"]))
+    def sums(rows: DataFrame) -> DataFrame:
+        return rows.groupBy("k").agg(pipelines.latest_cause())
+
+    @wrong(r"aggregations without watermark .*has a watermark$", pipeline.stream(seen, to="sums", key="k"))
+    def changes(rows: DataFrame) -> DataFrame:
+        return rows.groupBy("k").agg(pipelines.latest_cause())
+
+    @wrong(r'long after their records, by groupBy and a watermark: .*emits="append"', pipeline.table(seen, keys=["k"]))
+    def closed(rows: DataFrame) -> DataFrame:
+        windows = rows.withWatermark("at", "1 minute").groupBy("k", F.window("at", "1 hour"))
+        return windows.agg(pipelines.latest_cause())
+
+    @wrong(r'LeftOuter join .* Update .*; emits="append"', pipeline.history(ORDERS, PAYMENTS, emits="update"))
+    def outer(orders: DataFrame, payments: DataFrame) -> DataFrame:
+        both = orders.join(payments, orders["order"] == payments["order_id"], "left_outer")
+        return both.select("order", pipelines.joined_cause(orders, payments))
+
+    @wrong(r"Sorting is not supported on streaming DataFrames", pipeline.history(seen))
+    def ordered(rows: DataFrame) -> DataFrame:
+        return rows.orderBy("k")
+
+    runner = Runner(pipeline, spark, FileTopics(tmp_path / "topics"))
+    for name, message in told.items():
+        with pytest.raises(ConfigError, match=f"^{name}.*{message}") as raised:
+            runner.sound_plan(name)
+        assert len(str(raised.value).splitlines()) == 1

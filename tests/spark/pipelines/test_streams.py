@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from tests.worlds.served_node import Served
 
 from duramen import pipelines
 from duramen.client import Cluster
+from duramen.errors import ConfigError
 from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.run.connector import DuramenConnector
 from duramen.pipelines.run.reprocess import NotReadyError, Reprocessing
-from duramen.pipelines.run.runner import Runner
-from duramen.swaps import CutOver, SwapLog
+from duramen.pipelines.run.runner import Mark, QueryFailedError, Runner, nowhere
+from duramen.swaps import CutOver, GroupReader, SwapLog
 
 FLIGHTS = pipelines.Topic("flights", key="tail", schema="delay int")
 
@@ -143,3 +146,59 @@ def test_readers_of_a_stream_go_on_behind_the_cut(spark: SparkSession, node: Ser
     assert [(cut.old, cut.new) for cut in told(node)] == [("late", "late.v2"), ("late.v2", "late")]
     with pytest.raises(NotReadyError, match="already"):
         work.rollback(allow_behind=2)
+
+
+def records(node: Served, topic: str) -> list[tuple[str, dict[str, int]]]:
+    """Keys and values of a topic, in the order of each partition."""
+    found: list[tuple[str, dict[str, int]]] = []
+    with GroupReader(node.bootstrap, "audit", topic) as reader:
+        while not (found and reader.at_end):
+            found += [
+                (bytes(each.key() or b"").decode(), json.loads(each.value() or b""))
+                for each in reader.consume(timeout=0.2)
+            ]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_each_change_of_a_sum_is_written_once(spark: SparkSession, node: Served, tmp_path: Path) -> None:
+    """The driver dies when the sink has a batch that Spark has not noted: it comes again, under the same number."""
+    pipeline = pipelines.Pipeline("tour", bootstrap=node.bootstrap, folder=tmp_path / "tables")
+
+    @pipeline.stream(FLIGHTS, to="sums", key="tail", aggregate=True)
+    def sums(flights: DataFrame) -> DataFrame:
+        return flights.groupBy("tail").agg(F.sum("delay").alias("minutes"), pipelines.latest_cause())
+
+    @pipeline.table(pipeline.output("sums", schema="minutes bigint"), keys=["tail"], store="parquet")
+    def latest(sums: DataFrame) -> DataFrame:
+        return sums
+
+    def run(step: str, mark: Mark = nowhere) -> None:
+        Runner(pipeline, spark, DuramenConnector(node.bootstrap), mark).run([step], quiet, quiet, available_now=True)
+
+    def cut_off_behind(point: str) -> None:
+        if point == "batch applied":
+            raise RuntimeError("cut off")
+
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    for created in admin.create_topics([NewTopic("flights", 2, 1)], operation_timeout=20).values():
+        created.result(20)
+    fly(node, N1=20, N2=7)
+    for delays in ({}, {"N1": 1, "N3": 4}):
+        fly(node, **delays)
+        with pytest.raises(QueryFailedError, match="cut off"):
+            run("sums", cut_off_behind)
+    run("sums")
+    run("latest")
+    # The run that was cut off first has its batch again in the second run, which then comes to one of its own.
+    changes = [("N1", {"minutes": 20}), ("N1", {"minutes": 21}), ("N2", {"minutes": 7}), ("N3", {"minutes": 4})]
+    written = [(key, {"minutes": value["minutes"]}) for key, value in records(node, "sums")]
+    assert sorted(written, key=str) == sorted(changes, key=str)
+    rows = pipelines.open_table(pipeline, "latest").rows().to_pylist()
+    assert {row["tail"]: row["minutes"] for row in rows} == {"N1": 21, "N2": 7, "N3": 4}
+    (settings,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "sums")]).values()
+    assert settings.result(20)["cleanup.policy"].value == "compact"
+    shutil.rmtree(tmp_path / "tables" / "sums" / "v1" / "checkpoint-0")
+    with pytest.raises(ConfigError, match=r"sums v1 .* has written 2 batches to its topic, and there is no"):
+        run("sums")

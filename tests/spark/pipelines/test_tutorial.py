@@ -33,7 +33,7 @@ ELSEWHERE = {
 """Blocks that are not run here, by how they begin, and what runs them."""
 
 
-CHECKPOINT = "flights-copy-checkpoint"
+CHECKPOINT = re.compile(r'"([a-z-]+-checkpoint)"')
 """Relative to the folder in which the JVM was started, which is not the test's."""
 
 
@@ -118,15 +118,14 @@ def test_the_tour(
                 sys.modules.pop(path.stem, None)
             with redirect_stdout(StringIO()) as out:
                 snippet = tmp_path / "snippet.py"
-                snippet.write_text(
-                    block.text.replace("127.0.0.1:9092", node.bootstrap).replace(CHECKPOINT, f"{tmp_path}/copy")
-                )
+                here = CHECKPOINT.sub(rf'"{tmp_path}/\1"', block.text)
+                snippet.write_text(here.replace("127.0.0.1:9092", node.bootstrap))
                 runpy.run_path(str(snippet))
             printed = out.getvalue()
             shown.append(printed)
         elif block.kind == "text":
             assert printed == block.text
-    assert len(shown) == 10
+    assert len(shown) == 12
     assert "'_deleted': True" in shown[2]
     traced = said["duramen spark trace tour.py aircraft --row tail=N1"]
     assert '"dest":"SFO"' in traced
@@ -154,4 +153,6 @@ def test_the_tour(
     assert max(map(len, planned.splitlines())) <= 80
     with Cluster(node.bootstrap) as cluster:
         ends = cluster.list_offsets({TopicPartition("flights-copy", p): LATEST for p in range(3)})
+        per_tail = cluster.list_offsets({TopicPartition("flights-per-tail", 0): LATEST})
+    assert sum(end.offset for end in per_tail.values()) == 4
     assert sum(end.offset for end in ends.values()) == 6

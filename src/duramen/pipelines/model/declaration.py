@@ -44,6 +44,8 @@ STORES: Final = ("delta", "parquet")
 """The kinds of tables by name; `run/stores.py` has a class for each."""
 
 CORRUPT_VALUES: Final = ("fail", "keep")
+Emits = Literal["append", "update"]
+"""Spark's output modes, as far as there are some for tables and topics."""
 
 _F = TypeVar("_F", bound=Callable[..., object])
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -116,30 +118,42 @@ class Step:
 class TableStep(Step):
     """Its rows become a table: by key, or appended when there are none.
 
-    aggregate: the function sums up, so a row comes from many records and is sent again whenever it changes.
+    emits: None where a row comes in the batch of its records; "append" where it comes once and may come later, as Spark
+    keeps rows back; "update" where it sums up and comes again whenever it changes.
     """
 
     shape: TableShape = field(default_factory=TableShape)
     store: str = "delta"
+    emits: Emits | None = None
 
     @property
     def aggregate(self) -> bool:
-        return not self.shape.guarded
+        return self.emits == "update"
 
     @property
     def form(self) -> dict[str, Any]:
         """What the step's versions tell of how they were made, for whoever reads them when the code is another."""
         keys, version, guarded, history = self.shape
         form = {"store": self.store, "keys": list(keys), "version": version, "guarded": guarded}
-        return {**form, "history": history} if history else form
+        late = {"emits": "append"} if self.emits == "append" else {}
+        return {**form, **late, **({"history": history} if history else {})}
 
 
 @dataclass(frozen=True)
 class StreamStep(Step):
-    """Its rows become records of the topic `to`: `key` names the column of the key, the others become JSON."""
+    """Its rows become records of the topic `to`: `key` names the column of the key, the others become JSON.
+
+    aggregate: the function sums up, and a record comes whenever the row of a key changes.
+    """
 
     to: str = ""
     key: str | None = None
+    aggregate: bool = False
+
+    @property
+    def form(self) -> dict[str, Any] | None:
+        """As of a table; None where the rows are written once."""
+        return {"aggregate": True, "key": self.key} if self.aggregate else None
 
 
 @dataclass(frozen=True)
@@ -235,6 +249,7 @@ class Pipeline:
         keys: Sequence[str],
         version: str | None = None,
         aggregate: bool = False,
+        emits: Emits | None = None,
         history: Literal["scd2"] | None = None,
         store: str = "delta",
     ) -> Callable[[_F], _F]:
@@ -245,27 +260,38 @@ class Pipeline:
         come in any order.
 
         Rows of several sources have no other order: without `version` it is `_timestamp`, of the latest record that a
-        row comes from.
+        row comes from. emits: "append" where rows come once and late (closed windows, outer joins); "update" where sums
+        come again whenever they change, which `aggregate` says, too.
         """
         if not keys:
             raise ConfigError("a table has keys; without any it is a history")
-        if aggregate and version:
+        if aggregate and emits == "append":
+            raise ConfigError('aggregate=True is emits="update": sums come again whenever they change')
+        emits = "update" if aggregate else _emitted(emits)
+        if emits == "update" and version:
             raise ConfigError("an aggregate is its own latest state: it has no version column")
         if history not in (None, "scd2"):
             raise ConfigError(f'there is no history={history!r} of a table; there is "scd2"')
-        ordered = version or (TIMESTAMP if len(sources) > 1 and not aggregate else None)
-        if history and (aggregate or ordered is None):
+        ordered = version or (TIMESTAMP if len(sources) > 1 and emits != "update" else None)
+        if history and (emits == "update" or ordered is None):
             raise ConfigError("a table with history has version=, the column that orders a key's rows; no aggregate=")
-        shape = TableShape(tuple(keys), ordered, guarded=not aggregate, history=history)
-        return self._register(sources, lambda name, f: TableStep(name, sources, f, shape, _known(store)))
+        shape = TableShape(tuple(keys), ordered, guarded=emits is None, history=history)
+        return self._register(sources, lambda name, f: TableStep(name, sources, f, shape, _known(store), emits))
 
-    def history(self, *sources: Topic, store: str = "delta") -> Callable[[_F], _F]:
-        """Every row, appended."""
-        return self._register(sources, lambda name, f: TableStep(name, sources, f, TableShape(), _known(store)))
+    def history(self, *sources: Topic, emits: Emits | None = None, store: str = "delta") -> Callable[[_F], _F]:
+        """Every row, appended. emits: as of a table; with "update" every change of a sum."""
+        shape = TableShape(guarded=_emitted(emits) is None)
+        return self._register(sources, lambda name, f: TableStep(name, sources, f, shape, _known(store), emits))
 
-    def stream(self, *sources: Topic, to: str, key: str | None = None) -> Callable[[_F], _F]:
-        """Records of another topic, which has as many partitions as the first source where it is not there yet."""
-        return self._register(sources, lambda name, f: StreamStep(name, sources, f, self.in_env(to), key))
+    def stream(self, *sources: Topic, to: str, key: str | None = None, aggregate: bool = False) -> Callable[[_F], _F]:
+        """Records of another topic, which has as many partitions as the first source where it is not there yet.
+
+        aggregate: the function sums up, and a sum is written whenever it changes, by its key; the topic is created as a
+        compacted one.
+        """
+        if aggregate and key is None:
+            raise ConfigError("a stream of an aggregate has key=: by it the latest sum of each group is known")
+        return self._register(sources, lambda name, f: StreamStep(name, sources, f, self.in_env(to), key, aggregate))
 
     def effect(self, *sources: Topic, replayable: bool = False) -> Callable[[_F], _F]:
         """Something outside of the log and its tables, at least once. replayable: reprocessing may repeat it.
@@ -329,6 +355,12 @@ def _check_parameters(step: Step) -> None:
         raise ConfigError(
             f"{step.name} is called with {len(given)} arguments ({', '.join(given)}), which its parameters do not fit"
         ) from None
+
+
+def _emitted(emits: Emits | None) -> Emits | None:
+    if emits not in (None, "append", "update"):
+        raise ConfigError(f'emits={emits!r}: there are "append" and "update"')
+    return emits
 
 
 def _known(store: str) -> str:

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from duramen.pipelines.model.declaration import Step, TableStep, Topic
+from duramen.pipelines.model.declaration import Step, StreamStep, TableStep, Topic
 
 _WIDTHS: Sequence[Sequence[type[DataType]]] = (ByteType, ShortType, IntegerType, LongType), (FloatType, DoubleType)
 """As `schema_changes` has them for tables."""
@@ -67,14 +67,16 @@ def other_sources(step: Step, about: Mapping[str, Any] | None) -> bool:
 
 
 def form_of(step: Step) -> dict[str, Any] | None:
-    """How the step's table is kept; None where it has none."""
-    return step.form if isinstance(step, TableStep) else None
+    """How the step's rows are kept; None where they are records as they come."""
+    return step.form if isinstance(step, TableStep | StreamStep) else None
 
 
 def made_as(step: Step, about: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """How a version's table is kept, or as `form_of` where its folder does not tell."""
-    found: dict[str, Any] | None = (about or {}).get("table")
-    return found or form_of(step)
+    """How a version's rows are kept, or as `form_of` where its folder does not tell."""
+    if about is None or "table" not in about:
+        return form_of(step)
+    found: dict[str, Any] | None = about["table"]
+    return found
 
 
 def at_a_glance(step: Step, about: Mapping[str, Any] | None) -> str:

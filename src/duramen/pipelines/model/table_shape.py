@@ -17,7 +17,8 @@ class TableShape(NamedTuple):
 
     keys: one row per key; none for a history, to which every row is appended.
     version: the column that orders rows of a key that lie in several partitions.
-    guarded: pass over records that the table contains. Not for aggregates, whose rows come from many records.
+    guarded: pass over records that the table contains. Not for aggregates, whose rows come from many records, nor for
+    rows that Spark has held back.
     history: "scd2" for a row of each version of a key, with the interval in which it holds.
     """
 

@@ -89,11 +89,11 @@ class PipelineNode:
                     return None
                 raise
 
-    def create_like(self, topic: str, model: str, *, settings: bool = False) -> None:
+    def create_like(self, topic: str, model: str, *, settings: bool = False, compacted: bool = False) -> None:
         """Create a topic with as many partitions as `model` has, each with as many copies; nothing when it is there or
         the model is not.
 
-        settings: with those that were given to the model itself, too.
+        settings: with those that were given to the model itself, too. compacted: keeps the latest record of each key.
         """
         try:
             admin = self._admin()
@@ -101,6 +101,7 @@ class PipelineNode:
             if topic in found or model not in found:
                 return
             config = self._given(admin, model) if settings else {}
+            config |= {"cleanup.policy": "compact"} if compacted else {}
             partitions = found[model].partitions
             copies = max(len(each.replicas) for each in partitions.values())
             wanted = NewTopic(topic, num_partitions=len(partitions), replication_factor=copies, config=config)

@@ -38,9 +38,15 @@ class Connector(Protocol):
         is meant in; another one of its name ends the query.
         """
 
-    def write(self, records: DataFrame, topic: str, sink: str, like: str, *, settings: bool) -> DataStreamWriter:
-        """A writer of `key` and `value` into the topic. sink: names it for exactly-once; like: what it resembles, in
-        its settings, too, where `settings` says so."""
+    def create(self, topic: str, like: str, *, settings: bool = False, compacted: bool = False) -> None:
+        """Create a topic that is not there with as many partitions as `like` has, and its settings where `settings`
+        says so."""
+
+    def write(self, records: DataFrame, topic: str, sink: str) -> DataStreamWriter:
+        """A writer of `key` and `value` into the topic. sink: names it for exactly-once."""
+
+    def write_batch(self, records: DataFrame, topic: str, sink: str, batch: int) -> None:
+        """Write one batch of a stream into the topic, once however often it is called with this number."""
 
     def written(self, sink: str) -> int | None:
         """The last batch that came under this name; None where none did."""
@@ -100,11 +106,21 @@ class DuramenConnector:
             options["untilOffsets"] = json.dumps(until.to_json())
         return spark.readStream.format("duramen").options(**options).load()
 
-    def write(self, records: DataFrame, topic: str, sink: str, like: str, *, settings: bool) -> DataStreamWriter:
-        """See Connector. A topic that is not there is created with as many partitions as `like` has."""
-        PipelineNode(self.bootstrap).create_like(topic, like, settings=settings)
-        options = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "sinkId": sink}
-        return records.writeStream.format("duramen").options(**options)
+    def create(self, topic: str, like: str, *, settings: bool = False, compacted: bool = False) -> None:
+        """See Connector."""
+        PipelineNode(self.bootstrap).create_like(topic, like, settings=settings, compacted=compacted)
+
+    def write(self, records: DataFrame, topic: str, sink: str) -> DataStreamWriter:
+        """See Connector."""
+        return records.writeStream.format("duramen").options(**self._sink(topic, sink))
+
+    def write_batch(self, records: DataFrame, topic: str, sink: str, batch: int) -> None:
+        """See Connector. The node knows the number of the last batch."""
+        writer = records.write.format("duramen").options(**self._sink(topic, sink), batchId=str(batch))
+        writer.mode("append").save()
+
+    def _sink(self, topic: str, sink: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "sinkId": sink}
 
     def written(self, sink: str) -> int | None:
         """See Connector."""

@@ -29,6 +29,7 @@ from duramen.pipelines.model.swap_chain import Reading, only_reading, readings
 from duramen.pipelines.run.columns import CAUSE, TWO_CAUSES, apart, carried, decode, encode, together, traced
 from duramen.pipelines.run.connector import Connector, cuts_of
 from duramen.pipelines.run.failures import Mark, QueryFailedError, nowhere, reason
+from duramen.pipelines.run.output_modes import check_mode, mode_of
 from duramen.pipelines.run.query_report import QueryReport
 from duramen.pipelines.run.state_metrics import dropped_now
 from duramen.pipelines.run.step_batches import StepBatches, Take
@@ -132,6 +133,7 @@ class Queries:
         rows = together(frames) if isinstance(step, EffectStep) else self._rows(step, frames)
         if isinstance(step, TableStep):
             STORES[step.store].check(step.shape, self._own_schema(rows))
+        check_mode(step, rows)
         return StepPlan(step, place, reads, rows)
 
     def _frame(self, step: Step, source: Topic, reading: Reading, stop: Offsets | None) -> DataFrame:
@@ -190,7 +192,7 @@ class Queries:
         plan.check_cut()
         self._check_sink(plan)
         about = self._described(plan, accept)
-        if not accept:
+        if not accept or mode_of(plan.step) == "update":
             plan.check_state(about["first_generation"])
         if plan.version.about() is None:  # by it a table is opened
             plan.version.describe(about)
@@ -272,13 +274,14 @@ class Queries:
             sink = self._sink(plan)
             to = self.output_topic(plan)
             if to == step.to:
-                return self.connector.write(plan.rows, to, sink, plan.readings[0].topic, settings=False)
-            # A version beside the first has its partitions, so that a key goes on where it was, and its settings.
-            return self.connector.write(plan.rows, to, sink, step.to, settings=True)
+                self.connector.create(to, plan.readings[0].topic, compacted=step.aggregate)
+            else:
+                # A version beside the first has its partitions, so that a key goes on where it was, and its settings.
+                self.connector.create(to, step.to, settings=True)
+            return self._changes(plan, to, sink, said) if step.aggregate else self.connector.write(plan.rows, to, sink)
         if isinstance(step, TableStep):
-            mode = "update" if step.aggregate else "append"
             batches = TableBatches(self.pipeline, plan, self.store(plan), said, self.mark, self._late_of(plan, said))
-            return self._each_batch(plan, said, batches.apply).outputMode(mode)
+            return self._each_batch(plan, said, batches.apply).outputMode(mode_of(step))
         before, function, sources = plan.batches_before, step.function, len(step.sources)
         count_late = self._late_of(plan, said)
 
@@ -292,6 +295,19 @@ class Queries:
         """What hands each batch to `take`, here, or in a session of Spark Connect on its server, which gets a copy."""
         run = plan.version.name_run() if is_connect(self.spark) else None
         return plan.rows.writeStream.foreachBatch(StepBatches(take, plan.version, said, run))
+
+    def _changes(self, plan: StepPlan, to: str, sink: str, said: QueryReport) -> DataStreamWriter:
+        """What writes the changes of an aggregate. Spark refuses output mode update to streaming sinks in Python, so
+        each batch is a write of its own, under the number that Spark gives it again when it is repeated."""
+        connector, mark, count_late = self.connector, self.mark, self._late_of(plan, said)
+
+        def change(rows: DataFrame, batch: int) -> None:
+            mark("batch planned")
+            connector.write_batch(rows, to, sink, batch)
+            count_late(batch)
+            mark("batch applied")
+
+        return self._each_batch(plan, said, change).outputMode(mode_of(plan.step))
 
     def _late_of(self, plan: StepPlan, said: QueryReport) -> Callable[[int], None]:
         """What notes the rows of a batch that the watermark has dropped, before Spark commits it: a repeated one counts
@@ -324,4 +340,6 @@ class Queries:
 
 def _shown(form: Mapping[str, Any] | None) -> str:
     """How a table is made, as an error tells it."""
-    return "no table" if form is None else ", ".join(f"{name}={value!r}" for name, value in form.items())
+    return (
+        "no table and no aggregate" if form is None else ", ".join(f"{name}={value!r}" for name, value in form.items())
+    )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 
 from duramen.errors import ConfigError
-from duramen.pipelines.model.declaration import Step, TableStep, Topic
+from duramen.pipelines.model.declaration import Step, StreamStep, TableStep, Topic
 from duramen.pipelines.model.folders import VersionFolder, batches, committed, planned, unfinished
 from duramen.pipelines.model.function_fingerprint import noted
 from duramen.pipelines.model.offsets import Offsets
@@ -76,10 +76,12 @@ class StepPlan(NamedTuple):
         if self.generation == first_generation or (self.checkpoint / "metadata").exists():
             return
         if self.version.checkpoint(self.generation - 1).joinpath("state").is_dir():
+            sums = isinstance(self.step, TableStep | StreamStep) and self.step.aggregate
+            hint = "" if sums else "; --accept-change goes on without what it remembers"
             raise ConfigError(
                 f"{self.step.name} {self.version.name} remembers (sums, or keys as dropDuplicates does) what it has "
                 f"read before the cut to {self.readings[0].topic}, and cannot behind it: `duramen spark reprocess` "
-                "builds it anew from there; --accept-change goes on without what it remembers"
+                "builds it anew from there" + hint
             )
 
 

@@ -64,7 +64,8 @@ class TableBatches:
         last = store.last()
         if not guarded and batch == 0 and last is not None and last.sink != sink:
             raise ConfigError(
-                f"{self._name} sums up, and its checkpoint is gone, or before a swap: "
+                f"{self._name} {'sums up' if self._step.aggregate else 'holds rows back'}, and its checkpoint is gone, "
+                "or before a swap: "
                 "build it anew with `duramen spark reprocess`"
             )
         self._refuse_gap(last, batch)

@@ -149,7 +149,7 @@ def refuse_held_back(batch: pa.Table, before: Offsets) -> None:
             f"a row comes of {cause_of(batch, pc.index(mask, True).as_py())}, a record of an earlier batch, and would "
             "be taken for one that the table has: a join has to give the records of all of its sides, by "
             "pipelines.joined_cause(); a function that holds rows back (windows, outer joins) needs a table with "
-            "aggregate=True"
+            'emits="append"'
         )
 
 

@@ -92,7 +92,7 @@ def test_rows_of_records_of_an_earlier_batch_are_refused_and_not_passed_over(tmp
     table = Table(tmp_path)
     table.batch(0, 3, Rows(2))
     table.batch(1, 5, Rows(3, 4))
-    with pytest.raises(ChangelogError, match=r"flights-0@4, a record of an earlier batch.*aggregate=True"):
+    with pytest.raises(ChangelogError, match=r"flights-0@4, a record of an earlier batch.*emits=.append"):
         table.batch(2, 7, Rows(5, 4))
     assert table.store.rows()["n"].to_pylist() == [2, 3, 4]
 
