@@ -84,7 +84,7 @@ def test_the_wheel_has_every_file_of_the_source_and_the_command(installed: Insta
 
 def test_the_zip_of_the_page_is_enough_on_the_path_of_the_driver(installed: Installed, tmp_path: Path) -> None:
     """As Spark looks for it: `--py-files` alone is not seen by that, and a job of another machine found no source."""
-    (command,) = re.findall(r"^python3 -m (zipfile .*)$", (ROOT / "docs" / "spark.md").read_text(), re.MULTILINE)
+    (command,) = re.findall(r"^python3 -m (zipfile .*)$", (ROOT / "docs" / "spark-where.md").read_text(), re.MULTILINE)
     clone = installed.wheel.parent / "clone"
     subprocess.run([sys.executable, "-m", *command.split()], check=True, timeout=60, cwd=clone)
     lookup = (

@@ -27,7 +27,6 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 
 ELSEWHERE = {
     "python3 -m venv .venv && .venv/bin/pip install '.[spark]'": "the tests of the wheel and of `doctor`",
-    "python3 -m zipfile -c duramen.zip": "the tests of the wheel make the zip, and find the source in it",
     "spark-class org.apache.spark.deploy.master.Master": "`make test-spark-matrix` starts a master and workers",
 }
 """Blocks that are not run here, by how they begin, and what runs them."""

@@ -22,6 +22,8 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 MASTER_SECONDS_MAX = 3.0
 EXECUTOR_SECONDS_MAX = 60.0
 PATIENCE_SECONDS = 10.0
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set in the environment of a program that spark-submit has started: its JVM, master and settings are there."""
 DRIVER_JAVA = "spark.driver.extraJavaOptions"
 CHECKPOINTS = (
     "spark.sql.streaming.checkpointFileManagerClass",
@@ -46,10 +48,13 @@ def chosen_master(master: str | None = None) -> str:
 
 def session(name: str = "duramen", master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
     """A session on `chosen_master(master)` whose workers run this very Python. config: further settings of Spark.
+    Under spark-submit the master and the settings are those given to it, unless they are given here.
 
     What takes longer than a second of it is named on stderr. NoJavaError when no Java 17 or newer is found,
     NoMasterError when no standalone master answers there.
     """
+    if SUBMITTED in os.environ and master is None:
+        return _built(SparkSession.builder.appName(name), config or {})
     if java.prepare(os.environ) is None:
         raise NoJavaError(
             f"Spark needs Java {java.OLDEST} or newer and found none: install one (Debian: openjdk-17-jre-headless), "
@@ -67,16 +72,19 @@ def session(name: str = "duramen", master: str | None = None, config: Mapping[st
     spark_home.prepare(os.environ, master)
     given = dict(config or {})
     ours[DRIVER_JAVA] = f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {given.pop(DRIVER_JAVA, '')}".strip()
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in (ours | given).items():
-        builder = builder.config(key, value)
     # A column that is not there is an error of its own; PySpark logs it besides, with all frames of the JVM.
     PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     with Phases() as phases:
         phases.begin("starting Java")
         jvm.start({"spark.app.name": name, "spark.master": master, **ours, **given})
         phases.begin(f"starting Spark on {master}")
-        return builder.getOrCreate()
+        return _built(SparkSession.builder.appName(name).master(master), ours | given)
+
+
+def _built(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
 def check_master(master: str) -> None:

@@ -103,14 +103,11 @@ class TableStore(ABC):
     @classmethod
     def reopen(cls, folder: Path, shape: TableShape) -> Self:
         """The table that is there. ConfigError when there is none."""
-        found = cls.stored_schema(folder)
-        beside = {*TRACE.names, *shape.added}
-        return cls(folder, shape, pa.schema([field for field in found if field.name not in beside]))
+        return cls(folder, shape, _own(cls.stored_schema(folder), shape))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled for Spark's server, it is the same table opened there."""
-        own = pa.schema([field for field in self.schema if field.name not in TRACE.names])
-        return _opened_there, (type(self), self.folder, self.shape, own)
+        return _opened_there, (type(self), self.folder, self.shape, _own(self.schema, self.shape))
 
     @staticmethod
     @abstractmethod
@@ -402,6 +399,12 @@ def remembered(sinks: dict[str, int], sink: str, batch: int) -> dict[str, int]:
 def encoded(commit: TableCommit) -> str:
     """A commit as one line of JSON."""
     return json.dumps(commit.to_json(), separators=(",", ":"))
+
+
+def _own(stored: pa.Schema, shape: TableShape) -> pa.Schema:
+    """The table's own columns, as the code gives them."""
+    beside = {*TRACE.names, *shape.added}
+    return pa.schema([field for field in stored if field.name not in beside])
 
 
 def _opened_there(kind: type[TableStore], folder: Path, shape: TableShape, schema: pa.Schema) -> TableStore:

@@ -176,6 +176,18 @@ def test_a_java_that_takes_long_to_start_is_named(monkeypatch: pytest.MonkeyPatc
         session("tests", "local[1]")
 
 
+def test_a_program_that_spark_submit_started_has_the_master_that_was_given_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built = MagicMock()
+    monkeypatch.setattr(session_module.SparkSession.builder, "_options", {})
+    monkeypatch.setattr(session_module, "_built", built)
+    monkeypatch.setenv(session_module.SUBMITTED, "4711")
+    session("tests", config={"spark.some": "thing"})
+    builder, settings = built.call_args.args
+    assert (builder._options, settings) == ({"spark.app.name": "tests"}, {"spark.some": "thing"})
+
+
 def context(master: str, executors: Iterator[int], **settings: str) -> MagicMock:
     """A session that has so many executors each time that it is asked."""
     found = MagicMock()

@@ -16,6 +16,7 @@ from duramen.pipelines.model.folders import StepFolder, VersionFolder
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import Written
 from duramen.pipelines.model.swap_chain import Reading
+from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.run.failures import nowhere
 from duramen.pipelines.run.queries import uncounted
 from duramen.pipelines.run.query_report import QueryReport
@@ -88,6 +89,14 @@ def test_a_copy_folds_batches_in_and_tells_the_run(tmp_path: Path, kind: type[Ta
         said.fetch()
     assert {batch: written.rows for batch, written in said.written.items()} == {0: 2, 1: 1}
     assert sorted(store.rows()["n"].to_pylist()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", [DeltaStore, ParquetStore])
+@pytest.mark.parametrize("shape", [TableShape(), TableShape(("k",), "n"), TableShape(("k",), "n", history="scd2")])
+def test_a_table_that_is_opened_there_is_the_same(tmp_path: Path, kind: type[TableStore], shape: TableShape) -> None:
+    store = kind(tmp_path, shape, pa.schema([("k", pa.string()), *OWN]))
+    there = cloudpickle.loads(cloudpickle.dumps(store))
+    assert (type(there), there.folder, there.shape, there.schema) == (kind, tmp_path, shape, store.schema)
 
 
 def test_a_copy_whose_run_has_ended_takes_no_batch(tmp_path: Path) -> None:
