@@ -38,6 +38,7 @@ class FileTopics:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ends: dict[tuple[str, int], int] = {}
+        self.letters: dict[str, dict[int, pa.Table]] = {}
 
     def append(self, topic: str, records: Sequence[tuple[str | None, Any]], partition: int = 0) -> None:
         """One batch of (key, value); a value that is no string is written as JSON."""
@@ -75,13 +76,20 @@ class FileTopics:
     def create(self, topic: str, like: str, *, settings: bool = False, compacted: bool = False) -> None:
         """A folder is created by what is appended to it."""
 
-    def write(self, records: DataFrame, topic: str, sink: str) -> DataStreamWriter:
+    def write(self, records: DataFrame, topic: str | None, sink: str) -> DataStreamWriter:
         return records.writeStream.foreachBatch(lambda rows, batch: self.write_batch(rows, topic, sink, batch))
 
-    def write_batch(self, records: DataFrame, topic: str, sink: str, batch: int) -> None:
-        found = [(bytes(row["key"]).decode(), bytes(row["value"]).decode()) for row in records.collect()]
-        if found:
-            self.append(topic, found)
+    def write_batch(self, records: DataFrame, topic: str | None, sink: str, batch: int) -> None:
+        """Dead letters are kept by their batches, as a sink does: one of a number that is there is passed over."""
+        if sink.endswith(".dead-letters"):
+            found = records.toArrow()
+            there = self.letters.setdefault(sink, {}).setdefault(batch, found)
+            assert there.equals(found), "a batch that is done again has the same dead letters"
+            return
+        rows = records.collect()
+        for name in sorted({topic or row["topic"] for row in rows}):
+            of_it = [row for row in rows if name == (topic or row["topic"])]
+            self.append(name, [(bytes(row["key"]).decode(), bytes(row["value"]).decode()) for row in of_it])
 
     def written(self, sink: str) -> int | None:
         return None

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from duramen.errors import ConfigError
 from duramen.pipelines.model.environment import environment
+from duramen.pipelines.model.expectations import Expectations, OnViolation, expectations
 from duramen.pipelines.model.table_shape import TIMESTAMP, TableShape
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ RETENTION_MIN = timedelta(minutes=1)
 STORES: Final = ("delta", "parquet")
 """The kinds of tables by name; `run/stores.py` has a class for each."""
 
-CORRUPT_VALUES: Final = ("fail", "keep")
+CORRUPT_VALUES: Final = ("fail", "keep", "quarantine")
+DEAD_LETTERS = "dlq."
+"""What the names of dead-letter topics begin with, as in Kafka (errors.deadletterqueue.topic.name.prefix)."""
 Emits = Literal["append", "update"]
 """Spark's output modes, as far as there are some for tables and topics."""
 
@@ -58,8 +61,8 @@ class Topic:
     schema: columns of the JSON values, as DDL text; without it the function gets `key` and `value` as bytes.
     key: the column that the record's key becomes, of the schema's type for a field of that name, else as text. It is
         also there when the value is null: a deletion.
-    corrupt: what a value does that is no such JSON: "fail" the batch naming the record, or "keep" the row with the
-        text in `_corrupt`.
+    corrupt: what a value does that is no such JSON: "fail" the batch naming the record, "keep" the row with the text in
+        `_corrupt`, or "quarantine" the record as a dead letter.
     options: further options of the data source; `includeHeaders` brings the columns `headers` and `timestamp`.
     stream: the step of the pipeline that writes the topic; its reprocessed output is then followed.
     envelope: "debezium" for values that are Debezium's, with Connect's schema or without. The schema is that of the
@@ -70,7 +73,7 @@ class Topic:
     name: str
     schema: str | None = None
     key: str | None = None
-    corrupt: Literal["fail", "keep"] = "fail"
+    corrupt: Literal["fail", "keep", "quarantine"] = "fail"
     options: Mapping[str, str] = field(default_factory=dict)
     stream: str | None = None
     envelope: Literal["debezium"] | None = None
@@ -78,6 +81,8 @@ class Topic:
     def __post_init__(self) -> None:
         if self.corrupt not in CORRUPT_VALUES:
             raise ConfigError(f"topic {self.name}: corrupt={self.corrupt!r}; there are {', '.join(CORRUPT_VALUES)}")
+        if self.corrupt == "quarantine" and self.schema is None:
+            raise ConfigError(f"topic {self.name}: without schema= every value fits, and none is quarantined")
         if self.envelope not in (None, "debezium"):
             raise ConfigError(f"topic {self.name}: envelope={self.envelope!r}; there is debezium")
         if self.envelope and self.schema is None:
@@ -98,6 +103,12 @@ class Step:
     name: str
     sources: tuple[Topic, ...]
     function: Callable[..., object]
+    expectations: Expectations = field(default=Expectations(), kw_only=True)
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether records of the step may become dead letters."""
+        return self.expectations.quarantines or any(source.corrupt == "quarantine" for source in self.sources)
 
     @property
     def kind(self) -> str:
@@ -170,6 +181,7 @@ class Pipeline:
     retention: how long the rows of older versions of Delta tables can be read, a minute at least.
     env: an environment, which keeps what the pipeline makes apart: its folder is `env-<env>` in that folder, and its
     output topics end in `.<env>`; DURAMEN_ENV, else none. `--env` of a command comes before both.
+    dead_letters: the topic for records that steps quarantine, `dlq.<name>` unless it is named; made when it is needed.
     """
 
     def __init__(
@@ -180,6 +192,7 @@ class Pipeline:
         folder: str | Path | None = None,
         retention: timedelta = DEFAULT_RETENTION,
         env: str | None = None,
+        dead_letters: str | None = None,
     ) -> None:
         _check_name(name)
         if retention < RETENTION_MIN:
@@ -188,6 +201,7 @@ class Pipeline:
         self.retention = retention
         self.bootstrap = bootstrap or os.environ.get("DURAMEN_BOOTSTRAP", DEFAULT_BOOTSTRAP)
         self.env = environment(env)
+        self.dead_letters = self.in_env(dead_letters or f"{DEAD_LETTERS}{name}")
         self.folder = self.place(folder if folder is not None else f"{name}-tables")
         self.steps: dict[str, Step] = {}
         self.stopping = False
@@ -252,6 +266,8 @@ class Pipeline:
         emits: Emits | None = None,
         history: Literal["scd2"] | None = None,
         store: str = "delta",
+        expect: Mapping[str, str] | None = None,
+        on_violation: OnViolation = "fail",
     ) -> Callable[[_F], _F]:
         """The latest row of each key. version: the column that orders a key's rows from several partitions.
 
@@ -262,6 +278,9 @@ class Pipeline:
         Rows of several sources have no other order: without `version` it is `_timestamp`, of the latest record that a
         row comes from. emits: "append" where rows come once and late (closed windows, outer joins); "update" where sums
         come again whenever they change, which `aggregate` says, too.
+
+        expect: conditions of SQL by their names that the function's rows have to meet; null does not. on_violation:
+        "fail" the batch, "drop" the row, or "quarantine" its record as a dead letter.
         """
         if not keys:
             raise ConfigError("a table has keys; without any it is a history")
@@ -276,28 +295,56 @@ class Pipeline:
         if history and (emits == "update" or ordered is None):
             raise ConfigError("a table with history has version=, the column that orders a key's rows; no aggregate=")
         shape = TableShape(tuple(keys), ordered, guarded=emits is None, history=history)
-        return self._register(sources, lambda name, f: TableStep(name, sources, f, shape, _known(store), emits))
+        expected = expectations(expect, on_violation, aggregate=emits == "update")
+        return self._register(
+            sources, lambda name, f: TableStep(name, sources, f, shape, _known(store), emits, expectations=expected)
+        )
 
-    def history(self, *sources: Topic, emits: Emits | None = None, store: str = "delta") -> Callable[[_F], _F]:
-        """Every row, appended. emits: as of a table; with "update" every change of a sum."""
+    def history(
+        self,
+        *sources: Topic,
+        emits: Emits | None = None,
+        store: str = "delta",
+        expect: Mapping[str, str] | None = None,
+        on_violation: OnViolation = "fail",
+    ) -> Callable[[_F], _F]:
+        """Every row, appended. emits: as of a table; with "update" every change of a sum. expect, on_violation: as of a
+        table."""
         shape = TableShape(guarded=_emitted(emits) is None)
-        return self._register(sources, lambda name, f: TableStep(name, sources, f, shape, _known(store), emits))
+        expected = expectations(expect, on_violation, aggregate=emits == "update")
+        return self._register(
+            sources, lambda name, f: TableStep(name, sources, f, shape, _known(store), emits, expectations=expected)
+        )
 
-    def stream(self, *sources: Topic, to: str, key: str | None = None, aggregate: bool = False) -> Callable[[_F], _F]:
+    def stream(
+        self,
+        *sources: Topic,
+        to: str,
+        key: str | None = None,
+        aggregate: bool = False,
+        expect: Mapping[str, str] | None = None,
+        on_violation: OnViolation = "fail",
+    ) -> Callable[[_F], _F]:
         """Records of another topic, which has as many partitions as the first source where it is not there yet.
 
         aggregate: the function sums up, and a sum is written whenever it changes, by its key; the topic is created as a
-        compacted one.
+        compacted one. expect, on_violation: as of a table.
         """
         if aggregate and key is None:
             raise ConfigError("a stream of an aggregate has key=: by it the latest sum of each group is known")
-        return self._register(sources, lambda name, f: StreamStep(name, sources, f, self.in_env(to), key, aggregate))
+        expected = expectations(expect, on_violation, aggregate=aggregate)
+        return self._register(
+            sources,
+            lambda name, f: StreamStep(name, sources, f, self.in_env(to), key, aggregate, expectations=expected),
+        )
 
     def effect(self, *sources: Topic, replayable: bool = False) -> Callable[[_F], _F]:
         """Something outside of the log and its tables, at least once. replayable: reprocessing may repeat it.
 
         The function gets a DataFrame for each source, then the number of the batch.
         """
+        if any(source.corrupt == "quarantine" for source in sources if isinstance(source, Topic)):
+            raise ConfigError('an effect has no dead letters: its Topic has corrupt="keep" or "fail"')
         return self._register(sources, lambda name, f: EffectStep(name, sources, f, replayable))
 
     def output(self, stream: str, *, schema: str | None = None, key: str | None = None) -> Topic:

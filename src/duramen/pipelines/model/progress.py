@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from duramen.errors import ConfigError
 from duramen.pipelines.model.late_rows import dropped_in, watermark_of
 from duramen.pipelines.model.offsets import NO_OFFSET, Offsets
+
+DROPPED, QUARANTINED = "duramen.dropped", "duramen.quarantined"
+"""Names under which a query counts rows that did not hold what is expected of them (Spark's observed metrics)."""
 
 
 class Written(NamedTuple):
@@ -23,6 +26,8 @@ class BatchProgress(NamedTuple):
 
     late: rows that the batch's watermark has dropped, late_total: those of all batches that were counted, and
     late_uncounted: how many batches were not (model/late_rows.py); None, None and 0 of a step without a watermark.
+    dropped, quarantined: rows that did not hold what is expected, and records that became dead letters; None of a step
+    that does not do it.
     """
 
     step: str
@@ -39,6 +44,8 @@ class BatchProgress(NamedTuple):
     late: int | None = None
     late_total: int | None = None
     late_uncounted: int = 0
+    dropped: int | None = None
+    quarantined: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {**self._asdict(), "end": self.end.to_json()}
@@ -50,7 +57,10 @@ class BatchProgress(NamedTuple):
         lag = "" if self.lag is None else f"  lag {self.lag:,}"
         late = "" if self.late is None else f"  late {self.late:,}{self._in_all()}"
         name = f"{self.step} {self.version}"
-        return f"{name:<22} batch {self.batch:<5} {self.rows:>9,}{to} rows{size}{lag}{late}  {self.latency_ms:,} ms"
+        dropped = "" if self.dropped is None else f"  dropped {self.dropped:,}"
+        dead = "" if self.quarantined is None else f"  quarantined {self.quarantined:,}"
+        told = f"{to} rows{size}{lag}{late}{dropped}{dead}"
+        return f"{name:<22} batch {self.batch:<5} {self.rows:>9,}{told}  {self.latency_ms:,} ms"
 
     def _in_all(self) -> str:
         if self.late_uncounted:
@@ -62,8 +72,13 @@ def _bytes(size: int) -> str:
     return f"{size:,} B" if size < 1000 else f"{size / 1e3:,.0f} kB" if size < 1e6 else f"{size / 1e6:,.1f} MB"
 
 
-def progress_of(step: str, version: str, found: Mapping[str, Any], written: Mapping[int, Written]) -> BatchProgress:
-    """From Spark's report of a batch. A report without a batch (an idle query's) has not `ended`."""
+def progress_of(
+    step: str, version: str, found: Mapping[str, Any], written: Mapping[int, Written], twice: Collection[str] = ()
+) -> BatchProgress:
+    """From Spark's report of a batch. A report without a batch (an idle query's) has not `ended`.
+
+    twice: topics that the query reads two times, each of which Spark counts.
+    """
     sources = found["sources"]
     end = _offsets([source["endOffset"] for source in sources])
     latest = _offsets([source["latestOffset"] for source in sources])
@@ -73,7 +88,7 @@ def progress_of(step: str, version: str, found: Mapping[str, Any], written: Mapp
         step=step,
         version=version,
         batch=found["batchId"],
-        rows=sum(source["numInputRows"] for source in sources),
+        rows=sum(source["numInputRows"] - _again(source, twice) for source in sources),
         written=did.rows if did else None,
         size=did.size if did else None,
         lag=end.behind(latest) if latest else None,
@@ -83,7 +98,21 @@ def progress_of(step: str, version: str, found: Mapping[str, Any], written: Mapp
         watermark=watermark_of(found),
         late=(late := dropped_in(found)),
         late_total=late,
+        dropped=_observed(found, DROPPED),
+        quarantined=_observed(found, QUARANTINED),
     )
+
+
+def _again(source: Mapping[str, Any], twice: Collection[str]) -> int:
+    """The rows of a source that were counted two times."""
+    end = _offsets([source["endOffset"]])
+    return source["numInputRows"] // 2 if any(topic in twice for (topic, _), _ in end) else 0
+
+
+def _observed(found: Mapping[str, Any], name: str) -> int | None:
+    """The rows that a query has counted under a name; None where it counts none."""
+    told = (found.get("observedMetrics") or {}).get(name)
+    return None if told is None else int(told["rows"])
 
 
 def _offsets(told: Sequence[object]) -> Offsets:

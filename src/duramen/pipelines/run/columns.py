@@ -26,6 +26,8 @@ from duramen.pipelines.run.parser import CORRUPT, NESTED, corrupt_text, fields_o
 from duramen.spark.sink.sink_rows import COLUMNS
 
 CAUSE = "_cause"
+LETTER = "_dead_letter"
+"""The record that a row becomes in the topic of dead letters; null where it is a row."""
 _JSON = {
     "ignoreNullFields": "false",
     # In other zones moments before there was a standard time would be moved: those were off by seconds, and the offset
@@ -71,23 +73,17 @@ class Form(Protocol):
         """Whether a record that has a value deletes; None where that cannot be."""
 
 
-def decode(records: DataFrame, topic: Topic, *, joins: bool = False) -> DataFrame:
+def decode(records: DataFrame, topic: Topic, *, joins: bool = False, whole: bool = False) -> DataFrame:
     """Kafka's columns (key, value, topic, partition, offset, timestamp) as the columns that the topic declares.
 
     joins: the rows may be joined with those of other topics, so their `_cause` has a place for further records.
+    whole: rows may become dead letters, so `_cause` has the record itself, too.
     """
-    cause = F.struct(
-        F.col("timestamp").alias("timestamp"),
-        F.col("topic").cast("string").alias("topic"),
-        F.col("partition").cast("int").alias("partition"),
-        F.col("offset").cast("bigint").alias("offset"),
-        F.col("value").isNull().alias("deleted"),
-        *([F.lit(None).cast("array<string>").alias("also")] if joins else []),
-    ).alias(CAUSE)
+    cause = cause_of_record(joins, record_of(records) if whole else None)
     beside = [name for name in carried(topic) if name in records.columns]
     if topic.schema is None:
         return records.select("key", "value", *beside, cause)
-    form: Form = (PlainRecords if topic.envelope is None else DebeziumRecords)(topic.schema, topic.key)
+    form = form_of(topic.schema, topic)
     record = F.struct(*form.parts(), cause, "value", *beside)
     wanted = _wanted(form, topic)
     found = F.array(record) if wanted is None else F.filter(F.array(record), wanted)
@@ -103,11 +99,40 @@ def decode(records: DataFrame, topic: Topic, *, joins: bool = False) -> DataFram
     return plain.select(*columns, *beside, CAUSE)
 
 
+def form_of(schema: str, topic: Topic) -> Form:
+    """How the records of a topic with this schema become rows."""
+    return (PlainRecords if topic.envelope is None else DebeziumRecords)(schema, topic.key)
+
+
+def record_of(records: DataFrame) -> Column:
+    """A record as it is in its topic, as `_cause.record`."""
+    none = F.lit(None).cast("array<struct<key: string, value: binary>>")
+    headers = F.col("headers") if "headers" in records.columns else none
+    return F.struct("key", "value", headers.alias("headers")).alias("record")
+
+
+def cause_of_record(joins: bool, record: Column | None) -> Column:
+    """The `_cause` of rows of Kafka's columns."""
+    return F.struct(
+        F.col("timestamp").alias("timestamp"),
+        F.col("topic").cast("string").alias("topic"),
+        F.col("partition").cast("int").alias("partition"),
+        F.col("offset").cast("bigint").alias("offset"),
+        F.col("value").isNull().alias("deleted"),
+        *([F.lit(None).cast("array<string>").alias("also")] if joins else []),
+        *([record] if record is not None else []),
+    ).alias(CAUSE)
+
+
 def _wanted(form: Form, topic: Topic) -> Callable[[Column], Column] | None:
     """Whether a record is a row; None where each is."""
 
     def wanted(record: Column) -> Column:
-        fits = _fits(record, form) if topic.corrupt == "fail" else F.lit(True)
+        fits = F.lit(True)
+        if topic.corrupt == "fail":
+            fits = _fits(record, form)
+        elif topic.corrupt == "quarantine":
+            fits = form.reason(record.__getitem__).isNull()
         passed_over = form.passed_over(record.__getitem__)
         return fits if passed_over is None else F.when(passed_over, F.lit(False)).otherwise(fits)
 
@@ -188,7 +213,7 @@ def _column(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
-def _check_cause(rows: DataFrame, step: str) -> None:
+def check_cause(rows: DataFrame, step: str) -> None:
     """ConfigError unless the rows have one `_cause`."""
     if CAUSE not in rows.columns:
         raise ConfigError(_LOST.format(step=step))
@@ -217,7 +242,7 @@ def traced(rows: DataFrame, step: str) -> DataFrame:
 
     Where it has a place for further records, the table has `_timestamp` and `_also`, too.
     """
-    _check_cause(rows, step)
+    check_cause(rows, step)
     kept = [_column(name) for name in rows.columns if name != CAUSE]
     joined = []
     if _joins(rows):
@@ -244,21 +269,22 @@ def encode(rows: DataFrame, step: str, key: str | None, beside: Sequence[str] = 
     Rows that are records already, with a `value` and nothing that a sink would leave out, are written as they are, but
     for deletions where they hand on `_cause`.
     """
-    fields = [name for name in rows.columns if name != CAUSE]
+    fields = [name for name in rows.columns if name not in (CAUSE, LETTER)]
+    letter = [LETTER] if LETTER in rows.columns else []
     if "value" in fields and set(fields) <= set(COLUMNS) and key in (None, "key"):
         if CAUSE not in rows.columns:
             return rows.select(fields)
         kept = [_unless_deleted(F.col(name)).alias(name) if name == "value" else F.col(name) for name in fields]
-        return rows.select(*kept, *([] if "timestamp" in fields else [_time()]))
+        return rows.select(*kept, *([] if "timestamp" in fields else [_time()]), *letter)
     if key is not None and key not in rows.columns:
         raise ConfigError(f"{step} gives no column {key} for the record's key")
-    _check_cause(rows, step)
+    check_cause(rows, step)
     own = [name for name in fields if name in beside]
     value = _unless_deleted(F.to_json(F.struct(*(_column(name) for name in fields if name not in own)), _JSON))
     columns = [value.cast("binary").alias("value"), *map(F.col, own), *([] if "timestamp" in own else [_time()])]
     if key is not None:
         columns.insert(0, _text(_column(key), rows.schema[key].dataType).cast("binary").alias("key"))
-    return rows.select(*columns)
+    return rows.select(*columns, *letter)
 
 
 def _time() -> Column:
@@ -303,15 +329,7 @@ def joined_cause(*sides: DataFrame | Column | str) -> Column:
     records = F.flatten(F.array(*(_records(cause) for cause in causes)))
     also = F.array_sort(F.array_except(records, F.array(_place(latest))))
     deleted = reduce(lambda one, other: one | other, (F.coalesce(each["deleted"], F.lit(False)) for each in causes))
-    found = F.struct(
-        latest["timestamp"].alias("timestamp"),
-        latest["topic"].alias("topic"),
-        latest["partition"].alias("partition"),
-        latest["offset"].alias("offset"),
-        deleted.alias("deleted"),
-        also.alias("also"),
-    )
-    return F.when(latest.isNotNull(), found).alias(CAUSE)
+    return latest.withField("deleted", deleted).withField("also", also).alias(CAUSE)
 
 
 def _cause_of(side: DataFrame | Column | str) -> Column:

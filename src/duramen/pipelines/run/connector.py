@@ -42,10 +42,11 @@ class Connector(Protocol):
         """Create a topic that is not there with as many partitions as `like` has, and its settings where `settings`
         says so."""
 
-    def write(self, records: DataFrame, topic: str, sink: str) -> DataStreamWriter:
-        """A writer of `key` and `value` into the topic. sink: names it for exactly-once."""
+    def write(self, records: DataFrame, topic: str | None, sink: str) -> DataStreamWriter:
+        """A writer of `key` and `value` into the topic; None: each record names its own. sink: names it for
+        exactly-once."""
 
-    def write_batch(self, records: DataFrame, topic: str, sink: str, batch: int) -> None:
+    def write_batch(self, records: DataFrame, topic: str | None, sink: str, batch: int) -> None:
         """Write one batch of a stream into the topic, once however often it is called with this number."""
 
     def written(self, sink: str) -> int | None:
@@ -110,17 +111,18 @@ class DuramenConnector:
         """See Connector."""
         PipelineNode(self.bootstrap).create_like(topic, like, settings=settings, compacted=compacted)
 
-    def write(self, records: DataFrame, topic: str, sink: str) -> DataStreamWriter:
+    def write(self, records: DataFrame, topic: str | None, sink: str) -> DataStreamWriter:
         """See Connector."""
         return records.writeStream.format("duramen").options(**self._sink(topic, sink))
 
-    def write_batch(self, records: DataFrame, topic: str, sink: str, batch: int) -> None:
+    def write_batch(self, records: DataFrame, topic: str | None, sink: str, batch: int) -> None:
         """See Connector. The node knows the number of the last batch."""
         writer = records.write.format("duramen").options(**self._sink(topic, sink), batchId=str(batch))
         writer.mode("append").save()
 
-    def _sink(self, topic: str, sink: str) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "sinkId": sink}
+    def _sink(self, topic: str | None, sink: str) -> dict[str, str]:
+        to = {} if topic is None else {"topic": topic}
+        return {"kafka.bootstrap.servers": self.bootstrap, "sinkId": sink, **to}
 
     def written(self, sink: str) -> int | None:
         """See Connector."""

@@ -26,8 +26,9 @@ from duramen.pipelines.model.late_rows import count, may_drop
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import BatchProgress, progress_of
 from duramen.pipelines.model.swap_chain import Reading, only_reading, readings
-from duramen.pipelines.run.columns import CAUSE, TWO_CAUSES, apart, carried, decode, encode, together, traced
+from duramen.pipelines.run.columns import CAUSE, LETTER, TWO_CAUSES, apart, carried, decode, encode, together, traced
 from duramen.pipelines.run.connector import Connector, cuts_of
+from duramen.pipelines.run.dead_letters import Addressee, addressed, corrupt, judged, together_with
 from duramen.pipelines.run.failures import Mark, QueryFailedError, nowhere, reason
 from duramen.pipelines.run.output_modes import check_mode, mode_of
 from duramen.pipelines.run.query_report import QueryReport
@@ -39,6 +40,8 @@ from duramen.pipelines.run.table_batches import TableBatches
 from duramen.pipelines.tables.changelog import TRACE
 from duramen.pipelines.tables.store import TableStore
 from duramen.swaps import CutOver
+
+_HEADERS = {"includeHeaders": "true"}
 
 
 def uncounted(_batch: int) -> None:
@@ -63,10 +66,13 @@ class Running:
 
     def news(self) -> Iterator[BatchProgress]:
         """Every batch that ended since the last call."""
+        step, reads = self.plan.step, self.plan.readings
+        pairs = zip(step.sources, reads, strict=True)
+        twice = {reading.topic for source, reading in pairs if source.corrupt == "quarantine"}
         reports = self.query.recentProgress
         self.said.fetch()
         for found in reports:
-            progress = progress_of(self.plan.step.name, self.plan.version.name, found, self.said.written)
+            progress = progress_of(step.name, self.plan.version.name, found, self.said.written, twice)
             if progress.batch > self.told and progress.ended:
                 self.told = progress.batch
                 self.restarts = 0
@@ -126,23 +132,31 @@ class Queries:
         folder = self.folder(name)
         place = folder.version(version or folder.current().version)
         reads = self.readings(step, place)
-        frames = [
-            self._frame(step, source, reading, stop)
-            for source, reading, stop in zip(step.sources, reads, stops(reads, upto), strict=True)
-        ]
-        rows = together(frames) if isinstance(step, EffectStep) else self._rows(step, frames)
+        to = Addressee(f"{self.pipeline.name}.{step.name}", place.name)
+        frames, letters = [], []
+        for source, reading, stop in zip(step.sources, reads, stops(reads, upto), strict=True):
+            records = self._records(step, source, reading, stop)
+            whole = step.expectations.quarantines
+            frames.append(decode(records, source, joins=len(step.sources) > 1, whole=whole))
+            if source.corrupt == "quarantine":
+                letters.append(corrupt(records, source, to))
+        rows = together(frames) if isinstance(step, EffectStep) else self._rows(step, frames, to)
+        if step.quarantines:
+            rows = together_with(rows, letters)
         if isinstance(step, TableStep):
             STORES[step.store].check(step.shape, self._own_schema(rows))
         check_mode(step, rows)
         return StepPlan(step, place, reads, rows)
 
-    def _frame(self, step: Step, source: Topic, reading: Reading, stop: Offsets | None) -> DataFrame:
-        """What the step's function gets of one of its sources."""
-        topic = replace(source, name=reading.topic, options=bounded(step, source))
-        records = self.connector.read(self.spark, topic, reading.start, stop, reading.topic_id)
-        return decode(records, source, joins=len(step.sources) > 1)
+    def _records(self, step: Step, source: Topic, reading: Reading, stop: Offsets | None) -> DataFrame:
+        """The records of one of the step's sources."""
+        options = bounded(step, source)
+        if step.quarantines:  # a dead letter has all of its record
+            options = {**{name: each for name, each in options.items() if name.lower() != "includeheaders"}, **_HEADERS}
+        topic = replace(source, name=reading.topic, options=options)
+        return self.connector.read(self.spark, topic, reading.start, stop, reading.topic_id)
 
-    def _rows(self, step: Step, frames: Sequence[DataFrame]) -> DataFrame:
+    def _rows(self, step: Step, frames: Sequence[DataFrame], to: Addressee) -> DataFrame:
         """What the step's function makes of its sources, as it is written."""
         try:
             given = step.function(*frames)
@@ -152,6 +166,7 @@ class Queries:
             raise
         if not isinstance(given, DataFrame):
             raise ConfigError(f"{step.name} gives {type(given).__name__}, not a DataFrame")
+        given = judged(given, step, to)
         if isinstance(step, StreamStep):
             beside = [name for source in step.sources for name in carried(source)]
             return encode(given, step.name, step.key, beside)
@@ -179,7 +194,7 @@ class Queries:
 
     def _own_schema(self, rows: DataFrame) -> pa.Schema:
         found = to_arrow_schema(rows.schema, timezone="UTC")
-        return pa.schema([field for field in found if field.name not in TRACE.names])
+        return pa.schema([field for field in found if field.name not in (*TRACE.names, LETTER)])
 
     def store(self, plan: StepPlan) -> TableStore:
         """The table's store; made when it is not there yet."""
@@ -278,9 +293,20 @@ class Queries:
             else:
                 # A version beside the first has its partitions, so that a key goes on where it was, and its settings.
                 self.connector.create(to, step.to, settings=True)
-            return self._changes(plan, to, sink, said) if step.aggregate else self.connector.write(plan.rows, to, sink)
+            dead = self._dead_letters(plan)
+            if dead is not None:
+                plan = plan._replace(rows=addressed(plan.rows, to, dead))
+            topic = to if dead is None else None
+            if step.aggregate:
+                return self._changes(plan, topic, sink, said)
+            return self.connector.write(plan.rows, topic, sink)
         if isinstance(step, TableStep):
-            batches = TableBatches(self.pipeline, plan, self.store(plan), said, self.mark, self._late_of(plan, said))
+            dead, connector, late = self._dead_letters(plan), self.connector, self._late_of(plan, said)
+
+            def bury(letters: DataFrame, sink: str, batch: int) -> None:
+                connector.write_batch(letters, dead, sink, batch)
+
+            batches = TableBatches(self.pipeline, plan, self.store(plan), said, self.mark, late, bury if dead else None)
             return self._each_batch(plan, said, batches.apply).outputMode(mode_of(step))
         before, function, sources = plan.batches_before, step.function, len(step.sources)
         count_late = self._late_of(plan, said)
@@ -291,12 +317,19 @@ class Queries:
 
         return self._each_batch(plan, said, effect)
 
+    def _dead_letters(self, plan: StepPlan) -> str | None:
+        """The topic for them, which is there then; None of a step that has none."""
+        if not plan.step.quarantines:
+            return None
+        self.connector.create(self.pipeline.dead_letters, plan.readings[0].topic)
+        return self.pipeline.dead_letters
+
     def _each_batch(self, plan: StepPlan, said: QueryReport, take: Take) -> DataStreamWriter:
         """What hands each batch to `take`, here, or in a session of Spark Connect on its server, which gets a copy."""
         run = plan.version.name_run() if is_connect(self.spark) else None
         return plan.rows.writeStream.foreachBatch(StepBatches(take, plan.version, said, run))
 
-    def _changes(self, plan: StepPlan, to: str, sink: str, said: QueryReport) -> DataStreamWriter:
+    def _changes(self, plan: StepPlan, to: str | None, sink: str, said: QueryReport) -> DataStreamWriter:
         """What writes the changes of an aggregate. Spark refuses output mode update to streaming sinks in Python, so
         each batch is a write of its own, under the number that Spark gives it again when it is repeated."""
         connector, mark, count_late = self.connector, self.mark, self._late_of(plan, said)

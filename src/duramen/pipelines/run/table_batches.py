@@ -16,18 +16,23 @@ from duramen.pipelines.model.folders import batch_end, batch_ids, beginning, que
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import Written
 from duramen.pipelines.run.connector import chooses_topics
+from duramen.pipelines.run.dead_letters import apart, as_records
 from duramen.pipelines.run.failures import Mark, nowhere
 from duramen.pipelines.run.query_report import QueryReport
 from duramen.pipelines.run.step_plan import StepPlan
-from duramen.pipelines.tables.changelog import cause_of, refuse_held_back
+from duramen.pipelines.tables.changelog import cause_of, fresh, refuse_held_back
 from duramen.pipelines.tables.store import TableCommit, TableStore
+
+_LETTERS = ".dead-letters"
+"""What the name of a table's sink of dead letters ends with."""
 
 
 class TableBatches:
     """What the driver does with each batch of a table; `apply` is for Spark's foreachBatch.
 
     mark: called with the name of each point at which a crash is interesting. count_late: called with the number of each
-    batch that was applied, to count what a watermark has dropped of it.
+    batch that was applied, to count what a watermark has dropped of it. bury: called with the dead letters of a batch,
+    the name of their sink and the batch's number; None of a step that has none.
     """
 
     def __init__(
@@ -38,6 +43,7 @@ class TableBatches:
         said: QueryReport,
         mark: Mark,
         count_late: Callable[[int], None],
+        bury: Callable[[DataFrame, str, int], None] | None = None,
     ) -> None:
         self._pipeline = pipeline.name
         self._retention = pipeline.retention
@@ -48,6 +54,7 @@ class TableBatches:
         self._said = said
         self._mark = mark
         self._count_late = count_late
+        self._bury = bury
 
     def __getstate__(self) -> dict[str, Any]:
         """For Spark's server, which calls `apply` over Spark Connect. The DataFrame and the function stay here."""
@@ -70,10 +77,14 @@ class TableBatches:
             )
         self._refuse_gap(last, batch)
         # Also when the table has it: what Spark keeps, sums or keys it has seen, advances only by computing.
-        found = rows.toArrow()
+        found, letters = apart(rows.toArrow())
         self._mark("batch computed")
         if guarded:
             self._refuse_anew(last, batch)
+        if self._bury and letters is not None and (letters := self._new_letters(letters, last)).num_rows:
+            self._bury(rows.sparkSession.createDataFrame(as_records(letters)), f"{sink}{_LETTERS}", batch)
+            self._mark("dead letters written")
+        if guarded:
             refuse_held_back(found, batch_end(plan.checkpoint, batch - 1) if batch else Offsets())
         commit = store.apply(found, sink, batch, batch_end(plan.checkpoint, batch))
         self._said.once(self._deletions_without_version(found))
@@ -84,6 +95,15 @@ class TableBatches:
         self._mark("batch applied")
         if commit is not None:
             self._keep_up(commit)
+
+    def _new_letters(self, letters: pa.Table, last: TableCommit | None) -> pa.Table:
+        """The batch's dead letters without those of records that the table contains, which were written before it took
+        their batch.
+
+        They are written first: a driver that dies behind that does the batch again, of the same number, by which the
+        node passes over them.
+        """
+        return fresh(letters, last.offsets) if last is not None and self._step.shape.guarded else letters
 
     def _refuse_gap(self, last: TableCommit | None, batch: int) -> None:
         """ConfigError when the table lacks records that the batches before this one had, or that lie before the first

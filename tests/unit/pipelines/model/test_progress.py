@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from duramen.pipelines.model.offsets import Offsets
-from duramen.pipelines.model.progress import progress_of
+from duramen.pipelines.model.progress import DROPPED, QUARANTINED, progress_of
 
 
 @pytest.mark.parametrize(("latest", "lag"), [(["7", "4"], 5), (["5", "1"], 0), (["7", None], 2), ([None, None], None)])
@@ -29,3 +29,18 @@ def test_lag_and_end_are_of_all_sources(latest: list[Any], lag: int | None) -> N
     )
     assert (found.rows, found.lag, found.ended) == (12, lag, True)
     assert found.end == Offsets({("orders", 0): 5, ("payments", 0): 1})
+
+
+def test_rows_that_were_dropped_and_quarantined_are_told() -> None:
+    source = {"endOffset": '{"orders": {"0": 5}}', "latestOffset": None, "numInputRows": 10}
+    report = {
+        "batchId": 3,
+        "numInputRows": 10,
+        "durationMs": {"addBatch": 1, "triggerExecution": 9},
+        "sources": [source],
+        "observedMetrics": {DROPPED: {"rows": 2}, QUARANTINED: {"rows": 0}},
+    }
+    found = progress_of("paid", "v1", report, {}, twice={"orders"})
+    assert (found.rows, found.dropped, found.quarantined) == (5, 2, 0)
+    assert "5 rows  dropped 2  quarantined 0  9 ms" in found.line()
+    assert progress_of("paid", "v1", report, {}, twice={"payments"}).rows == 10
