@@ -11,7 +11,8 @@ class StepSummary(NamedTuple):
     """The batches of one step in one run.
 
     version: the one that ran last. rows: records read; written and size: rows given to its table, and their bytes in
-    Arrow's form; late: rows that a watermark dropped, None without one; lag: records that the source had more when
+    Arrow's form; late: rows that a watermark dropped; dropped: rows that an expectation dropped; quarantined: records
+    that became dead letters; each None of a step that has no such thing. lag: records that the source had more when
     the last batch was planned, None where it does not tell. seconds: of all batches.
     """
 
@@ -22,6 +23,8 @@ class StepSummary(NamedTuple):
     written: int = 0
     size: int = 0
     late: int | None = None
+    dropped: int | None = None
+    quarantined: int | None = None
     lag: int | None = None
     seconds: float = 0.0
 
@@ -34,7 +37,13 @@ class StepSummary(NamedTuple):
             self.rows + batch.rows,
             self.written + (batch.written or 0),
             self.size + (batch.size or 0),
-            self.late if batch.late is None else (self.late or 0) + batch.late,
+            _sum(self.late, batch.late),
+            _sum(self.dropped, batch.dropped),
+            _sum(self.quarantined, batch.quarantined),
             batch.lag,
             round(self.seconds + batch.latency_ms / 1000, 3),
         )
+
+
+def _sum(before: int | None, more: int | None) -> int | None:
+    return before if more is None else (before or 0) + more

@@ -30,6 +30,8 @@ class StepNumbers:
         self.written_rows = 0
         self.written_bytes = 0
         self.late_rows = 0
+        self.dropped_rows = 0
+        self.quarantined = 0
         self.failures = 0
         self.lag: int | None = None
         self.watermark: float | None = None
@@ -43,6 +45,8 @@ class StepNumbers:
         self.written_rows += progress.written or 0
         self.written_bytes += progress.size or 0
         self.late_rows += progress.late or 0
+        self.dropped_rows += progress.dropped or 0
+        self.quarantined += progress.quarantined or 0
         self.lag = progress.lag
         if progress.watermark is not None:
             self.watermark = datetime.fromisoformat(progress.watermark).timestamp()
@@ -67,6 +71,8 @@ _SHOWN: Final = (
     _Shown(CounterMetricFamily, "written_rows", "Rows that they gave to a table.", lambda step: step.written_rows),
     _Shown(CounterMetricFamily, "written_bytes", "Bytes of these, in Arrow's form.", lambda step: step.written_bytes),
     _Shown(CounterMetricFamily, "late_rows", "Rows that a watermark dropped.", lambda step: step.late_rows),
+    _Shown(CounterMetricFamily, "dropped_rows", "Rows that an expectation dropped.", lambda step: step.dropped_rows),
+    _Shown(CounterMetricFamily, "quarantined_records", "Records that became dead letters.", lambda s: s.quarantined),
     _Shown(CounterMetricFamily, "failures", "Attempts that failed, of a query or its start.", lambda s: s.failures),
     _Shown(GaugeMetricFamily, "lag_records", "What the source had more when the last batch began.", lambda s: s.lag),
     _Shown(GaugeMetricFamily, "watermark_time_seconds", "Of the last batch, since 1970.", lambda step: step.watermark),

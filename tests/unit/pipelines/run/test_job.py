@@ -20,7 +20,7 @@ from duramen.pipelines.run.runner import QueryFailedError
 
 
 def progress(step: str, number: int, late: int | None = None) -> BatchProgress:
-    return BatchProgress(step, "v1", number, 10, 4, 64, 7, 250, True, Offsets(), None, late)
+    return BatchProgress(step, "v1", number, 10, 4, 64, 7, 250, True, Offsets(), late=late, quarantined=3)
 
 
 class Runs:
@@ -72,7 +72,7 @@ def test_a_run_gives_what_each_step_did(
     with caplog.at_level(logging.WARNING, "duramen.pipelines"):
         found = pipeline.run(spark=session, trigger="5 seconds", on_batch=told.append)  # type: ignore[arg-type]
     assert found == {
-        "aircraft": StepSummary("aircraft", "v1", 2, 20, 8, 128, 1, 7, 0.5),
+        "aircraft": StepSummary("aircraft", "v1", 2, 20, 8, 128, 1, None, 6, 7, 0.5),
         "delays": StepSummary("delays", "v1"),
     }
     assert (runs.asked["names"], runs.asked["trigger"]) == (["aircraft", "delays"], "5 seconds")

@@ -18,7 +18,9 @@ Samples = dict[tuple[str, str, str], float]
 def batch(
     number: int, *, version: str = "v1", late: int | None = None, ms: int = 400, watermark: str | None = None
 ) -> BatchProgress:
-    return BatchProgress("sums", version, number, 10, 4, 64, 7, ms, True, Offsets(), watermark, late)
+    return BatchProgress(
+        "sums", version, number, 10, 4, 64, 7, ms, True, Offsets(), watermark, late, dropped=2, quarantined=1
+    )
 
 
 def scraped(metrics: PipelineMetrics) -> Samples:
@@ -52,8 +54,17 @@ def test_batches_come_to_rows_bytes_late_rows_and_seconds() -> None:
     metrics.batch(batch(1, late=3, ms=2500, watermark="1970-01-01T00:01:00.000Z"))
     metrics.failed("sums", "v1")
     found = scraped(metrics)
-    totals = ("batches", "rows", "written_rows", "written_bytes", "late_rows", "failures")
-    assert [found[f"{name}_total", "v1", ""] for name in totals] == [2, 20, 8, 128, 3, 1]
+    totals = (
+        "batches",
+        "rows",
+        "written_rows",
+        "written_bytes",
+        "late_rows",
+        "dropped_rows",
+        "quarantined_records",
+        "failures",
+    )
+    assert [found[f"{name}_total", "v1", ""] for name in totals] == [2, 20, 8, 128, 3, 4, 2, 1]
     gauges = ("lag_records", "watermark_time_seconds", "last_batch_time_seconds")
     assert [found[name, "v1", ""] for name in gauges] == [7, 60, 99.5]
     assert found["batch_seconds_sum", "v1", ""] == 2.9
