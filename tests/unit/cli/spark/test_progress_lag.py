@@ -103,3 +103,34 @@ def test_a_topic_that_was_made_anew_is_said(node: LogNode, tmp_path: Path, lag: 
     code, rows, told = lag(node, "anew", {})
     assert (code, rows) == (1, [("anew", 4)])
     assert "latest: topic anew was deleted and made anew" in told
+
+
+def test_lag_is_of_every_source(
+    node: LogNode,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    """One checkpoint has the ends of all sources, a line each, in the order of Spark's plan."""
+    for topic, count in {"one": 3, "two": 5}.items():
+        node.create(topic)
+        request.addfinalizer(lambda topic=topic: node.delete(topic))  # type: ignore[misc]
+        _fill(node, topic, count)
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    file = tmp_path / "tour.py"
+    both = 'pipelines.Topic("one"), pipelines.Topic("two")'
+    file.write_text(
+        "from duramen import pipelines\n"
+        f"pipeline = pipelines.Pipeline('tour', bootstrap={node.bootstrap!r})\n"
+        f"@pipeline.history({both})\n"
+        "def both(one, two): ...\n"
+    )
+    version = StepFolder(tmp_path, "both").version("v1")
+    version.describe({"generation": 0, "sources": [{"topic": t, "reads": t, "generation": 0} for t in ("one", "two")]})
+    for kind in ("offsets", "commits"):
+        (version.checkpoint(0) / kind).mkdir(parents=True)
+        (version.checkpoint(0) / kind / "0").write_text('v1\n{}\n{"two":{"0":4}}\n{"one":{"0":1}}')
+    code = main(["spark", "lag", str(file), "--folder", str(tmp_path), "--json"])
+    rows = [(row["topic"], row["at"], row["lag"]) for row in json.loads(capsys.readouterr().out)]
+    assert (code, rows) == (0, [("one", 1, 2), ("two", 4, 1)])
