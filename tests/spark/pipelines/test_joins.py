@@ -42,6 +42,11 @@ def declared(folder: Path) -> pipelines.Pipeline:
         names = orders.select("order", "_cause")
         return names.union(payments.select("payment", "_cause"))
 
+    @pipeline.history(ORDERS, store="parquet")
+    def twice(orders: DataFrame) -> DataFrame:
+        both = orders.alias("a").join(orders.alias("b"), F.expr("a.order = b.order AND a.amount < b.amount"))
+        return both.select("a.order", "a.amount", pipelines.joined_cause("a._cause", "b._cause"))
+
     @pipeline.effect(ORDERS, PAYMENTS)
     def mail(orders: DataFrame, payments: DataFrame, batch: int) -> None:
         MAILED.append(
@@ -126,10 +131,10 @@ def test_what_else_is_made_of_two_topics(spark: SparkSession, tmp_path: Path) ->
     runner = Runner(pipeline, spark, shop.topics)
     shop.order(("A", 1), ("B", 2))
     shop.pay(("p1", "B"), ("p2", "B"))
-    run(runner, "pairs", "either", "mail")
+    run(runner, "pairs", "either", "twice", "mail")
     shop.order(("A", 3), ("A", 4))
     shop.pay(("p3", "A"))
-    run(runner, "pairs", "either", "mail")
+    run(runner, "pairs", "either", "twice", "mail")
     pairs = pipelines.open_table(pipeline, "pairs")
 
     def shown(row: dict[str, Any], of: list[Cause]) -> tuple[Any, ...]:
@@ -137,6 +142,12 @@ def test_what_else_is_made_of_two_topics(spark: SparkSession, tmp_path: Path) ->
 
     found = sorted(shown(row, records(row)) for row in pairs.rows().to_pylist())
     assert found == sorted(shown(row, row["records"]) for row in shop.pairs())
+    twice = pipelines.open_table(pipeline, "twice").rows().to_pylist()
+    assert sorted((row["order"], row["amount"], row["_offset"], row["_also"][-1]) for row in twice) == [
+        ("A", 1, 2, "0"),
+        ("A", 1, 3, "0"),
+        ("A", 3, 3, "2"),
+    ]
     either = pipelines.open_table(pipeline, "either").rows().to_pylist()
     assert sorted(row["order"] for row in either) == ["A", "A", "A", "B", "p1", "p2", "p3"]
     assert {row["_also"] for row in either} == {""}
@@ -266,6 +277,11 @@ def test_what_will_be_refused_is_found_when_it_is_planned(spark: SparkSession, t
     @wrong(r"Sorting is not supported on streaming DataFrames", pipeline.history(seen))
     def ordered(rows: DataFrame) -> DataFrame:
         return rows.orderBy("k")
+
+    @wrong(r'joins its source with itself: version="_timestamp" orders', pipeline.table(ORDERS, keys=["order"]))
+    def with_itself(orders: DataFrame) -> DataFrame:
+        both = orders.alias("a").join(orders.alias("b"), F.expr("a.order = b.order"))
+        return both.select("a.order", pipelines.joined_cause("a._cause", "b._cause"))
 
     runner = Runner(pipeline, spark, FileTopics(tmp_path / "topics"))
     for name, message in told.items():

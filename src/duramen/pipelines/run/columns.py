@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Protocol, cast
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from duramen.errors import ConfigError
-from duramen.pipelines.model.declaration import Topic
+from duramen.pipelines.model.declaration import TableStep, Topic
 from duramen.pipelines.model.offsets import OFFSET_DIGITS, PARTITION_DIGITS
 from duramen.pipelines.model.table_shape import ALSO, TIMESTAMP
 from duramen.pipelines.run.debezium import DebeziumRecords
@@ -235,6 +236,25 @@ def apart(rows: DataFrame, count: int) -> list[DataFrame]:
         return [rows]
     names = [f"source{number}" for number in range(count)]
     return [rows.where(F.col(name).isNotNull()).select(f"{name}.*") for name in names]
+
+
+def is_of_two_causes(error: AnalysisException) -> bool:
+    """Whether Spark's error is of a function that names `_cause` where a join has left two."""
+    return error.getCondition() == "AMBIGUOUS_REFERENCE" and f"`{CAUSE}`" in str(error)
+
+
+def lacks_others(error: AnalysisException) -> bool:
+    """Whether Spark's error is of `joined_cause` on a `_cause` that has no place for the records of other sides."""
+    return error.getCondition() == "FIELD_NOT_FOUND" and "`also`" in str(error)
+
+
+def check_order(step: TableStep, rows: DataFrame) -> None:
+    """ConfigError where nothing that lasts says which of two joined rows of a key is later."""
+    if ALSO in rows.columns and step.shape.keys and step.shape.version is None and not step.aggregate:
+        raise ConfigError(
+            f'{step.name} joins its source with itself: version="{TIMESTAMP}" orders the rows of a key, by the time of '
+            "their latest record"
+        )
 
 
 def traced(rows: DataFrame, step: str) -> DataFrame:

@@ -26,7 +26,19 @@ from duramen.pipelines.model.late_rows import count, may_drop
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import BatchProgress, progress_of
 from duramen.pipelines.model.swap_chain import Reading, only_reading, readings
-from duramen.pipelines.run.columns import CAUSE, LETTER, TWO_CAUSES, apart, carried, decode, encode, together, traced
+from duramen.pipelines.run.columns import (
+    LETTER,
+    TWO_CAUSES,
+    apart,
+    carried,
+    check_order,
+    decode,
+    encode,
+    is_of_two_causes,
+    lacks_others,
+    together,
+    traced,
+)
 from duramen.pipelines.run.connector import Connector, cuts_of
 from duramen.pipelines.run.dead_letters import Addressee, addressed, corrupt, judged, together_with
 from duramen.pipelines.run.failures import Mark, QueryFailedError, nowhere, reason
@@ -133,18 +145,20 @@ class Queries:
         place = folder.version(version or folder.current().version)
         reads = self.readings(step, place)
         to = Addressee(f"{self.pipeline.name}.{step.name}", place.name)
-        frames, letters = [], []
-        for source, reading, stop in zip(step.sources, reads, stops(reads, upto), strict=True):
-            records = self._records(step, source, reading, stop)
-            whole = step.expectations.quarantines
-            frames.append(decode(records, source, joins=len(step.sources) > 1, whole=whole))
-            if source.corrupt == "quarantine":
-                letters.append(corrupt(records, source, to))
-        rows = together(frames) if isinstance(step, EffectStep) else self._rows(step, frames, to)
+        records = [self._records(step, *each) for each in zip(step.sources, reads, stops(reads, upto), strict=True)]
+        several = len(step.sources) > 1
+        try:
+            rows = self._rows(step, self._frames(step, records, joins=several), to)
+        except AnalysisException as error:
+            if several or not lacks_others(error):
+                raise
+            rows = self._rows(step, self._frames(step, records, joins=True), to)  # it joins its source with itself
         if step.quarantines:
-            rows = together_with(rows, letters)
+            pairs = zip(records, step.sources, strict=True)
+            rows = together_with(rows, [corrupt(each, of, to) for each, of in pairs if of.corrupt == "quarantine"])
         if isinstance(step, TableStep):
             STORES[step.store].check(step.shape, self._own_schema(rows))
+            check_order(step, rows)
         check_mode(step, rows)
         return StepPlan(step, place, reads, rows)
 
@@ -156,12 +170,20 @@ class Queries:
         topic = replace(source, name=reading.topic, options=options)
         return self.connector.read(self.spark, topic, reading.start, stop, reading.topic_id)
 
+    def _frames(self, step: Step, records: Sequence[DataFrame], *, joins: bool) -> list[DataFrame]:
+        """What the step's function gets. joins: their `_cause` has a place for the records of other sides."""
+        whole = step.expectations.quarantines
+        pairs = zip(records, step.sources, strict=True)
+        return [decode(each, source, joins=joins, whole=whole) for each, source in pairs]
+
     def _rows(self, step: Step, frames: Sequence[DataFrame], to: Addressee) -> DataFrame:
-        """What the step's function makes of its sources, as it is written."""
+        """What the step's function makes of its sources, as it is written; of an effect the sources."""
+        if isinstance(step, EffectStep):
+            return together(frames)
         try:
             given = step.function(*frames)
         except AnalysisException as error:
-            if error.getCondition() == "AMBIGUOUS_REFERENCE" and f"`{CAUSE}`" in str(error):
+            if is_of_two_causes(error):
                 raise ConfigError(TWO_CAUSES.format(step=step.name)) from error
             raise
         if not isinstance(given, DataFrame):
