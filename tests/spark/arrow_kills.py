@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from arrow_judge import Judge
 from arrow_pipeline import BATCH_APPLIED, BATCH_COMPUTED, BATCH_PLANNED, COPIED, NUMBERS, TABLE_TASK
@@ -83,13 +83,41 @@ def failures(count: int) -> list[Round]:
     ]
 
 
+class Program(NamedTuple):
+    """What a driver runs: a module of this folder, or of one on the path, and further arguments; rows: the most in a
+    batch."""
+
+    command: tuple[str, ...] = ("arrow_pipeline",)
+    rows: int = ROWS
+
+
+class Judging(Protocol):
+    """Whoever says whether what a tortured pipeline made is right."""
+
+    def fill(self, count: int) -> None:
+        """All the input there will be, about `count` records."""
+
+    def batches(self) -> int:
+        """Finished ones of all queries."""
+
+    def is_on(self, arrow: str, point: str) -> bool:
+        """Whether what is on disk agrees that a process which stands at `point` stands on the arrow."""
+
+    def look(self, after: str) -> None:
+        """AssertionError when something is wrong already."""
+
+    def end(self) -> str:
+        """AssertionError unless everything is there, once; says what."""
+
+
 class Drivers:
     """The driver's processes, one life after the other."""
 
-    def __init__(self, folder: Path, bootstrap: str, master: str) -> None:
+    def __init__(self, folder: Path, bootstrap: str, master: str, program: Program) -> None:
         self.folder = folder
         self.bootstrap = bootstrap
         self.master = master
+        self.program = program
         self.process: subprocess.Popen[bytes] | None = None
         self.java = 0
         self.lives = 0
@@ -107,7 +135,7 @@ class Drivers:
             assert self.failed < FAILED_MAX, f"drivers fail again and again\n{self.told()}"
         self.end()
         (self.folder / "driver").unlink(missing_ok=True)
-        self.launch(ROWS)
+        self.launch(self.program.rows)
         assert self.process is not None
         while not (self.folder / "driver").exists() and self.process.poll() is None:
             time.sleep(0.02)
@@ -116,7 +144,9 @@ class Drivers:
 
     def launch(self, rows: int) -> None:
         self.lives += 1
-        command = [sys.executable, "-m", "arrow_pipeline", str(self.folder), self.bootstrap, self.master, str(rows)]
+        module, *words = self.program.command
+        given = [str(self.folder), self.bootstrap, self.master, str(rows), *words]
+        command = [sys.executable, "-m", module, *given]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, env=environment()
@@ -154,19 +184,29 @@ class Drivers:
 class Torture:
     """A folder, a node, drivers, and what was done to them."""
 
-    def __init__(self, folder: Path, seed: int, rounds: list[Round], master: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        rounds: list[Round],
+        master: str,
+        program: Program = Program(),  # noqa: B008 (it cannot change)
+        judge: Callable[[Path, str], Judging] = Judge,
+        records: int = 0,
+    ) -> None:
+        """records: about so many are the input; 0: as many as `arrow_pipeline` takes."""
         self.rounds = rounds
         self.random = random.Random(seed)
         (folder / "points").mkdir()
         self.points = FaultPoints(folder / "points")
-        self.keeper = Keeper(HeldNode(folder))
-        self.drivers = Drivers(folder, self.keeper.node.bootstrap, master)
-        self.judge = Judge(folder, self.keeper.node.bootstrap)
+        self.keeper = Keeper(HeldNode(folder, {"log.retention.ms": "-1"}))
+        self.drivers = Drivers(folder, self.keeper.node.bootstrap, master, program)
+        self.judge = judge(folder, self.keeper.node.bootstrap)
         self.done: Counter[tuple[str, str]] = Counter()
         """Kills by arrow and victim."""
         self.failed: Counter[str] = Counter()
         """Injected failures by point."""
-        self.judge.fill(RECORDS + RECORDS_PER_ROUND * len(rounds))
+        self.judge.fill(records or RECORDS + RECORDS_PER_ROUND * len(rounds))
         self._began = time.monotonic()
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fault_points
@@ -26,7 +26,6 @@ from sink_lab import SOURCE, register
 from duramen.pipelines import Pipeline, Topic
 from duramen.pipelines.jvm.session import session
 from duramen.pipelines.model.offsets import Offsets
-from duramen.pipelines.run.cluster import PipelineNode
 from duramen.pipelines.run.connector import DuramenConnector
 from duramen.pipelines.run.runner import Runner
 
@@ -74,15 +73,17 @@ class PointsConnector(DuramenConnector):
         options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic.name, "startingOffsets": "earliest"}
         return spark.readStream.format(SOURCE).options(**options, **topic.options).load()
 
-    def write(self, records: DataFrame, topic: str, sink: str, like: str, *, settings: bool) -> DataStreamWriter:
-        PipelineNode(self.bootstrap).create_like(topic, like)
-        options = {"kafka.bootstrap.servers": self.bootstrap, "topic": topic, "sinkId": sink}
-        return records.writeStream.format(SOURCE).options(**options)
+    def write(self, records: DataFrame, topic: str | None, sink: str) -> DataStreamWriter:
+        return records.writeStream.format(SOURCE).options(**self._sink(topic, sink))
+
+    def write_batch(self, records: DataFrame, topic: str | None, sink: str, batch: int) -> None:
+        writer = records.write.format(SOURCE).options(**self._sink(topic, sink), batchId=str(batch))
+        writer.mode("append").save()
 
 
-def drive(folder: Path, bootstrap: str, master: str, rows: int) -> None:
-    """Run until the file `stop` is there, or, without a limit of rows, until everything is done."""
-    spark = session("arrows", master, BRIEF)
+def drive(folder: Path, master: str, declare: Callable[[FaultPoints], Pipeline], *, endless: bool) -> None:
+    """Run all steps until the file `stop` is there, or one after the other until everything is done."""
+    spark = session("arrows", master, {**BRIEF, "spark.sql.streaming.minBatchesToRetain": "10000"})
     spark.sparkContext.setLogLevel("OFF")
     points = FaultPoints(folder / "points")
     register(spark, points)
@@ -90,11 +91,12 @@ def drive(folder: Path, bootstrap: str, master: str, rows: int) -> None:
     (folder / "driver.new").write_text(f"{java}")
     (folder / "driver.new").rename(folder / "driver")
     threading.Thread(target=_die_with, args=[java], daemon=True).start()
-    runner = Runner(declared(folder, bootstrap, rows, points), spark, PointsConnector(bootstrap), points.reach)
+    pipeline = declare(points)
+    runner = Runner(pipeline, spark, PointsConnector(pipeline.bootstrap), points.reach)
     tell = lambda progress: print(progress.line(), flush=True)  # noqa: E731
     say = lambda said: print(said, flush=True)  # noqa: E731
-    steps = ("copy", "kept")
-    if rows:
+    steps = list(pipeline.steps)
+    if endless:
         runner.run(steps, tell, say, trigger=TRIGGER, until=(folder / "stop").exists)
     else:
         for step in steps:
@@ -111,4 +113,5 @@ def _die_with(java: int) -> None:
 
 
 if __name__ == "__main__":
-    drive(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    folder, bootstrap, master, rows = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+    drive(folder, master, lambda points: declared(folder, bootstrap, rows, points), endless=rows > 0)

@@ -2,9 +2,9 @@
 
     PYTHONPATH=.:tests/spark python -m spark_torture --rounds 3 --seed 1
 
-Histories without Spark, a pipeline on local[2,4], one on a local cluster, then two drivers and speculation. Each part
-has inputs of its own and ends with the comparison of what was written with them. What happened is counted and printed
-at the end; the exit code is 1 when a part fails, or a count is below its figure.
+Histories without Spark, a pipeline on local[2,4], one on a local cluster, the three pipelines of `proof`, then two
+drivers and speculation. Each part has inputs of its own and ends with the comparison of what was written with them.
+What happened is counted and printed at the end; the exit code is 1 when a part fails, or a count is below its figure.
 """
 
 from __future__ import annotations
@@ -21,18 +21,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from arrow_kills import ARROWS, CLUSTER, JVM, LOCAL, LOCAL_VICTIMS, VICTIMS, Round, Torture, failures, rounds_of
+from proof import pipeline_kills
+from proof.three_pipelines import PIPELINES
 from tests.torture import sink_kills
 
 from duramen.errors import DuramenError
 
 KILLS_MIN, KILLS_EACH_MIN = 40, 3
 """In all; of each victim at each arrow."""
+PROOF_KILLS_MIN = 20
+"""Of each of the three pipelines."""
 FAILURES_MIN = 260
 SPARK, PLAYED = "real Spark", "Spark played"
 """A failure in a task or driver of Spark; one in the sink's code while `sink_histories` plays Spark's part. The node
 is a real one in both."""
 KINDS = (SPARK, PLAYED)
-PARTS = ("histories", "local", "cluster", "tests")
+PARTS = ("histories", "local", "cluster", "shop", "clicks", "joins", "tests")
 LONG_TESTS = ("two_drivers.py", "speculation.py")
 
 
@@ -44,6 +48,8 @@ class Figures:
     """By arrow and victim; each died while its pipeline stood on that arrow."""
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By point, and SPARK or PLAYED."""
+    proof: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Kills by pipeline and victim."""
     node_kills: int = 0
     """In histories; some between two points, so they count for no arrow."""
     compared: list[str] = field(default_factory=list)
@@ -56,7 +62,13 @@ class Figures:
             few = [victim for victim in VICTIMS if self.kills[(arrow, victim)] < KILLS_EACH_MIN]
             told = ", ".join(f"{victim} {self.kills[(arrow, victim)]} of {KILLS_EACH_MIN}" for victim in few)
             found += [f"kills at {arrow}: {told}"] if few else []
-        totals = (("kills", self.kills.total(), KILLS_MIN), ("failures", self.failures.total(), FAILURES_MIN))
+        totals: tuple[tuple[str, int, int], ...] = (
+            ("kills", self.kills.total(), KILLS_MIN),
+            ("failures", self.failures.total(), FAILURES_MIN),
+        )
+        for name in PIPELINES:
+            done = sum(count for (pipeline, _), count in self.proof.items() if pipeline == name)
+            totals += ((f"kills of {name}", done, PROOF_KILLS_MIN),)
         return found + [f"{what}: {count} of {least}" for what, count, least in totals if count < least]
 
     def summary(self) -> str:
@@ -65,6 +77,8 @@ class Figures:
         lines = [
             f"kill -9 of who stood on the arrow, or of others while somebody did (at least {KILLS_EACH_MIN} each):",
             *table(ARROWS, VICTIMS, self.kills),
+            f"kill -9 of the three pipelines (at least {PROOF_KILLS_MIN} each):",
+            *table(PIPELINES, LOCAL_VICTIMS, self.proof),
             f"and {self.node_kills} kill -9 of the node anywhere in histories without Spark",
             f"failures injected at named points (at least {FAILURES_MIN}):",
             *table([p for p in points if self.failures[(p, SPARK)] + self.failures[(p, PLAYED)]], KINDS, self.failures),
@@ -112,6 +126,18 @@ def pipeline(figures: Figures, rounds: list[Round], master: str, seed: int) -> N
             figures.failures += Counter({(point, SPARK): count for point, count in torture.failed.items()})
 
 
+def proof(figures: Figures, name: str, kills: int, seed: int) -> None:
+    """One of the three pipelines."""
+    with tempfile.TemporaryDirectory() as folder:
+        torture = pipeline_kills.torture(Path(folder), name, kills, seed)
+        try:
+            figures.compared.append(f"{name}: {torture.run()}")
+        finally:
+            torture.close()
+            for (_, victim), count in torture.done.items():
+                figures.proof[(name, victim)] += count
+
+
 def long_tests(figures: Figures) -> None:
     """Two live drivers on one checkpoint; two attempts of one task."""
     here = Path(__file__).parent
@@ -127,6 +153,7 @@ def main() -> None:
     options.add_argument("--failures", type=int, default=3, help="at each point, with Spark")
     options.add_argument("--played-kills", type=int, default=40, help="of the node, without Spark")
     options.add_argument("--played-failures", type=int, default=300, help="without Spark")
+    options.add_argument("--proof-kills", type=int, default=20, help="of each of the three pipelines")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts; then counts are missing")
     given = options.parse_args()
@@ -138,6 +165,7 @@ def main() -> None:
         "histories": lambda: histories(figures, given.played_kills, given.played_failures, given.seed),
         "local": lambda: pipeline(figures, local, LOCAL, given.seed),
         "cluster": lambda: pipeline(figures, cluster, CLUSTER, given.seed),
+        **{name: lambda name=name: proof(figures, name, given.proof_kills, given.seed) for name in PIPELINES},
         "tests": lambda: long_tests(figures),
     }
     began = time.monotonic()

@@ -14,7 +14,8 @@ import pytest
 import spark_torture
 from arrow_kills import ARROWS, VICTIMS
 from arrow_pipeline import COPIED, NUMBERS, PointsConnector
-from spark_torture import FAILURES_MIN, PLAYED, SPARK, Figures
+from proof.three_pipelines import PIPELINES
+from spark_torture import FAILURES_MIN, PLAYED, PROOF_KILLS_MIN, SPARK, Figures
 from tests.worlds.served_node import Served, only_duramen
 
 from duramen.client import Cluster
@@ -31,6 +32,7 @@ def enough() -> Figures:
     figures = Figures()
     figures.kills.update({(arrow, victim): 3 for arrow in ARROWS for victim in VICTIMS})
     figures.failures.update({("before-stage", SPARK): 60, ("before-commit", PLAYED): FAILURES_MIN - 60})
+    figures.proof.update({(name, "driver"): PROOF_KILLS_MIN for name in PIPELINES})
     return figures
 
 
@@ -40,16 +42,18 @@ def test_a_count_below_its_figure_is_named() -> None:
     arrow = next(iter(ARROWS))
     figures.kills[(arrow, "executor JVM")] -= 1
     figures.failures[("before-stage", SPARK)] -= 1
+    figures.proof[("joins", "driver")] -= 1
     assert figures.missing() == [
         f"kills at {arrow}: executor JVM 2 of 3",
         f"failures: {FAILURES_MIN - 1} of {FAILURES_MIN}",
+        f"kills of joins: {PROOF_KILLS_MIN - 1} of {PROOF_KILLS_MIN}",
     ]
     assert "TOO FEW failures" in figures.summary()
 
 
 def test_the_tortured_pipeline_is_opened_as_the_others_are() -> None:
     """The torture itself runs too long to notice in `make test` that it no longer begins."""
-    for name in ("read", "write"):
+    for name in ("read", "write", "write_batch"):
         assert inspect.signature(getattr(PointsConnector, name)) == inspect.signature(getattr(DuramenConnector, name))
 
 
@@ -59,12 +63,13 @@ def test_the_exit_code_is_that_of_the_worst_part(
 ) -> None:
     def histories(figures: Figures, *_: object) -> None:
         figures.kills.update(enough().kills)
+        figures.proof.update(enough().proof)
         figures.failures.update(enough().failures)
         if few:
             figures.kills[(next(iter(ARROWS)), "node")] = 0
         assert not fails, "a record is there twice"
 
-    for name in ("pipeline", "long_tests"):
+    for name in ("pipeline", "proof", "long_tests"):
         monkeypatch.setattr(spark_torture, name, lambda *_: None)
     monkeypatch.setattr(spark_torture, "histories", histories)
     monkeypatch.setattr(sys, "argv", ["spark_torture"])

@@ -55,16 +55,16 @@ def text_of(time_ms: int) -> str:
 
 
 def shop(seed: int, orders: int) -> list[Record]:
-    """So many orders, some of which change or are deleted, and a third as many customers."""
+    """So many orders, some of which change or are deleted, and as many changes of customers."""
     chance = random.Random(f"shop {seed}")
     made = _spoiled(chance, ORDERS, _orders(chance, orders), "ordered_at")
-    return made + _in_place(chance, CUSTOMERS, _doubled(chance, _customers(chance, max(4, orders // 3))))
+    return made + _in_place(chance, CUSTOMERS, _doubled(chance, _customers(chance, orders)))
 
 
 def clicks(seed: int, count: int) -> list[Record]:
-    """So many clicks on a few pages, in about 15 seconds each."""
+    """So many clicks on a few pages, one in half a minute."""
     chance = random.Random(f"clicks {seed}")
-    times = _times(chance, count, 30_000)
+    times = _times(chance, count, 60_000)
     found = [
         Event(at, b"u%d" % chance.randrange(50), {"page": f"p{chance.randrange(4)}", "clicked_at": text_of(at)})
         for at in times
@@ -76,7 +76,7 @@ def joins(seed: int, orders: int) -> list[Record]:
     """So many orders, most of which are paid within an hour, some twice and some never; a few orders are deleted."""
     chance = random.Random(f"joins {seed}")
     bought, paid = [], []
-    for number, at in enumerate(_times(chance, orders, 60_000)):
+    for number, at in enumerate(_times(chance, orders, 180_000)):
         order = f"b{number}"
         amount = chance.randrange(100, 100_000) / 100
         bought.append(Event(at, order.encode(), {"order_id": order, "amount": amount, "ordered_at": text_of(at)}))
@@ -130,7 +130,7 @@ def _customers(chance: random.Random, count: int) -> list[Event]:
             "customer_id": number,
             "name": chance.choice(("Ada", "Grace", "Käthe", "山田", 'O"Neil')),
             "city": chance.choice((None, "Wien", "Łódź", "Oslo")),
-            "updated_at": at,
+            "updated_at": text_of(at),
         }
         op = "c" if before is None else "u"
         if before is None and len(found) < count // 10:
@@ -140,7 +140,7 @@ def _customers(chance: random.Random, count: int) -> list[Event]:
         source = {"version": "3.0", "connector": "postgresql", "name": "db", "ts_ms": at, "table": "customers"}
         envelope = {"before": before, "after": after, "source": source, "op": op, "ts_ms": at}
         with_schema = chance.random() < 0.5
-        key = json.dumps(_connect({"customer_id": number}) if with_schema else {"customer_id": number}).encode()
+        key = _sound(_connect({"customer_id": number}) if with_schema else {"customer_id": number})
         found.append(Event(at, key, _connect(envelope) if with_schema else envelope))
         if after is None:
             del rows[number]
@@ -185,7 +185,7 @@ def _spoiled(chance: random.Random, topic: str, events: Sequence[Event], at: str
 
 
 def _sound(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode()
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _no_json(value: dict[str, Any]) -> bytes:
@@ -197,7 +197,7 @@ def _wrong_type(at: str) -> Callable[[dict[str, Any]], bytes]:
 
 
 def _no_text(value: dict[str, Any]) -> bytes:
-    return _sound(value)[:-1] + b', "note": "\xff\xfe"}'
+    return _sound(value)[:-1] + b',"note":"\xff\xfe"}'
 
 
 def _no_amount(value: dict[str, Any]) -> bytes:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from made_records import BOUGHT, CLICKS, CUSTOMERS, ORDERS, PAYMENTS, Record
-from watermark_rule import WatermarkRule
+from proof.made_records import BOUGHT, CLICKS, CUSTOMERS, ORDERS, PAYMENTS, Record
+from proof.watermark_rule import Times
 
 Row = dict[str, Any]
 Kinds = Mapping[str, Callable[[Any], Any]]
 WINDOW_MS: Final = 5 * 60_000
-CLICK_DELAY_MS: Final = 10 * 60_000
-ORDER_DELAY_MS: Final = 10 * 60_000
-PAYMENT_DELAY_MS: Final = 20 * 60_000
+CLICK_DELAYS_MS: Final = {CLICKS: 10 * 60_000}
+OUTCOME_DELAYS_MS: Final = {BOUGHT: 10 * 60_000, PAYMENTS: 20 * 60_000}
 PAID_WITHIN_MS: Final = 60 * 60_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -128,12 +128,29 @@ def latest_orders(records: Iterable[Record]) -> Orders:
     return Orders(rows, dead)
 
 
+def sent_orders(records: Iterable[Record]) -> Iterator[Row]:
+    """Of `orders`, a record for each that was sent, with headers and time of the record it comes from."""
+    for record in records:
+        order = values_of(record, ORDER) if record.topic == ORDERS and record.value is not None else None
+        if order is not None and order["amount"] > 0 and order["status"] == "sent":
+            yield {
+                "key": record.key,
+                "order_id": order["order_id"],
+                "amount": order["amount"],
+                "ordered_at": order["ordered_at"].isoformat(timespec="microseconds").replace("+00:00", "Z"),
+                # Spark's names of headers are text.
+                "headers": tuple((name.decode(errors="replace").encode(), content) for name, content in record.headers),
+                "time_ms": record.time_ms,
+            }
+
+
 class CustomerChange(NamedTuple):
-    """What a record of Debezium's does. after: None deletes."""
+    """What a record of Debezium's does. after: None deletes; at_ms: when the database did, None of a tombstone."""
 
     record: Record
     number: int
     after: Row | None
+    at_ms: int | None
 
 
 def customer_changes(records: Iterable[Record]) -> Iterator[CustomerChange]:
@@ -143,17 +160,39 @@ def customer_changes(records: Iterable[Record]) -> Iterator[CustomerChange]:
             key = json.loads(record.key)
             number = key.get("payload", key)["customer_id"]
             whole = {} if record.value is None else json.loads(record.value)
-            yield CustomerChange(record, number, whole.get("payload", whole).get("after"))
+            envelope = whole.get("payload", whole)
+            yield CustomerChange(record, number, envelope.get("after"), envelope.get("ts_ms"))
 
 
 def latest_customers(records: Iterable[Record]) -> dict[int, Row]:
     """The latest row of each customer that was not deleted."""
     rows: dict[int, Row] = {}
-    for record, number, after in customer_changes(records):
+    for record, number, after, _ in customer_changes(records):
         rows.pop(number, None)
         if after is not None:
-            rows[number] = {**after, "updated_at": moment_of(after["updated_at"]), **place_of(record)}
+            rows[number] = {**after, "updated_at": _moment(after["updated_at"]), **place_of(record)}
     return rows
+
+
+def customer_history(records: Iterable[Record]) -> Iterator[Row]:
+    """Every version of each customer, with the interval in which it held; versions that come again, and late."""
+    versions: dict[int, dict[int, tuple[Record, Row | None]]] = {}
+    for record, number, after, at_ms in customer_changes(records):
+        if at_ms is not None:
+            versions.setdefault(number, {})[at_ms] = record, after
+    for of_one in versions.values():
+        for begin, end in pairwise([*sorted(of_one), None]):
+            assert begin is not None
+            record, after = of_one[begin]
+            if after is not None:
+                yield {
+                    **after,
+                    "updated_at": _moment(after["updated_at"]),
+                    "valid_from": moment_of(begin),
+                    "valid_to": None if end is None else moment_of(end),
+                    "current": end is None,
+                    **place_of(record),
+                }
 
 
 # ---- clicks ----------------------------------------------------------------------------------------------------------
@@ -170,40 +209,56 @@ class Windows(NamedTuple):
     closed: dict[tuple[datetime, str], Row]
     late_rows: list[int]
     late_groups: list[int]
-    watermarks: list[int]
 
 
-def windows(batches: Sequence[Sequence[Record]], restarts: Container[int] = ()) -> Windows:
-    """Of `clicks`. restarts: the batches with which the query began again."""
-    rule = WatermarkRule({CLICKS: CLICK_DELAY_MS})
-    found = Windows({}, {}, [], [], [])
+def click_times(batch: Iterable[Record]) -> Times:
+    """When the clicks of a batch were made."""
+    return {CLICKS: [at for at, _ in _clicked(batch)]}
+
+
+def _clicked(batch: Iterable[Record]) -> Iterator[tuple[int, tuple[str, Record]]]:
+    for record in batch:
+        click = values_of(record, CLICK) if record.topic == CLICKS and record.value is not None else None
+        if click is not None:
+            yield milliseconds(click["clicked_at"]), (click["page"], record)
+
+
+def windows(batches: Sequence[Sequence[Record]], watermarks: Sequence[int]) -> Windows:
+    """Of `clicks`, in windows of five minutes. watermarks: of each batch."""
+    found = Windows({}, {}, [], [])
     waiting: set[tuple[datetime, str]] = set()
     latest: dict[tuple[datetime, str], Record] = {}
-    for number, batch in enumerate(batches):
-        if number in restarts:
-            rule.restart()
-        found.watermarks.append(rule.eviction)
+    for batch, before, now in zip(batches, _before(watermarks), watermarks, strict=True):
         late: Counter[tuple[datetime, str]] = Counter()
-        times = []
-        for record in batch:
-            click = values_of(record, CLICK) if record.topic == CLICKS and record.value is not None else None
-            if click is None:
-                continue
-            times.append(at := milliseconds(click["clicked_at"]))
-            group = moment_of(at - at % WINDOW_MS), click["page"]
-            if _end_ms(group) <= rule.late:
+        for at, (page, record) in _clicked(batch):
+            group = moment_of(at - at % WINDOW_MS), page
+            if _end_ms(group) <= before:
                 late[group] += 1
                 continue
             waiting.add(group)
             latest[group] = max(latest.get(group, record), record, key=_by_time)
             count = found.counted.get(group, {"clicks": 0})["clicks"] + 1
-            found.counted[group] = {"start": group[0], "page": group[1], "clicks": count, **place_of(latest[group])}
+            found.counted[group] = {"start": group[0], "page": page, "clicks": count, **place_of(latest[group])}
         found.late_rows.append(late.total())
         found.late_groups.append(len(late))
-        for group in sorted(group for group in waiting if _end_ms(group) <= rule.eviction):
+        for group in sorted(group for group in waiting if _end_ms(group) <= now):
             waiting.remove(group)
             found.closed[group] = found.counted[group]
-        rule.end_batch({CLICKS: times})
+    return found
+
+
+def _before(watermarks: Sequence[int]) -> list[int]:
+    """Of each batch, the watermark of the one before, by which its rows are late."""
+    return [0, *watermarks][: len(watermarks)]
+
+
+def page_counts(batches: Sequence[Sequence[Record]]) -> dict[str, list[int]]:
+    """Of `clicks`, how many each page had after each batch that has some of it."""
+    found: dict[str, list[int]] = {}
+    for batch in batches:
+        for page, more in Counter(page for _, (page, _) in _clicked(batch)).items():
+            counts = found.setdefault(page, [])
+            counts.append((counts[-1] if counts else 0) + more)
     return found
 
 
@@ -255,45 +310,49 @@ class Outcomes(NamedTuple):
 
     rows: Counter[tuple[str, str | None]]
     late: list[int]
-    watermarks: list[int]
 
 
-def outcomes(batches: Sequence[Sequence[Record]], restarts: Container[int] = ()) -> Outcomes:
-    """Of `bought` and `payments`, joined by order and time. restarts: the batches with which the query began again."""
-    rule = WatermarkRule({BOUGHT: ORDER_DELAY_MS, PAYMENTS: PAYMENT_DELAY_MS})
-    found = Outcomes(Counter(), [], [])
-    orders: list[tuple[str, int]] = []
-    payments: list[tuple[str, str, int]] = []
+def outcome_times(batch: Iterable[Record]) -> Times:
+    """When the orders and payments of a batch were made."""
+    times: dict[str, list[int]] = {BOUGHT: [], PAYMENTS: []}
+    for topic, at, _ in _timed(batch):
+        times[topic].append(at)
+    return times
+
+
+def outcomes(batches: Sequence[Sequence[Record]], watermarks: Sequence[int]) -> Outcomes:
+    """Of `bought` and `payments`, joined by order and time. watermarks: of each batch."""
+    found = Outcomes(Counter(), [])
+    orders: dict[str, list[int]] = {}
+    payments: dict[str, list[tuple[str, int]]] = {}
     paid: set[tuple[str, int]] = set()
-    for number, batch in enumerate(batches):
-        if number in restarts:
-            rule.restart()
-        found.watermarks.append(rule.eviction)
-        times: dict[str, list[int]] = {BOUGHT: [], PAYMENTS: []}
+    for batch, before, now in zip(batches, _before(watermarks), watermarks, strict=True):
         late = 0
         for topic, at, row in _timed(batch):
-            times[topic].append(at)
-            if at <= rule.late:
+            order_id = row["order_id"]
+            if at <= before:
                 late += 1
-            elif topic == BOUGHT:
-                orders.append((row["order_id"], at))
-                for order_id, payment_id, paid_at in payments:
-                    if order_id == row["order_id"] and at <= paid_at <= at + PAID_WITHIN_MS:
-                        found.rows[(order_id, payment_id)] += 1
-                        paid.add((order_id, at))
+                continue
+            if topic == BOUGHT:
+                orders.setdefault(order_id, []).append(at)
+                pairs = [(payment_id, at) for payment_id, paid_at in payments.get(order_id, ()) if _within(at, paid_at)]
             else:
-                payments.append((row["order_id"], row["payment_id"], at))
-                for order_id, ordered_at in orders:
-                    if order_id == row["order_id"] and ordered_at <= at <= ordered_at + PAID_WITHIN_MS:
-                        found.rows[(order_id, row["payment_id"])] += 1
-                        paid.add((order_id, ordered_at))
+                payments.setdefault(order_id, []).append((row["payment_id"], at))
+                pairs = [(row["payment_id"], ordered) for ordered in orders.get(order_id, ()) if _within(ordered, at)]
+            for payment_id, ordered_at in pairs:
+                found.rows[(order_id, payment_id)] += 1
+                paid.add((order_id, ordered_at))
         found.late.append(late)
-        for order in [order for order in orders if order[1] <= rule.eviction - PAID_WITHIN_MS]:
-            orders.remove(order)
-            if order not in paid:
-                found.rows[(order[0], None)] += 1
-        rule.end_batch(times)
+        for order_id, times in orders.items():
+            done = [at for at in times if at <= now - PAID_WITHIN_MS]
+            orders[order_id] = [at for at in times if at > now - PAID_WITHIN_MS]
+            if never := sum((order_id, at) not in paid for at in done):
+                found.rows[(order_id, None)] += never
     return found
+
+
+def _within(ordered_at: int, paid_at: int) -> bool:
+    return ordered_at <= paid_at <= ordered_at + PAID_WITHIN_MS
 
 
 def _timed(batch: Iterable[Record]) -> Iterator[tuple[str, int, Row]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-import made_records as made
-import plain_computation as plain
 import pytest
-from made_records import BOUGHT, CLICKS, CUSTOMERS, ORDERS, PAYMENTS, Record
-from watermark_rule import WatermarkRule
+from proof import made_records as made
+from proof import plain_computation as plain
+from proof.made_records import BOUGHT, CLICKS, CUSTOMERS, ORDERS, PAYMENTS, Record
+from proof.watermark_rule import unexplained, watermarks
 
 MINUTE_MS = 60_000
 KINDS = {ORDERS: plain.ORDER, CLICKS: plain.CLICK, BOUGHT: plain.BOUGHT_ORDER, PAYMENTS: plain.PAYMENT}
@@ -21,16 +21,15 @@ def test_the_shares_are_those_that_are_asked_for(topic: str) -> None:
     records = [record for record in MAKES[topic](1, 4000) if record.topic == topic]
     found = {record: plain.values_of(record, KINDS[topic]) for record in records if record.value is not None}
     broken = sum(row is None or row.get("amount", 1) <= 0 for row in found.values())
-    lateness = [
-        record.time_ms - plain.milliseconds(row[TIMES[topic]]) for record, row in found.items() if row is not None
-    ]
+    first = {(record.key, record.value): record for record in reversed(records)}.values()
+    lateness = [each.time_ms - plain.milliseconds(row[TIMES[topic]]) for each in first if (row := found.get(each))]
     late = sum(each >= 10 * MINUTE_MS for each in lateness)
     doubled = sum(n - 1 for n in Counter((record.key, record.value) for record in records if record.value).values())
     assert broken / len(records) == pytest.approx(0.01, rel=0.05)
-    assert late / len(records) == pytest.approx(0.03, rel=0.15), "a doubled one that is late counts twice"
+    assert late / len(records) == pytest.approx(0.03, rel=0.1)
     assert doubled / len(records) == pytest.approx(0.02, rel=0.15)
     assert min(lateness) >= 0
-    assert max(lateness) <= 121 * MINUTE_MS + 60_000 * made.RETRY_MAX
+    assert max(lateness) <= 120 * MINUTE_MS
 
 
 def test_a_seed_makes_the_same_records_in_their_places() -> None:
@@ -74,24 +73,19 @@ def test_customers_are_what_debezium_writes() -> None:
     assert {value[:9] for value in values if value} == {b'{"schema"', b'{"before"'}
     assert any(value is None for value in values)
     for op in ("r", "c", "u", "d"):
-        assert any(value and f'"op": "{op}"'.encode() in value for value in values)
+        assert any(value and f'"op":"{op}"'.encode() in value for value in values)
     assert len({record[:2] for record, *_ in changes if record.topic == CUSTOMERS}) == made.PARTITIONS
 
 
-def test_the_watermark_is_one_batch_later_for_late_rows_and_waits_for_every_source_after_a_restart() -> None:
-    rule = WatermarkRule({"a": 10, "b": 20})
-    rule.end_batch({"a": [100]})
-    assert (rule.late, rule.eviction) == (0, 0), "b has had nothing"
-    rule.end_batch({"a": [105], "b": [130]})
-    assert (rule.late, rule.eviction) == (0, 95)
-    rule.end_batch({"b": [90]})
-    assert (rule.late, rule.eviction) == (95, 95)
-    rule.restart()
-    rule.end_batch({"a": [500]})
-    rule.end_batch({})
-    assert (rule.late, rule.eviction) == (95, 95), "b has had nothing since"
-    rule.end_batch({"b": [300]})
-    assert (rule.late, rule.eviction) == (95, 280)
+def test_the_watermark_waits_for_every_source_after_a_restart() -> None:
+    batches = [{"a": [100]}, {"a": [105], "b": [130]}, {"b": [90]}, {"a": [500]}, {}, {"b": [300]}, {}]
+    delays = {"a": 10, "b": 20}
+    assert watermarks(batches, delays) == [0, 0, 95, 95, 110, 110, 280]
+    told = watermarks(batches, delays, restarts=[3])
+    assert told == [0, 0, 95, 95, 95, 95, 280]
+    assert unexplained(told, batches, delays) == []
+    assert unexplained([0, 0, 95, 95, 95, 95, 281], batches, delays) == [6]
+    assert unexplained([0, 0, 95, 95, 110, 109], batches, delays) == [5]
 
 
 def click(offset: int, minute: float, page: str = "p") -> Record:
@@ -106,8 +100,9 @@ def test_windows_close_and_late_clicks_count_by_the_batches() -> None:
         [click(5, 2), click(6, 4), click(7, 3, "q"), click(8, 12)],
         [],
     ]
-    found = plain.windows(batches)
-    assert found.watermarks == [0, 11 * MINUTE_MS, 11 * MINUTE_MS, 11 * MINUTE_MS]
+    of_batches = watermarks([plain.click_times(batch) for batch in batches], plain.CLICK_DELAYS_MS)
+    assert of_batches == [0, 11 * MINUTE_MS, 11 * MINUTE_MS, 11 * MINUTE_MS]
+    found = plain.windows(batches, of_batches)
     assert (found.late_rows, found.late_groups) == ([0, 0, 3, 0], [0, 0, 2, 0])
     assert [(row["page"], row["clicks"], row["_offset"]) for row in found.closed.values()] == [("p", 3, 3), ("q", 1, 4)]
     assert len(found.counted) == 4
@@ -141,7 +136,23 @@ def test_orders_without_a_payment_come_late_and_once() -> None:
         [paid(3, "b/1", "b", 40), bought(3, "b", 80), bought(4, "d", 95)],  # two are late
         [],
     ]
-    found = plain.outcomes(batches)
-    assert found.watermarks == [0, 90 * MINUTE_MS, 90 * MINUTE_MS, 90 * MINUTE_MS]
+    of_batches = watermarks([plain.outcome_times(batch) for batch in batches], plain.OUTCOME_DELAYS_MS)
+    assert of_batches == [0, 90 * MINUTE_MS, 90 * MINUTE_MS, 90 * MINUTE_MS]
+    found = plain.outcomes(batches, of_batches)
     assert found.late == [0, 0, 2, 0]
     assert found.rows == Counter({("a", "a/0"): 1, ("c", "c/0"): 1, ("b", None): 1})
+
+
+def test_a_customer_holds_from_one_change_to_the_next() -> None:
+    records = made.shop(5, 900)
+    history = list(plain.customer_history(records))
+    current = {row["customer_id"]: row for row in history if row["current"]}
+    latest = plain.latest_customers(record for record in records if record.topic == CUSTOMERS)
+    # A change that comes again after later ones is the latest by the log, and none by its time.
+    again = {number for number, row in latest.items() if current.get(number, {}).get("_offset") != row["_offset"]}
+    assert len(again) < len(latest) / 4
+    assert len(history) > 2 * len(current)
+    ends = Counter((row["customer_id"], row["valid_to"]) for row in history)
+    begins = {(row["customer_id"], row["valid_from"]) for row in history}
+    assert set(ends.values()) == {1}
+    assert sum(end not in begins for end in ends) > len(current), "some were deleted"

@@ -1,1 +1,0 @@
-"""Puts this folder on the import path."""
