@@ -8,7 +8,7 @@
 <folder>/<step>/<version>/checkpoint-0/ Spark's
 <folder>/<step>/<version>/topics.json   which topics a table's records are of, by their ids
 <folder>/<step>/<version>/progress.json the last batch
-<folder>/<step>/<version>/writer        locked by who takes a batch
+<folder>/<step>/<version>/writer        over Spark Connect: locked while Spark's server takes a batch
 <folder>/<step>/<version>/run.json      over Spark Connect: the run whose batches Spark's server takes
 <folder>/<step>/<version>/server.jsonl  over Spark Connect: what the server tells the run of each batch
 <folder>/<step>/<version>/late.json     how many rows came too late for the watermark (late_rows.py)
@@ -36,6 +36,7 @@ from duramen.swaps import CutOver
 FIRST_VERSION = "v1"
 LOCK_POLL_SECONDS = 0.05
 LOOK_SECONDS_MAX = 1.0
+WRITING_SECONDS_MAX = 60.0
 _VERSION = re.compile(r"(?!hold$)[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -148,9 +149,13 @@ class VersionFolder:
 
     @contextmanager
     def locked(self, seconds: float = 0.0) -> Iterator[None]:
-        """Keep other processes of this machine away. BusyError when there is one, still after so many seconds."""
+        """Keep other processes of this machine away, and Spark's server with batches of a run that has ended. BusyError
+        when there is one, still after so many seconds."""
         make_folder(self.path)
         with _locked(self.path / "lock", seconds, f"another process runs {self.step} {self.name}; stop it first"):
+            (self.path / "run.json").unlink(missing_ok=True)
+            with self.writing():
+                pass  # the last batch of such a run has ended
             yield
 
     def name_run(self) -> str:
@@ -160,16 +165,16 @@ class VersionFolder:
         return name
 
     def is_run_by(self, run: str) -> bool:
-        """Whether the run of this name goes on: no other was named since, and the lock is held."""
+        """Whether the run of this name goes on: nobody else has taken the lock since, and it is held."""
         found = read_json(self.path / "run.json") or {}
         return found.get("run") == run and _is_locked(self.path / "lock")
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Wait until no other process of this machine takes a batch: one that has lost its run may still do."""
+        """What Spark's server does with a batch (Spark Connect). BusyError while it still has another one."""
         make_folder(self.path)
-        with (self.path / "writer").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        told = f"Spark's server still takes a batch of {self.step} {self.name}; wait for it"
+        with _locked(self.path / "writer", WRITING_SECONDS_MAX, told):
             yield
 
 

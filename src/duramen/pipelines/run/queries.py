@@ -44,8 +44,8 @@ from duramen.pipelines.run.dead_letters import Addressee, addressed, corrupt, ju
 from duramen.pipelines.run.failures import Mark, QueryFailedError, nowhere, reason
 from duramen.pipelines.run.output_modes import check_mode, mode_of
 from duramen.pipelines.run.query_report import QueryReport
+from duramen.pipelines.run.server_batches import ServerBatches, Take
 from duramen.pipelines.run.state_metrics import dropped_now
-from duramen.pipelines.run.step_batches import StepBatches, Take
 from duramen.pipelines.run.step_plan import StepPlan, bounded, stops
 from duramen.pipelines.run.stores import STORES
 from duramen.pipelines.run.table_batches import TableBatches
@@ -136,7 +136,7 @@ class Queries:
     def plan(self, name: str, version: str | None = None, upto: Offsets | None = None) -> StepPlan:
         """What would run. Analyses the function; starts nothing and writes nothing. upto: where its reading stops."""
         step = self.pipeline.step(name)
-        if isinstance(step, StreamStep) and is_connect(self.spark):
+        if isinstance(step, StreamStep) and not step.aggregate and is_connect(self.spark):
             raise ConfigError(
                 f"{name} is a stream, and would go on unseen on the server when a client of Spark Connect dies, also "
                 "through a swap: run it on a session of its own (`duramen spark run`, spark-submit)"
@@ -348,8 +348,9 @@ class Queries:
 
     def _each_batch(self, plan: StepPlan, said: QueryReport, take: Take) -> DataStreamWriter:
         """What hands each batch to `take`, here, or in a session of Spark Connect on its server, which gets a copy."""
-        run = plan.version.name_run() if is_connect(self.spark) else None
-        return plan.rows.writeStream.foreachBatch(StepBatches(take, plan.version, said, run))
+        if is_connect(self.spark):
+            take = ServerBatches(take, plan.version, said, plan.version.name_run())
+        return plan.rows.writeStream.foreachBatch(take)
 
     def _changes(self, plan: StepPlan, to: str | None, sink: str, said: QueryReport) -> DataStreamWriter:
         """What writes the changes of an aggregate. Spark refuses output mode update to streaming sinks in Python, so

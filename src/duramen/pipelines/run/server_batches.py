@@ -1,7 +1,7 @@
-"""What Spark calls with each batch of a step: one writer at a time, and none whose run has ended.
+"""What Spark's server calls with each batch of a step, in a session of Spark Connect.
 
-In a session of Spark Connect it is Spark's server that calls, in a Python process of its own, with a pickled copy. That
-query lives on when the run that started it was killed, and its lock with it.
+It does so in a Python process of its own, with a pickled copy. Its query lives on when the run that started it was
+killed, which has lost its lock by that: then the copy takes no batch.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Take = Callable[[DataFrame, int], None]
 """Called with the rows of a batch and its number."""
 
 
-class StepBatches:
-    """For Spark's foreachBatch. run: the name of the run, where another process than its own calls this."""
+class ServerBatches:
+    """For foreachBatch. run: the name of the run that starts the query."""
 
-    def __init__(self, take: Take, version: VersionFolder, said: QueryReport, run: str | None) -> None:
+    def __init__(self, take: Take, version: VersionFolder, said: QueryReport, run: str) -> None:
         self._take = take
         self._version = version
         self._said = said
@@ -29,7 +29,7 @@ class StepBatches:
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         with self._version.writing():
-            if self._run is not None and not self._version.is_run_by(self._run):
+            if not self._version.is_run_by(self._run):
                 raise ConfigError(
                     f"the run of {self._version.step} {self._version.name} that started this query has ended, or "
                     f"Spark's server does not see its folder {self._version.path}"

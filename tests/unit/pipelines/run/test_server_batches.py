@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 
 from duramen import pipelines
 from duramen.errors import ConfigError
-from duramen.pipelines.model.folders import StepFolder, VersionFolder
+from duramen.pipelines.model.folders import BusyError, StepFolder, VersionFolder
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import Written
 from duramen.pipelines.model.swap_chain import Reading
@@ -20,7 +20,7 @@ from duramen.pipelines.model.table_shape import TableShape
 from duramen.pipelines.run.failures import nowhere
 from duramen.pipelines.run.queries import uncounted
 from duramen.pipelines.run.query_report import QueryReport
-from duramen.pipelines.run.step_batches import StepBatches
+from duramen.pipelines.run.server_batches import ServerBatches
 from duramen.pipelines.run.step_plan import StepPlan
 from duramen.pipelines.run.table_batches import TableBatches
 from duramen.pipelines.tables.delta_store import DeltaStore
@@ -69,7 +69,7 @@ def planned(folder: Path) -> tuple[pipelines.Pipeline, StepPlan]:
 def copied(pipeline: pipelines.Pipeline, plan: StepPlan, store: TableStore, said: QueryReport) -> bytes:
     """What the server gets of the table's batches."""
     table = TableBatches(pipeline, plan, store, said, nowhere, uncounted)
-    sent = StepBatches(table.apply, plan.version, said, plan.version.name_run())
+    sent = ServerBatches(table.apply, plan.version, said, plan.version.name_run())
     return cast(bytes, cloudpickle.dumps(sent))
 
 
@@ -107,11 +107,23 @@ def test_a_copy_whose_run_has_ended_takes_no_batch(tmp_path: Path) -> None:
         there = cloudpickle.loads(copied(pipeline, plan, store, QueryReport()))
     with pytest.raises(ConfigError, match=r"the run of every v1 that started this query has ended"):
         there(Rows(0, 1), 0)
-    with plan.version.locked():
-        plan.version.name_run()
-        with pytest.raises(ConfigError, match="has ended"):
-            there(Rows(0, 1), 0)
+    with plan.version.locked(), pytest.raises(ConfigError, match="has ended"):
+        there(Rows(0, 1), 0)  # of a swap, or of another run
     assert store.last() is None
+
+
+def test_who_takes_the_lock_waits_for_a_batch_that_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A swap would look at what the batch goes on to write."""
+    monkeypatch.setattr("duramen.pipelines.model.folders.WRITING_SECONDS_MAX", 0.0)
+    version = VersionFolder(tmp_path, "every", "v1")
+    with version.writing():
+        with pytest.raises(BusyError, match="Spark's server still takes a batch of every v1"), version.locked():
+            pass
+        assert not version.is_run_by("")
+    with version.locked():
+        assert version.is_run_by(version.name_run())
 
 
 def test_a_server_that_does_not_see_the_folder_is_refused(tmp_path: Path) -> None:
