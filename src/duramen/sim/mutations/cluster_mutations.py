@@ -233,8 +233,8 @@ class SnapshotsEpoch(ClusterGuard):
 
     owner = quorum_module.QuorumLogView
     method = "_snapshot_epoch"
-    caught_by = "NothingLeaks"
-    also = ("Progress", "NoHaltWithoutReason")
+    caught_by = "Progress"
+    also = ("NothingLeaks", "NoHaltWithoutReason")
     cluster = ClusterPlan(nodes=3, faults=8, small_snapshots=True, kinds=("away", "isolated"))
 
     def replacement(self, original: Any) -> Any:
