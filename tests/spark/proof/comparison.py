@@ -20,6 +20,7 @@ from sink_lab import create_topic, read_all
 from duramen.client import Cluster
 from duramen.model import TopicPartition
 from duramen.pipelines import Pipeline, open_table
+from duramen.pipelines.model import dead_letter
 from duramen.pipelines.model.folders import StepFolder, batch_end, batches
 from duramen.pipelines.model.late_rows import counted
 from duramen.wire.batch import build_batch
@@ -66,7 +67,9 @@ def _shop(pipeline: Pipeline, records: Sequence[Record], _: Restarts | None) -> 
     same("every_customer", rows_of(pipeline, "every_customer"), history)
     written = list(_records_of(pipeline.bootstrap, SENT))
     same(SENT, written, plain.sent_orders(records))
-    told = f"{len(orders.rows)} orders, {len(orders.dead)} dead, {len(written)} sent"
+    letters = list(_letters_of(pipeline, "latest"))
+    same(pipeline.dead_letters, letters, plain.dead_orders(records))
+    told = f"{len(orders.rows)} orders, {len(letters)} dead letters, {len(written)} sent"
     return f"{told}, {len(customers)} customers, {len(history)} with every version"
 
 
@@ -172,3 +175,18 @@ def _records_of(bootstrap: str, topic: str) -> Iterator[Row]:
         for record in records:
             value = json.loads(record.value or b"null")
             yield {**value, "key": record.key, "headers": tuple(record.headers), "time_ms": record.timestamp}
+
+
+def _letters_of(pipeline: Pipeline, step: str) -> Iterator[Row]:
+    for records in read_all(pipeline.bootstrap, pipeline.dead_letters).values():
+        for record in records:
+            own = tuple((name, content) for name, content in record.headers if b"dlq." not in name)
+            said = {name.decode(): (content or b"").decode() for name, content in record.headers[len(own) :]}
+            assert said[dead_letter.GROUP] == f"{pipeline.name}.{step}"
+            yield {
+                "key": record.key,
+                "value": record.value,
+                "own": own,
+                "place": (said[dead_letter.TOPIC], said[dead_letter.PARTITION], said[dead_letter.OFFSET]),
+                "why": said[dead_letter.REASON],
+            }

@@ -128,6 +128,23 @@ def latest_orders(records: Iterable[Record]) -> Orders:
     return Orders(rows, dead)
 
 
+def dead_orders(records: Iterable[Record]) -> Iterator[Row]:
+    """Of `orders`, the dead letter of each that does not fit or does not hold: all of the record, and why."""
+    for record in latest_orders(records).dead:
+        yield {
+            "key": record.key,
+            "value": record.value,
+            "own": _headers_of(record),
+            "place": (record.topic, str(record.partition), str(record.offset)),
+            "why": "corrupt" if values_of(record, ORDER) is None else "paid",
+        }
+
+
+def _headers_of(record: Record) -> tuple[tuple[bytes, bytes], ...]:
+    """As Spark hands them on: their names are text."""
+    return tuple((name.decode(errors="replace").encode(), content) for name, content in record.headers)
+
+
 def sent_orders(records: Iterable[Record]) -> Iterator[Row]:
     """Of `orders`, a record for each that was sent, with headers and time of the record it comes from."""
     for record in records:
@@ -138,8 +155,7 @@ def sent_orders(records: Iterable[Record]) -> Iterator[Row]:
                 "order_id": order["order_id"],
                 "amount": order["amount"],
                 "ordered_at": order["ordered_at"].isoformat(timespec="microseconds").replace("+00:00", "Z"),
-                # Spark's names of headers are text.
-                "headers": tuple((name.decode(errors="replace").encode(), content) for name, content in record.headers),
+                "headers": _headers_of(record),
                 "time_ms": record.time_ms,
             }
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(600)
 SEED, COUNT, ROWS = 43, 120, 25
 PLANNED, COMPUTED, APPLIED = "batch planned", "batch computed", "batch applied"
 ARROWS = {
-    "latest": (PLANNED,),
+    "latest": (PLANNED, "dead letters written"),
     "customers": (COMPUTED,),
     "every_customer": (APPLIED,),
     "sent": (),  # those of the sink have tests of their own

@@ -6,6 +6,7 @@ rows: the most that a batch has of each topic, 0 for no limit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ def shop(folder: Path, bootstrap: str, rows: int) -> Pipeline:
         ORDERS,
         schema="order_id string, customer_id int, amount double, status string, ordered_at timestamp",
         key="order_id",
-        corrupt="keep",
+        corrupt="quarantine",
         options={"includeHeaders": "true", **_limit(rows)},
     )
     changes = Topic(
@@ -37,12 +38,11 @@ def shop(folder: Path, bootstrap: str, rows: int) -> Pipeline:
         options=_limit(rows),
     )
 
-    @pipeline.table(orders, keys=["order_id"])
+    @pipeline.table(orders, keys=["order_id"], expect={"paid": "amount > 0"}, on_violation="quarantine")
     def latest(orders: DataFrame) -> DataFrame:
-        sound = orders.where("_corrupt is null and (_cause.deleted or amount > 0)")
-        return sound.select("order_id", "customer_id", "amount", "status", "ordered_at", "_cause")
+        return orders.select("order_id", "customer_id", "amount", "status", "ordered_at", "_cause")
 
-    @pipeline.stream(orders, to=SENT, key="order_id")
+    @pipeline.stream(replace(orders, corrupt="keep"), to=SENT, key="order_id")
     def sent(orders: DataFrame) -> DataFrame:
         gone = orders.where("_corrupt is null and amount > 0 and status = 'sent'")
         return gone.select("order_id", "amount", "ordered_at", "headers", "timestamp", "_cause")
