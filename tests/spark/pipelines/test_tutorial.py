@@ -124,7 +124,7 @@ def test_the_tour(
             shown.append(printed)
         elif block.kind == "text":
             assert printed == block.text
-    assert len(shown) == 13
+    assert len(shown) == 14
     assert "'_deleted': True" in shown[2]
     traced = said["duramen spark trace tour.py aircraft --row tail=N1"]
     assert '"dest":"SFO"' in traced

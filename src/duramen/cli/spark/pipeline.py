@@ -41,7 +41,9 @@ def load(file: Path) -> Pipeline:
     # Workers get the code that was loaded here, not what the file, or a machine of theirs, holds later.
     register_pickle_by_value(sys.modules[file.stem])  # type: ignore[no-untyped-call]
     spec.loader.exec_module(module)
-    found = {id(value): value for value in vars(module).values() if isinstance(value, Pipeline)}
+    named = {id(value): value for value in vars(module).values() if isinstance(value, Pipeline)}
+    # Those of other files were imported, to read their tables; a file may also name one that another file makes for it.
+    found = {each: value for each, value in named.items() if value.module == module.__name__} or named
     if len(found) != 1:
         raise ConfigError(f"{file} defines {len(found)} pipelines; it has to define one")
     (pipeline,) = found.values()

@@ -236,7 +236,8 @@ def dry_run_command(
             plan = runner.sound_plan(name)
             to = plan.step.to if isinstance(plan.step, StreamStep) else str(plan.version.table)
             columns = [f"{field.name} {field.dataType.simpleString()}" for field in plan.rows.schema]
-            reads = ", ".join(reading.topic for reading in plan.readings)
+            tables = [f"{each.name} (lookup)" for each in plan.step.lookups]
+            reads = ", ".join([*(reading.topic for reading in plan.readings), *tables])
             listed = ", ".join(column for column in columns if not column.startswith("_"))
             found.append((name, plan.step.kind, plan.version.name, reads, to, listed))
     headings = ("step", "kind", "version", "reads", "writes", "columns")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,6 +55,22 @@ def write_json(path: Path, value: Any) -> None:
     """Replace the file: a reader finds the old document or the new one, after a crash too."""
     text = json.dumps(value, indent=1, sort_keys=True) + "\n"
     _replace(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+
+
+def first_json(path: Path, make: Callable[[], Any]) -> Any:
+    """Write the file unless it is there, and give what it says: of several writers the first wins, for all of them."""
+    if (found := read_json(path)) is not None:
+        return found
+    beside = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        beside.write_text(json.dumps(make(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        sync(beside)
+        with suppress(FileExistsError):
+            os.link(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    sync(path.parent)
+    return read_json(path)
 
 
 def read_json(path: Path) -> Any:

@@ -17,13 +17,14 @@ import hashlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from duramen.errors import ConfigError
 from duramen.pipelines.model.environment import environment
@@ -31,10 +32,12 @@ from duramen.pipelines.model.expectations import Expectations, OnViolation, expe
 from duramen.pipelines.model.table_shape import TIMESTAMP, TableShape
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from duramen.pipelines.model.progress import BatchProgress
     from duramen.pipelines.model.run_summary import StepSummary
+
+    Source: TypeAlias = "Topic | Lookup | PipelineView"
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_RETENTION = timedelta(days=7)
@@ -94,14 +97,52 @@ class Topic:
 
 
 @dataclass(frozen=True)
-class Step:
-    """One function of a pipeline with what it reads; the kinds below say what becomes of its rows.
+class Lookup:
+    """The rows of a pipeline's table as they are when a batch runs; a batch that is repeated gets the same ones.
 
-    sources: one at least, each another topic. The function gets a DataFrame for each, in this order.
+    Made by `Pipeline.lookup`. The function gets the table's own columns, and no `_cause`: a row comes from the records
+    of the step's topics.
+    """
+
+    pipeline: Pipeline
+    table: str
+
+    @property
+    def name(self) -> str:
+        """Pipeline and table; no two lookups of a step have the same."""
+        return f"{self.pipeline.name}.{self.table}"
+
+
+@dataclass(frozen=True)
+class PipelineView:
+    """A function from sources to a DataFrame that several steps share: each has it as a part of its own query.
+
+    Made by `Pipeline.view`; it can be called with any DataFrames.
     """
 
     name: str
-    sources: tuple[Topic, ...]
+    sources: tuple[Source, ...]
+    function: Callable[..., Any]
+
+    def __call__(self, *frames: DataFrame) -> Any:
+        """What the function gives."""
+        return self.function(*frames)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the function's text, and of the views that it is made of."""
+        return _fingerprint(self.function, self.sources)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One function of a pipeline with what it reads; the kinds below say what becomes of its rows.
+
+    inputs: what it was declared with, a topic among it. The function gets a DataFrame for each, in this order.
+    """
+
+    name: str
+    inputs: tuple[Source, ...]
     function: Callable[..., object]
     expectations: Expectations = field(default=Expectations(), kw_only=True)
 
@@ -110,6 +151,16 @@ class Step:
         """Whether records of the step may become dead letters."""
         return self.expectations.quarantines or any(source.corrupt == "quarantine" for source in self.sources)
 
+    @cached_property
+    def sources(self) -> tuple[Topic, ...]:
+        """The topics that it reads, by itself or by views, each once."""
+        return _topics(self.inputs)
+
+    @cached_property
+    def lookups(self) -> tuple[Lookup, ...]:
+        """The tables that it looks up, by itself or by views, each once."""
+        return _lookups(self.inputs)
+
     @property
     def kind(self) -> str:
         """What people call it."""
@@ -117,12 +168,8 @@ class Step:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the function's source text when it was declared: whether a table was made by this logic."""
-        try:
-            text = inspect.getsource(self.function)
-        except OSError:  # typed into a shell
-            text = self.function.__code__.co_code.hex()
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """Of the function's text when it was declared, and its views': whether a table was made by this logic."""
+        return _fingerprint(self.function, self.inputs)
 
 
 @dataclass(frozen=True)
@@ -204,6 +251,9 @@ class Pipeline:
         self.dead_letters = self.in_env(dead_letters or f"{DEAD_LETTERS}{name}")
         self.folder = self.place(folder if folder is not None else f"{name}-tables")
         self.steps: dict[str, Step] = {}
+        self.views: dict[str, PipelineView] = {}
+        self.module: str | None = sys._getframe(1).f_globals.get("__name__")
+        """Where it was made: a file that imports another one's pipeline defines its own beside it."""
         self.stopping = False
         """Whether a run in this process is to end."""
 
@@ -259,7 +309,7 @@ class Pipeline:
 
     def table(
         self,
-        *sources: Topic,
+        *sources: Source,
         keys: Sequence[str],
         version: str | None = None,
         aggregate: bool = False,
@@ -291,18 +341,23 @@ class Pipeline:
             raise ConfigError("an aggregate is its own latest state: it has no version column")
         if history not in (None, "scd2"):
             raise ConfigError(f'there is no history={history!r} of a table; there is "scd2"')
-        ordered = version or (TIMESTAMP if len(sources) > 1 and emits != "update" else None)
-        if history and (emits == "update" or ordered is None):
-            raise ConfigError("a table with history has version=, the column that orders a key's rows; no aggregate=")
-        shape = TableShape(tuple(keys), ordered, guarded=emits is None, history=history)
         expected = expectations(expect, on_violation, aggregate=emits == "update")
-        return self._register(
-            sources, lambda name, f: TableStep(name, sources, f, shape, _known(store), emits, expectations=expected)
-        )
+
+        def made(name: str, function: Callable[..., object]) -> TableStep:
+            several = len(_topics(sources)) > 1
+            ordered = version or (TIMESTAMP if several and emits != "update" else None)
+            if history and (emits == "update" or ordered is None):
+                raise ConfigError(
+                    "a table with history has version=, the column that orders a key's rows; no aggregate="
+                )
+            shape = TableShape(tuple(keys), ordered, guarded=emits is None, history=history)
+            return TableStep(name, sources, function, shape, _known(store), emits, expectations=expected)
+
+        return self._register(sources, made)
 
     def history(
         self,
-        *sources: Topic,
+        *sources: Source,
         emits: Emits | None = None,
         store: str = "delta",
         expect: Mapping[str, str] | None = None,
@@ -318,7 +373,7 @@ class Pipeline:
 
     def stream(
         self,
-        *sources: Topic,
+        *sources: Source,
         to: str,
         key: str | None = None,
         aggregate: bool = False,
@@ -338,14 +393,47 @@ class Pipeline:
             lambda name, f: StreamStep(name, sources, f, self.in_env(to), key, aggregate, expectations=expected),
         )
 
-    def effect(self, *sources: Topic, replayable: bool = False) -> Callable[[_F], _F]:
+    def effect(self, *sources: Source, replayable: bool = False) -> Callable[[_F], _F]:
         """Something outside of the log and its tables, at least once. replayable: reprocessing may repeat it.
 
         The function gets a DataFrame for each source, then the number of the batch.
         """
-        if any(source.corrupt == "quarantine" for source in sources if isinstance(source, Topic)):
-            raise ConfigError('an effect has no dead letters: its Topic has corrupt="keep" or "fail"')
-        return self._register(sources, lambda name, f: EffectStep(name, sources, f, replayable))
+
+        def made(name: str, function: Callable[..., object]) -> EffectStep:
+            if any(source.corrupt == "quarantine" for source in _topics(sources)):
+                raise ConfigError('an effect has no dead letters: its Topic has corrupt="keep" or "fail"')
+            return EffectStep(name, sources, function, replayable)
+
+        return self._register(sources, made)
+
+    def view(self, *sources: Source) -> Callable[[Callable[..., Any]], PipelineView]:
+        """A function from sources to a DataFrame that several steps share: the view is a source of theirs.
+
+        Each step has it as a part of its own query, so nothing is stored.
+        """
+
+        def register(function: Callable[..., Any]) -> PipelineView:
+            name = function.__name__
+            if name in self.views or name in self.steps:
+                raise ConfigError(f"pipeline {self.name} has two views or steps called {name}")
+            _check_sources(name, sources)
+            view = PipelineView(name, sources, function)
+            _check_parameters(name, function, [source.name for source in sources])
+            self.views[name] = view
+            _ = view.fingerprint
+            return view
+
+        return register
+
+    def lookup(self, table: str) -> Lookup:
+        """A table of this pipeline as a source beside topics: a batch gets its rows as they are when it runs.
+
+        ConfigError where there is no such table, or it is a history, which has no current rows.
+        """
+        step = self.step(table)
+        if not isinstance(step, TableStep) or not step.shape.keys:
+            raise ConfigError(f"{table} is no table with keys: rows are looked up in one that has them")
+        return Lookup(self, table)
 
     def output(self, stream: str, *, schema: str | None = None, key: str | None = None) -> Topic:
         """The topic that a stream of this pipeline writes, as a source that follows it when it is reprocessed."""
@@ -361,15 +449,16 @@ class Pipeline:
         return self.steps[name]
 
     def _register(
-        self, sources: Sequence[Topic], make: Callable[[str, Callable[..., object]], Step]
+        self, sources: Sequence[Source], make: Callable[[str, Callable[..., object]], Step]
     ) -> Callable[[_F], _F]:
         def register(function: _F) -> _F:
             name = function.__name__
-            if name in self.steps:
+            if name in self.steps or name in self.views:
                 raise ConfigError(f"pipeline {self.name} has two steps called {name}")
             _check_sources(name, sources)
             step = make(name, function)
-            _check_parameters(step)
+            last = ["the batch number"] if isinstance(step, EffectStep) else []
+            _check_parameters(name, function, [*(source.name for source in sources), *last])
             self.steps[name] = step
             _ = step.fingerprint  # taken now: the file may change while its code runs
             return function
@@ -382,25 +471,38 @@ def _check_name(name: str) -> None:
         raise ConfigError(f"{name!r}: a pipeline's name is made of letters, digits, dots, dashes and underscores")
 
 
-def _check_sources(step: str, sources: Sequence[Topic]) -> None:
-    """ConfigError unless there is a source at least, and each is another topic."""
-    if not sources:
+def _check_sources(step: str, sources: Sequence[Source]) -> None:
+    """ConfigError unless all are sources, each another one, and a topic is among them."""
+    for source in sources:
+        if not isinstance(source, Topic | Lookup | PipelineView):
+            raise ConfigError(f"a source of {step} is {type(source).__name__}, not a Topic, a view or a lookup")
+    seen = list[str]()
+    for source in sources:
+        if source.name in seen:
+            raise ConfigError(
+                f"{step} names {_kind(source)} {source.name} twice: name it once, and use its DataFrame twice"
+            )
+        seen.append(source.name)
+    declared: dict[tuple[str, str], Topic | Lookup] = {}
+    for each in _leaves(sources):
+        if declared.setdefault((kind := _kind(each), each.name), each) != each:
+            raise ConfigError(f"{step} has {kind} {each.name} from two declarations that differ: use one of them")
+    if not _topics(sources):
         raise ConfigError(f"{step} has no source: name a Topic before its other arguments")
-    for place, source in enumerate(sources):
-        if not isinstance(source, Topic):
-            raise ConfigError(f"a source of {step} is {type(source).__name__}, not a Topic")
-        if source.name in (before.name for before in sources[:place]):
-            raise ConfigError(f"{step} names topic {source.name} twice: name it once, and use its DataFrame twice")
 
 
-def _check_parameters(step: Step) -> None:
+def _kind(source: Source) -> str:
+    """What people call it."""
+    return "lookup" if isinstance(source, Lookup) else "view" if isinstance(source, PipelineView) else "topic"
+
+
+def _check_parameters(name: str, function: Callable[..., object], given: Sequence[str]) -> None:
     """ConfigError unless the function takes what it will be given."""
-    given = [*(source.name for source in step.sources), *(["the batch number"] if isinstance(step, EffectStep) else [])]
     try:
-        inspect.signature(step.function).bind(*given)
+        inspect.signature(function).bind(*given)
     except TypeError:
         raise ConfigError(
-            f"{step.name} is called with {len(given)} arguments ({', '.join(given)}), which its parameters do not fit"
+            f"{name} is called with {len(given)} arguments ({', '.join(given)}), which its parameters do not fit"
         ) from None
 
 
@@ -408,6 +510,35 @@ def _emitted(emits: Emits | None) -> Emits | None:
     if emits not in (None, "append", "update"):
         raise ConfigError(f'emits={emits!r}: there are "append" and "update"')
     return emits
+
+
+def _fingerprint(function: Callable[..., object], sources: Iterable[Source]) -> str:
+    """Of a function's source text as it is now, and of the views among its sources."""
+    try:
+        text = inspect.getsource(function)
+    except OSError:  # typed into a shell
+        text = function.__code__.co_code.hex()
+    views = [source.fingerprint for source in sources if isinstance(source, PipelineView)]
+    return hashlib.sha256("".join([text, *views]).encode()).hexdigest()[:16]
+
+
+def _topics(sources: Iterable[Source]) -> tuple[Topic, ...]:
+    """The topics among sources, also those of views, each once, in the order in which they come."""
+    return tuple({each.name: each for each in _leaves(sources) if not isinstance(each, Lookup)}.values())
+
+
+def _lookups(sources: Iterable[Source]) -> tuple[Lookup, ...]:
+    """The tables that are looked up among sources, also by views, each once, in the order in which they come."""
+    return tuple({each.name: each for each in _leaves(sources) if isinstance(each, Lookup)}.values())
+
+
+def _leaves(sources: Iterable[Source]) -> Iterator[Topic | Lookup]:
+    """What sources read, with what the views among them do."""
+    for source in sources:
+        if isinstance(source, PipelineView):
+            yield from _leaves(source.sources)
+        else:
+            yield source
 
 
 def _known(store: str) -> str:

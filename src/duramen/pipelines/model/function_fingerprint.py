@@ -34,7 +34,9 @@ def noted(step: Step) -> dict[str, Any]:
         {"topic": source.name, "schema": source.schema, "key": source.key, "envelope": source.envelope}
         for source in step.sources
     ]
-    return {"fingerprint": step.fingerprint, **({"source": told[0]} if len(told) == 1 else {"sources": told})}
+    looked_up = {"lookups": _lookups(step)} if step.lookups else {}
+    source = {"source": told[0]} if len(told) == 1 else {"sources": told}
+    return {"fingerprint": step.fingerprint, **source, **looked_up}
 
 
 def other_logic(step: Step, about: Mapping[str, Any] | None) -> str | None:
@@ -46,6 +48,10 @@ def other_logic(step: Step, about: Mapping[str, Any] | None) -> str | None:
         return None
     if about.get("fingerprint") != step.fingerprint:
         return "was made by other logic than the code has now"
+    if (had := about.get("lookups", [])) != (has := _lookups(step)):
+        return (
+            f"was made with lookups of {', '.join(had) or 'no table'}, and the code has {', '.join(has) or 'none'} now"
+        )
     before = _sources(about)
     if (names := [source.name for source in step.sources]) != (given := _names(before, step.sources)):
         if len(names) == len(given) == 1:
@@ -89,6 +95,8 @@ def at_a_glance(step: Step, about: Mapping[str, Any] | None) -> str:
     if about.get("fingerprint") != step.fingerprint:
         return "code changed"
     before = _sources(about)
+    if about.get("lookups", []) != _lookups(step):
+        return "source changed"
     if _names(before, step.sources) != [source.name for source in step.sources]:
         return "source changed"
     pairs = list(zip(step.sources, before, strict=True))
@@ -97,6 +105,10 @@ def at_a_glance(step: Step, about: Mapping[str, Any] | None) -> str:
     if made_as(step, about) != form_of(step):
         return "table changed"
     return "ready" if all(old.get("schema", now.schema) == now.schema for now, old in pairs) else "schema changed"
+
+
+def _lookups(step: Step) -> list[str]:
+    return [each.name for each in step.lookups]
 
 
 def _sources(about: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -16,16 +17,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from duramen.errors import ConfigError
 from duramen.pipelines.jvm.session import is_connect
-from duramen.pipelines.model.declaration import EffectStep, Pipeline, Step, StreamStep, TableStep, Topic
+from duramen.pipelines.model.declaration import EffectStep, Lookup, Pipeline, Step, StreamStep, TableStep, Topic
 from duramen.pipelines.model.folders import StepFolder, VersionFolder, query_id
 from duramen.pipelines.model.function_fingerprint import form_of, made_as, other_logic, other_sources
 from duramen.pipelines.model.late_rows import count, may_drop
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import BatchProgress, progress_of
 from duramen.pipelines.model.swap_chain import Reading, only_reading, readings
+from duramen.pipelines.run import lookups
 from duramen.pipelines.run.columns import (
     LETTER,
     TWO_CAUSES,
@@ -42,11 +45,12 @@ from duramen.pipelines.run.columns import (
 from duramen.pipelines.run.connector import Connector, cuts_of
 from duramen.pipelines.run.dead_letters import Addressee, addressed, corrupt, judged, together_with
 from duramen.pipelines.run.failures import Mark, QueryFailedError, nowhere, reason
+from duramen.pipelines.run.inputs import frame_of
 from duramen.pipelines.run.output_modes import check_mode, mode_of
 from duramen.pipelines.run.query_report import QueryReport
 from duramen.pipelines.run.server_batches import ServerBatches, Take
 from duramen.pipelines.run.state_metrics import dropped_now
-from duramen.pipelines.run.step_plan import StepPlan, bounded, stops
+from duramen.pipelines.run.step_plan import StepPlan, bounded, generation_of, stops
 from duramen.pipelines.run.stores import STORES
 from duramen.pipelines.run.table_batches import TableBatches
 from duramen.pipelines.tables.changelog import TRACE
@@ -146,13 +150,16 @@ class Queries:
         reads = self.readings(step, place)
         to = Addressee(f"{self.pipeline.name}.{step.name}", place.name)
         records = [self._records(step, *each) for each in zip(step.sources, reads, stops(reads, upto), strict=True)]
+        lookup = self._lookup_at(place.checkpoint(generation_of(reads)))
         several = len(step.sources) > 1
         try:
-            rows = self._rows(step, self._frames(step, records, joins=several), to)
+            rows = self._rows(step, self._frames(step, records, lookup, joins=several), to)
         except AnalysisException as error:
             if several or not lacks_others(error):
                 raise
-            rows = self._rows(step, self._frames(step, records, joins=True), to)  # it joins its source with itself
+            rows = self._rows(
+                step, self._frames(step, records, lookup, joins=True), to
+            )  # it joins its source with itself
         if step.quarantines:
             pairs = zip(records, step.sources, strict=True)
             rows = together_with(rows, [corrupt(each, of, to) for each, of in pairs if of.corrupt == "quarantine"])
@@ -162,6 +169,22 @@ class Queries:
         check_mode(step, rows)
         return StepPlan(step, place, reads, rows)
 
+    def _lookup_at(self, checkpoint: Path) -> Callable[[Lookup], DataFrame]:
+        """What gives the rows of a table as they are at each batch of the query of this checkpoint."""
+        return lambda each: lookups.frame(self.spark, each, self.looked_up(each), checkpoint)
+
+    def looked_up(self, lookup: Lookup) -> StructType:
+        """The columns of a table that is looked up. ConfigError where it has never run, and over Spark Connect."""
+        if is_connect(self.spark):
+            raise ConfigError(f"{lookup.table} cannot be looked up over Spark Connect: run with a session of your own")
+        found = lookups.columns(lookup)
+        if found is None:
+            raise ConfigError(
+                f"{lookup.table} of pipeline {lookup.pipeline.name} is looked up, and holds nothing yet in "
+                f"{lookup.pipeline.folder}: run that step first"
+            )
+        return found
+
     def _records(self, step: Step, source: Topic, reading: Reading, stop: Offsets | None) -> DataFrame:
         """The records of one of the step's sources."""
         options = bounded(step, source)
@@ -170,11 +193,19 @@ class Queries:
         topic = replace(source, name=reading.topic, options=options)
         return self.connector.read(self.spark, topic, reading.start, stop, reading.topic_id)
 
-    def _frames(self, step: Step, records: Sequence[DataFrame], *, joins: bool) -> list[DataFrame]:
-        """What the step's function gets. joins: their `_cause` has a place for the records of other sides."""
+    def _frames(
+        self, step: Step, records: Sequence[DataFrame], lookup: Callable[[Lookup], DataFrame], *, joins: bool
+    ) -> list[DataFrame]:
+        """What the step's function gets; of an effect without the tables that are looked up, which its batches read.
+
+        joins: their `_cause` has a place for the records of other sides.
+        """
         whole = step.expectations.quarantines
         pairs = zip(records, step.sources, strict=True)
-        return [decode(each, source, joins=joins, whole=whole) for each, source in pairs]
+        topics = {source.name: decode(each, source, joins=joins, whole=whole) for each, source in pairs}
+        of_effect = isinstance(step, EffectStep)
+        inputs = [each for each in step.inputs if not (of_effect and isinstance(each, Lookup))]
+        return [frame_of(each, topics, lookup) for each in inputs]
 
     def _rows(self, step: Step, frames: Sequence[DataFrame], to: Addressee) -> DataFrame:
         """What the step's function makes of its sources, as it is written; of an effect the sources."""
@@ -330,11 +361,16 @@ class Queries:
 
             batches = TableBatches(self.pipeline, plan, self.store(plan), said, self.mark, late, bury if dead else None)
             return self._each_batch(plan, said, batches.apply).outputMode(mode_of(step))
-        before, function, sources = plan.batches_before, step.function, len(step.sources)
+        before, function = plan.batches_before, step.function
+        lookup = self._lookup_at(plan.checkpoint)
+        tables = {at: lookup(each) for at, each in enumerate(step.inputs) if isinstance(each, Lookup)}
+        inputs = len(step.inputs)
         count_late = self._late_of(plan, said)
 
         def effect(rows: DataFrame, batch: int) -> None:
-            function(*apart(rows, sources), before + batch)
+            parts = iter(apart(rows, inputs - len(tables)))
+            given = [tables[at] if at in tables else next(parts) for at in range(inputs)]
+            function(*given, before + batch)
             count_late(batch)
 
         return self._each_batch(plan, said, effect)

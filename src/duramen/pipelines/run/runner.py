@@ -96,6 +96,10 @@ class Runner(Queries):
         terms = Terms(version, available_now, trigger, accept, reload, until, upto, watch)
         with _Loop(self, terms, tell, say) as loop:
             for name in names:
+                if available_now:
+                    loop.finish(
+                        [each.table for each in self.pipeline.step(name).lookups if each.pipeline is self.pipeline]
+                    )
                 self.doing(f"planning {name}")
                 loop.begin(name)
             self.doing(FIRST_BATCH)
@@ -139,6 +143,12 @@ class _Loop:
     def begin(self, name: str) -> None:
         """Start the step's query. BusyError when another process runs it, ConfigError when other logic made it."""
         self._start(name, self._take(name))
+
+    def finish(self, names: Sequence[str]) -> None:
+        """Wait until those of these steps are done that run: what follows is to see all of their tables."""
+        while any(name in self._running for name in names) and not self._terms.until():
+            self.turn()
+            time.sleep(POLL_SECONDS)
 
     def _take(self, name: str) -> str:
         """Lock the version that the step works on, and name it: a swap may have come before the lock. BusyError."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ class StepPlan(NamedTuple):
     def generation(self) -> int:
         """How many cuts of its source the step has gone over, each with a checkpoint of its own; none where it has
         several sources."""
-        return self.readings[0].generation if len(self.readings) == 1 else 0
+        return generation_of(self.readings)
 
     @property
     def checkpoint(self) -> Path:
@@ -83,6 +83,11 @@ class StepPlan(NamedTuple):
                 f"read before the cut to {self.readings[0].topic}, and cannot behind it: `duramen spark reprocess` "
                 "builds it anew from there" + hint
             )
+
+
+def generation_of(readings: Sequence[Reading]) -> int:
+    """See StepPlan.generation."""
+    return readings[0].generation if len(readings) == 1 else 0
 
 
 def bounded(step: Step, source: Topic) -> Mapping[str, str]:

@@ -17,6 +17,11 @@ STORES: Mapping[str, type[TableStore]] = {"delta": DeltaStore, "parquet": Parque
 
 def open_version(step: TableStep, table: Path, about: Mapping[str, Any]) -> TableStore:
     """A version's table, as it was made; `about`: what the version's folder says. ConfigError when there is none."""
-    form = about.get("table") or step.form
+    return open_as(table, about, step.form)
+
+
+def open_as(table: Path, about: Mapping[str, Any], form: Mapping[str, Any]) -> TableStore:
+    """See open_version. form: how it was made where the folder does not say."""
+    form = about.get("table") or form
     shape = TableShape(tuple(form["keys"]), form["version"], form["guarded"], form.get("history"))
     return STORES[form["store"]].reopen(table, shape)

@@ -307,3 +307,19 @@ def test_a_port_that_is_taken_ends_a_run_before_java_starts(
     assert "metrics cannot be served at no such host:0" in capsys.readouterr().err
     assert main([*command, "--metrics-host", "127.0.0.1"]) == 2
     assert "--metrics-host needs --metrics-port" in capsys.readouterr().err
+
+
+def test_a_pipeline_that_a_file_imports_is_not_the_files_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But one that another file makes for it is."""
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    (tmp_path / "typo_tables.py").write_text(PIPELINE)
+    files = {
+        "typo_reader": PIPELINE.replace(
+            "import pipelines", "import pipelines\nfrom typo_tables import pipeline as other"
+        ),
+        "typo_again": "from typo_tables import pipeline",
+    }
+    for name, text in files.items():
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        (tmp_path / f"{name}.py").write_text(text.replace('"typo"', f'"{name}"'))
+    assert [load(tmp_path / f"{name}.py").name for name in files] == ["typo_reader", "typo"]

@@ -51,5 +51,6 @@ def test_topics_quarantine_what_has_a_schema_and_somewhere_to_go() -> None:
         pipelines.Topic("orders", corrupt="quarantine")
     with pytest.raises(ConfigError, match="corrupt='drop'; there are fail, keep, quarantine"):
         pipelines.Topic("orders", schema="amount int", corrupt="drop")  # type: ignore[arg-type]
+    topic = pipelines.Topic("orders", schema="amount int", corrupt="quarantine")
     with pytest.raises(ConfigError, match="an effect has no dead letters"):
-        pipelines.Pipeline("shop").effect(pipelines.Topic("orders", schema="amount int", corrupt="quarantine"))
+        pipelines.Pipeline("shop").effect(topic)(lambda orders, batch: None)

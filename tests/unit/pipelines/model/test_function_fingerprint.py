@@ -18,7 +18,7 @@ def rows(*sources: Any) -> Any:
     """Of any sources."""
 
 
-def step(folder: Path, *sources: pipelines.Topic) -> Step:
+def step(folder: Path, *sources: Any) -> Step:
     pipeline = pipelines.Pipeline("shop", folder=folder)
     pipeline.history(*sources)(rows)
     return pipeline.step("rows")
@@ -69,3 +69,26 @@ def test_other_sources_are_other_logic(
     assert (other_logic(here, about), other_sources(here, about)) == (told, apart)
     changed = "schema changed" if told and "a schema" in told else "source changed"
     assert at_a_glance(here, about) == ("ready" if told is None else changed)
+
+
+def test_other_lookups_are_other_logic(tmp_path: Path) -> None:
+    crm = pipelines.Pipeline("crm", folder=tmp_path)
+    for table in ("customers", "towns"):
+
+        def latest(orders: Any) -> Any:
+            return orders
+
+        latest.__name__ = table
+        crm.table(ORDERS, keys=["id"])(latest)
+    without = step(tmp_path, ORDERS)
+    with_one, with_other = (step(tmp_path, ORDERS, crm.lookup(table)) for table in ("customers", "towns"))
+    assert "lookups" not in noted(without), "as versions of older releases have it"
+    assert other_logic(with_one, noted(with_one)) is None
+    assert (
+        other_logic(with_one, noted(without)) == "was made with lookups of no table, and the code has crm.customers now"
+    )
+    assert (
+        other_logic(with_other, noted(with_one))
+        == "was made with lookups of crm.customers, and the code has crm.towns now"
+    )
+    assert at_a_glance(without, noted(with_one)) == "source changed"
