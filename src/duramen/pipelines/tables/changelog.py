@@ -158,7 +158,9 @@ def _inside(batch: pa.Table, contained: Offsets) -> pa.ChunkedArray | None:
     mask = _records_inside(batch["_topic"], batch["_partition"], batch["_offset"], contained)
     if mask is None or ALSO not in batch.column_names or not pc.any(mask).as_py():
         return mask
-    lists = pc.utf8_split_whitespace(pc.fill_null(batch[ALSO], "")).combine_chunks()
+    # Of most rows of a join the latest record is new, which says all.
+    places = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+    lists = pc.utf8_split_whitespace(pc.fill_null(batch[ALSO].take(pa.array(places)), "")).combine_chunks()
     texts = lists.flatten()
     rows, filled = lists.value_parent_indices(), pc.not_equal(texts, "")
     rows, texts = rows.filter(filled), texts.filter(filled)
@@ -166,11 +168,10 @@ def _inside(batch: pa.Table, contained: Offsets) -> pa.ChunkedArray | None:
         return mask
     found = pc.extract_regex(texts, _RECORD)
     topic, partition, offset = (found.field(place) for place in range(3))
-    numbers = pc.cast(partition, pa.int32()), pc.cast(offset, pa.int64())
-    inside = _records_inside(topic, *numbers, contained)
+    inside = _records_inside(topic, pc.cast(partition, pa.int32()), pc.cast(offset, pa.int64()), contained)
     missing = pc.unique(rows if inside is None else rows.filter(pc.invert(inside)))
     out = np.ones(batch.num_rows, dtype=bool)
-    out[missing.to_numpy(zero_copy_only=False)] = False
+    out[places[missing.to_numpy(zero_copy_only=False)]] = False
     return pc.and_(mask, pa.array(out))
 
 
