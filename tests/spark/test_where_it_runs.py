@@ -45,6 +45,48 @@ spark = SparkSession.builder.remote("sc://127.0.0.1:15002").getOrCreate()
 pipeline.run(spark=spark, once=False, on_batch=lambda batch: print(batch.line(), flush=True))
 """
 
+MORE = """
+from duramen.errors import ConfigError
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from duramen import pipelines
+
+flights = pipelines.Topic("flights", key="tail", schema="delay int")
+pipeline = pipelines.Pipeline("more")
+
+
+@pipeline.table(flights, keys=["tail"], expect={"short": "delay < 70"}, on_violation="quarantine", store="parquet")
+def short(flights):
+    return flights.select("tail", "delay", "_cause")
+
+
+@pipeline.stream(flights, to="sums", key="tail", aggregate=True)
+def sums(flights):
+    return flights.groupBy("tail").agg(F.count("*").alias("flights"), pipelines.latest_cause())
+
+
+@pipeline.effect(flights)
+def heard(flights, batch):
+    with open("heard", "a") as out:
+        out.write(f"{batch} {flights.count()}\\n")
+
+
+@pipeline.stream(flights, to="copied", key="tail")
+def copied(flights):
+    return flights
+
+
+if __name__ == "__main__":
+    spark = SparkSession.builder.remote("sc://127.0.0.1:15002").getOrCreate()
+    for step, done in pipeline.run(["short", "sums", "heard"], spark=spark).items():
+        print(step, done.rows, done.written, done.quarantined)
+    try:
+        pipeline.run(["copied"], spark=spark)
+    except ConfigError as error:
+        print(error)
+"""
+
 
 class Reader:
     """Somebody with the page, a node that has flights, and a folder."""
@@ -155,7 +197,8 @@ def test_a_table_is_folded_by_a_server_of_spark_connect_while_its_run_goes_on(re
         port = free.getsockname()[1]
     client = reader.folder / "client.py"
     client.write_text(client.read_text().replace("15002", str(port)))
-    (reader.folder / "lingering.py").write_text(LINGERING.replace("15002", str(port)))
+    for name, text in (("lingering", LINGERING), ("more", MORE)):
+        (reader.folder / f"{name}.py").write_text(text.replace("15002", str(port)))
     settings = f" --conf spark.connect.grpc.binding.port={port} --conf spark.ui.enabled=false"
     server = reader.command("start-connect-server.sh") + settings
     with reader.beside(server.replace("PYSPARK_PYTHON", "env PYSPARK_PYTHON", 1), "server.log"):
@@ -175,6 +218,14 @@ def test_a_table_is_folded_by_a_server_of_spark_connect_while_its_run_goes_on(re
         assert reader.rows("latest.py", "aircraft", "delay") == LATEST | {"N0": 70}
         assert "aircraft rows: 1\n" in reader.runs(f"{sys.executable} client.py")
         assert reader.rows("latest.py", "aircraft", "delay") == LATEST | {"N0": 70, "N1": 71}
+        told = reader.runs(f"{sys.executable} more.py")
+        sums = [pair for each in read_all(reader.node.bootstrap, "sums").values() for pair in each]
+    assert "short 22 20 2\nsums 22 0 None\nheard 22 0 None\n" in told
+    assert "copied is a stream, and would go on unseen on the server" in told
+    assert reader.rows("more.py", "short", "delay") == LATEST
+    assert (reader.folder / "heard").read_text() == "0 22\n"
+    counts = {b"N%d" % n: b'{"tail":"N%d","flights":%d}' % (n, 4 + (n < 2)) for n in range(5)}
+    assert sorted((record.key, record.value) for record in sums) == sorted(counts.items())
 
 
 @with_connect

@@ -112,7 +112,10 @@ def _again(source: Mapping[str, Any], twice: Collection[str]) -> int:
 def _observed(found: Mapping[str, Any], name: str) -> int | None:
     """The rows that a query has counted under a name; None where it counts none."""
     told = (found.get("observedMetrics") or {}).get(name)
-    return None if told is None else int(told["rows"])
+    if told is None:
+        return None
+    # Spark Connect does not give the names of what was counted, but a row's parts.
+    return int(told["values"][0] if "values" in told else told["rows"])
 
 
 def _offsets(told: Sequence[object]) -> Offsets:

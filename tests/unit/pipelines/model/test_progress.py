@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import DROPPED, QUARANTINED, progress_of
@@ -44,3 +45,12 @@ def test_rows_that_were_dropped_and_quarantined_are_told() -> None:
     assert (found.rows, found.dropped, found.quarantined) == (5, 2, 0)
     assert "5 rows  dropped 2  quarantined 0  9 ms" in found.line()
     assert progress_of("paid", "v1", report, {}, twice={"payments"}).rows == 10
+
+
+def test_what_a_query_counts_comes_in_two_forms() -> None:
+    """As Spark's report has it, and as that of Spark Connect."""
+    source = {"endOffset": None, "latestOffset": None, "numInputRows": 6}
+    counts = {DROPPED: Row(rows=2), QUARANTINED: Row(values=[3], schema={"type": "struct"})}
+    report = {"batchId": 3, "durationMs": {}, "sources": [source], "observedMetrics": counts}
+    found = progress_of("paid", "v1", report, {})
+    assert (found.dropped, found.quarantined) == (2, 3)
