@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "consume": ("duramen.cli.commands.consume", "Read records."),
     "group": ("duramen.cli.commands.group", "List, describe, alter, reset and delete groups."),
     "transaction": ("duramen.cli.commands.transaction", "List and abort transactions; find those that hang."),
+    "dead-letters": ("duramen.cli.commands.dead_letters", "List, show and replay what pipelines put aside."),
     "truncate": ("duramen.cli.commands.truncate", "Delete the records before an offset."),
     "config": ("duramen.cli.commands.config", "Describe and alter settings of topics, nodes, groups."),
     "features": ("duramen.cli.commands.features", "Describe, raise and lower the levels of features."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,13 @@ import pytest
 from files import FileTopics
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from tests.worlds.served_node import Served
 
 from duramen import pipelines
+from duramen.cli.main import main
 from duramen.pipelines.model import dead_letter
 from duramen.pipelines.model.progress import BatchProgress
+from duramen.pipelines.run.connector import DuramenConnector
 from duramen.pipelines.run.runner import QueryFailedError, Runner
 
 pytestmark = pytest.mark.timeout(600)
@@ -183,3 +188,69 @@ def test_letters_of_arrow_keep_their_bytes() -> None:
     assert found is not None
     assert (rows.column_names, rows["n"].to_pylist()) == (["n", *trace], [1])
     assert as_records(found).to_pylist() == [letter]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Served]:
+    served = Served(tmp_path)
+    served.start()
+    try:
+        yield served
+        assert served.stop() == 0, served.log()
+    finally:
+        served.kill()
+
+
+def test_a_node_has_dead_letters_of_tables_and_streams_once(
+    spark: SparkSession, node: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the driver died between the dead letters and the table's commit."""
+
+    def duramen(*arguments: str) -> Any:
+        capsys.readouterr()
+        assert main([*arguments, "--bootstrap", node.bootstrap]) == 0
+        return capsys.readouterr().out
+
+    orders = pipelines.Topic("orders", key="id", schema="name string, amount int", corrupt="quarantine")
+    pipeline = pipelines.Pipeline("shop", folder=tmp_path / "tables", bootstrap=node.bootstrap)
+
+    @pipeline.table(orders, keys=["id"], expect=PAID, on_violation="quarantine")
+    def paid(orders: DataFrame) -> DataFrame:
+        return orders.select("id", "name", "amount", "_cause")
+
+    @pipeline.stream(orders, to="large", key="id", expect={"large": "amount > 5"}, on_violation="quarantine")
+    def large(orders: DataFrame) -> DataFrame:
+        return orders
+
+    duramen("topic", "create", "orders")
+    lines = ['{"key":"a","value":"{\\"name\\":\\"Ann\\",\\"amount\\":9}"}']
+    lines += ['{"key":"b","value":"{\\"name\\":\\"Bea\\",\\"amount\\":0}","headers":[["trace",{"base64":"/wA="}]]}']
+    lines += ['{"key":"c","value_base64":"/w=="}']
+    (tmp_path / "lines").write_text("\n".join(lines) + "\n")
+    duramen("produce", "orders", str(tmp_path / "lines"), "--format", "json")
+
+    def die(point: str) -> None:
+        if point == "dead letters written":
+            raise KilledError(point)
+
+    connector = DuramenConnector(node.bootstrap)
+    with pytest.raises(QueryFailedError, match="dead letters written"):
+        run(Runner(pipeline, spark, connector, mark=die), "paid")
+    assert not list((tmp_path / "tables/paid/v1/table").rglob("*.parquet"))
+    (told,) = run(Runner(pipeline, spark, connector), "paid")
+    assert (told.rows, told.written, told.quarantined) == (3, 1, 2)
+    (told,) = run(Runner(pipeline, spark, connector), "large")
+    assert (told.rows, told.quarantined) == (3, 2)
+    found = json.loads(duramen("dead-letters", "show", "dlq.shop", "--json"))
+    assert sorted((each["step"], each["offset"], each["reason"]) for each in found) == [
+        ("shop.large", 1, "large"),
+        ("shop.large", 2, "corrupt"),
+        ("shop.paid", 1, "paid"),
+        ("shop.paid", 2, "corrupt"),
+    ]
+    assert [each["headers"] for each in found if each["offset"] == 1] == [[["trace", {"base64": "/wA="}]]] * 2
+    assert [each["value_base64"] for each in found if each["offset"] == 2] == ["/w=="] * 2
+    assert duramen("consume", "large").count("Ann") == 1
+    duramen("dead-letters", "replay", "dlq.shop", "--reason", "corrupt", "--yes")
+    (told,) = run(Runner(pipeline, spark, connector), "paid")
+    assert (told.rows, told.written, told.quarantined) == (1, 0, 1)
