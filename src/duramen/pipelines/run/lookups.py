@@ -29,7 +29,7 @@ from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.table_shape import ALSO, TIMESTAMP
 from duramen.pipelines.run.stores import open_as
 from duramen.pipelines.tables.changelog import TRACE
-from duramen.pipelines.tables.store import TableStore, VersionExpiredError
+from duramen.pipelines.tables.store import TableStore
 
 BATCH = "streaming.sql.batchId"
 """Spark's local property of a task; none outside of a streaming query."""
@@ -122,7 +122,10 @@ class Notes:
         self._name = name
 
     def of(self, batch: int) -> Path:
-        """The note of a batch, there or not; the oldest one that was kept goes."""
+        """The note of a batch, there or not; the oldest one that was kept goes. ConfigError where the checkpoint is not
+        seen."""
+        if not self._folder.parent.is_dir():
+            raise _unseen(self._folder.parent)
         make_folder(self._folder)
         self._note(batch - BATCHES_KEPT).unlink(missing_ok=True)
         return self._note(batch)
@@ -145,16 +148,25 @@ def rows(folder: StepFolder, form: Mapping[str, Any], note: Path, name: str) -> 
         raise _gone(f"{name} {told['version']} was removed", note)
     try:
         return store.rows(told["commit"])
-    except VersionExpiredError as error:
+    except ConfigError as error:  # they have expired, or the table was put back from a copy
         raise _gone(f"{name} {told['version']}: {error}", note) from None
 
 
 def _current(folder: StepFolder, form: Mapping[str, Any]) -> dict[str, Any]:
-    """The step's version that readers see, and the last version of its table; null before the first."""
+    """The step's version that readers see, and the last version of its table; null before the first. ConfigError where
+    there is no table, for there was one when the run began."""
     version = folder.current().version
     store = _opened(folder, form, version)
-    last = store.last() if store is not None else None
+    if store is None:
+        raise _unseen(folder.version(version).table)
+    last = store.last()
     return {"version": version, "commit": None if last is None else last.version}
+
+
+def _unseen(folder: Path) -> ConfigError:
+    return ConfigError(
+        f"the worker of Spark that looks a table up does not see {folder}: on a cluster it is a shared folder"
+    )
 
 
 def _gone(what: str, note: Path) -> ConfigError:

@@ -45,9 +45,8 @@ def towns(folder: StepFolder, note: Path) -> list[Any]:
 
 def test_a_batch_reads_the_version_that_was_noted_first(tmp_path: Path) -> None:
     folder, notes = StepFolder(tmp_path, "customers"), Notes(tmp_path / "lookups", NAME)
-    assert towns(folder, notes.of(0)) == []
     table = Table(folder)
-    assert towns(folder, notes.of(1)) == []
+    assert [towns(folder, notes.of(batch)) for batch in (0, 1)] == [[], []]
     table.put("Bonn")
     assert [towns(folder, notes.of(batch)) for batch in (0, 1, 2)] == [[], [], ["Bonn"]]
     table.put("Ulm")
@@ -76,6 +75,16 @@ def test_rows_that_are_kept_no_more_are_told_with_what_to_do(tmp_path: Path) -> 
     folder.version("v1").path.rename(tmp_path / "away")
     with pytest.raises(ConfigError, match=r"crm.customers v1 was removed, and batch 7"):
         towns(folder, notes.of(7))
+
+
+def test_a_worker_that_does_not_see_the_folders_is_no_empty_table(tmp_path: Path) -> None:
+    """Of another machine: it would note that the table is empty, on a disk of its own."""
+    folder = StepFolder(tmp_path, "customers")
+    with pytest.raises(ConfigError, match=r"does not see .*/customers/v1/table: on a cluster"):
+        towns(folder, Notes(tmp_path / "lookups", NAME).of(0))
+    with pytest.raises(ConfigError, match=r"does not see .*/checkpoint-0: on a cluster"):
+        Notes(tmp_path / "checkpoint-0" / "lookups", NAME).of(0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lookups"]
 
 
 @pytest.mark.parametrize(
