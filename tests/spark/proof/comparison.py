@@ -34,6 +34,8 @@ MADE: Final[Mapping[str, Callable[[int, int], list[Record]]]] = {
 }
 Restarts = Mapping[str, Sequence[int]]
 """By the step, the batches with which its query began again."""
+Counted = Mapping[int, int | None]
+"""By the number of a batch, how many rows or records a run has said that it counted."""
 
 
 def fill(bootstrap: str, records: Sequence[Record]) -> None:
@@ -114,6 +116,19 @@ _CHECKS: Final[Mapping[str, Callable[[Pipeline, Sequence[Record], Restarts | Non
 }
 
 
+def check_counts(pipeline: Pipeline, records: Sequence[Record], step: str, said: Counted) -> None:
+    """AssertionError unless a run said of each batch how many records are dead letters, or rows came too late."""
+    cut = batches_of(pipeline, step, records)
+    if step == "latest":
+        expected = [len(plain.latest_orders(batch).dead) for batch in cut]
+    else:
+        late = plain.outcomes if step == "outcome" else plain.windows
+        found = late(cut, _told_watermarks(pipeline, step))
+        expected = found.late if isinstance(found, plain.Outcomes) else found.late_groups
+    wrong = {batch: (count, expected[batch]) for batch, count in said.items() if count != expected[batch]}
+    assert not wrong, f"{step}: counted by a run, and as it is, by batch: {wrong}"
+
+
 def rows_of(pipeline: Pipeline, step: str) -> list[Row]:
     """The rows that a reader of the table sees."""
     rows: list[Row] = open_table(pipeline, step).rows().to_pylist()
@@ -147,9 +162,7 @@ def _watermarks(
     pipeline: Pipeline, step: str, times: Sequence[Times], delays_ms: Mapping[str, int], restarts: Restarts | None
 ) -> list[int]:
     """The watermark of each batch by Spark's log of them, which is that of the rule."""
-    places = (checkpoint_of(pipeline, step) / "offsets").glob("[0-9]*")
-    texts = {int(place.name): place.read_text().splitlines()[1] for place in places}
-    found: list[int] = [json.loads(text)["batchWatermarkMs"] for _, text in sorted(texts.items())]
+    found = _told_watermarks(pipeline, step)
     assert len(found) == len(times), f"{step}: Spark has planned {len(found)} batches, the table has {len(times)}"
     if restarts is not None:
         by_rule = watermarks(times, delays_ms, restarts[step])
@@ -157,6 +170,12 @@ def _watermarks(
     wrong = unexplained(found, times, delays_ms)
     assert not wrong, f"{step}: the watermark of batch {wrong} comes of no restarts: {found}"
     return found
+
+
+def _told_watermarks(pipeline: Pipeline, step: str) -> list[int]:
+    places = (checkpoint_of(pipeline, step) / "offsets").glob("[0-9]*")
+    texts = {int(place.name): place.read_text().splitlines()[1] for place in places}
+    return [json.loads(text)["batchWatermarkMs"] for _, text in sorted(texts.items())]
 
 
 def _same_late(pipeline: Pipeline, step: str, expected: Sequence[int]) -> None:

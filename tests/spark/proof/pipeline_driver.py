@@ -13,7 +13,7 @@ from pathlib import Path
 from arrow_pipeline import drive
 from proof.three_pipelines import PIPELINES
 
-DRAINED = 150
+DRAINED = 40
 
 if __name__ == "__main__":
     folder, bootstrap, master, rows, name = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5]

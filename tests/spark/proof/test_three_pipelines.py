@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from proof.comparison import MADE, check, checkpoint_of, fill
+from proof.comparison import MADE, check, check_counts, checkpoint_of, fill
 from proof.three_pipelines import PIPELINES
 from pyspark.sql import SparkSession
 from tests.spark.log_node import LogNode, log_node
 
 from duramen.pipelines import Pipeline
 from duramen.pipelines.model.folders import batches, unfinished
+from duramen.pipelines.model.progress import BatchProgress
 from duramen.pipelines.run.connector import DuramenConnector
 from duramen.pipelines.run.runner import QueryFailedError, Runner
 
@@ -33,6 +35,13 @@ ARROWS = {
     "outcome": (PLANNED, COMPUTED, APPLIED),
 }
 """Of each step. Where Spark keeps nothing, one table is as good as another."""
+COUNTED: dict[str, Callable[[BatchProgress], int | None]] = {
+    "latest": lambda progress: progress.quarantined,
+    "visits": lambda progress: progress.late,
+    "closed": lambda progress: progress.late,
+    "outcome": lambda progress: progress.late,
+}
+"""What a run says of each batch."""
 BRIEF = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -75,16 +84,24 @@ def cut_off_at(arrow: str) -> Callable[[str], None]:
     return mark
 
 
-def run_under_cuts(pipeline: Pipeline, spark: SparkSession, step: str) -> list[int]:
-    """Run the step to the end, cut off at every arrow before; the batches with which it began again."""
+class Ended(NamedTuple):
+    """A step that was run to the end. restarts: the batches with which it began again; told: what its last run said."""
+
+    restarts: list[int]
+    told: list[BatchProgress]
+
+
+def run_under_cuts(pipeline: Pipeline, spark: SparkSession, step: str) -> Ended:
+    """Run the step to the end, cut off at every arrow before."""
     connector, restarts = DuramenConnector(pipeline.bootstrap), []
     for arrow in ARROWS[step]:
         with pytest.raises(QueryFailedError, match="cut off at"):
             Runner(pipeline, spark, connector, cut_off_at(arrow)).run([step], quiet, quiet, available_now=True)
         checkpoint = checkpoint_of(pipeline, step)
         restarts.append(batches(checkpoint) - unfinished(checkpoint))
-    Runner(pipeline, spark, connector).run([step], quiet, quiet, available_now=True)
-    return restarts
+    told: list[BatchProgress] = []
+    Runner(pipeline, spark, connector).run([step], told.append, quiet, available_now=True)
+    return Ended(restarts, told)
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -96,5 +113,8 @@ def test_what_was_cut_off_at_every_arrow_is_what_the_input_comes_to(
     pipeline = PIPELINES[name](tmp_path, node.bootstrap, ROWS)
     steps = list(pipeline.steps)
     with ThreadPoolExecutor(AT_A_TIME) as threads:
-        restarts = dict(zip(steps, threads.map(lambda step: run_under_cuts(pipeline, brief, step), steps), strict=True))
-    check(pipeline, records, restarts)
+        ended = dict(zip(steps, threads.map(lambda step: run_under_cuts(pipeline, brief, step), steps), strict=True))
+    check(pipeline, records, {step: each.restarts for step, each in ended.items()})
+    for step, counted in COUNTED.items():
+        if step in steps:
+            check_counts(pipeline, records, step, {each.batch: counted(each) for each in ended[step].told})
