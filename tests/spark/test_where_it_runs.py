@@ -100,8 +100,6 @@ class Reader:
             "PATH": f"{bin_folders}{os.pathsep}{os.environ['PATH']}",
             "DURAMEN_BOOTSTRAP": node.bootstrap,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOG_DIR": str(folder),
-            "SPARK_PID_DIR": str(folder),
         }
 
     def write(self, *names: str) -> None:
@@ -176,7 +174,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
 
 def test_spark_submit_runs_a_pipeline(reader: Reader) -> None:
     reader.write("latest.py", "job.py")
-    assert "aircraft rows: 20\n" in reader.runs(reader.command("spark-submit"))
+    assert "aircraft rows: 20\n" in reader.runs(reader.command("job.py"))
     assert reader.rows("latest.py", "aircraft", "delay") == LATEST
 
 
@@ -199,8 +197,8 @@ def test_a_table_is_folded_by_a_server_of_spark_connect_while_its_run_goes_on(re
     client.write_text(client.read_text().replace("15002", str(port)))
     for name, text in (("lingering", LINGERING), ("more", MORE)):
         (reader.folder / f"{name}.py").write_text(text.replace("15002", str(port)))
-    settings = f" --conf spark.connect.grpc.binding.port={port} --conf spark.ui.enabled=false"
-    server = reader.command("start-connect-server.sh") + settings
+    settings = f"--conf spark.connect.grpc.binding.port={port} --conf spark.ui.enabled=false"
+    server = reader.command("SparkConnectServer").replace("--class", f"{settings} --class")
     with reader.beside(server.replace("PYSPARK_PYTHON", "env PYSPARK_PYTHON", 1), "server.log"):
         server_log, run_log = (partial(reader.said, log) for log in ("server.log", "lingering.log"))
         until(lambda: listens(port), "the server", server_log)
