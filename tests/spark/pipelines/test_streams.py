@@ -199,6 +199,11 @@ def test_each_change_of_a_sum_is_written_once(spark: SparkSession, node: Served,
     assert {row["tail"]: row["minutes"] for row in rows} == {"N1": 21, "N2": 7, "N3": 4}
     (settings,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "sums")]).values()
     assert settings.result(20)["cleanup.policy"].value == "compact"
-    shutil.rmtree(tmp_path / "tables" / "sums" / "v1" / "checkpoint-0")
+    checkpoint = tmp_path / "tables" / "sums" / "v1" / "checkpoint-0"
+    for newer in [path for kind in ("offsets", "commits") for path in (checkpoint / kind).glob("*1*")]:
+        newer.unlink()
+    with pytest.raises(ConfigError, match=r"has written 2 batches .*checkpoint-0 has 1: it was put back"):
+        run("sums")
+    shutil.rmtree(checkpoint)
     with pytest.raises(ConfigError, match=r"sums v1 .* has written 2 batches to its topic, and there is no"):
         run("sums")

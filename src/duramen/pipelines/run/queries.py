@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from duramen.errors import ConfigError
 from duramen.pipelines.jvm.session import is_connect
 from duramen.pipelines.model.declaration import EffectStep, Lookup, Pipeline, Step, StreamStep, TableStep, Topic
-from duramen.pipelines.model.folders import StepFolder, VersionFolder, query_id
+from duramen.pipelines.model.folders import StepFolder, VersionFolder, batches, query_id
 from duramen.pipelines.model.function_fingerprint import form_of, made_as, other_logic, other_sources
 from duramen.pipelines.model.late_rows import count, may_drop
 from duramen.pipelines.model.offsets import Offsets
@@ -279,12 +279,22 @@ class Queries:
         return self.pipeline.in_env(plan.version.sink(self.pipeline.name, plan.generation))
 
     def _check_sink(self, plan: StepPlan) -> None:
-        """ConfigError where a stream has lost its checkpoint: what its topic holds would be written there again."""
-        if not isinstance(plan.step, StreamStep) or (plan.checkpoint / "metadata").exists():
+        """ConfigError where a stream has lost its checkpoint: what its topic holds would be written there again. Where
+        an aggregate's was put back, changes of its sums would stay away; Spark's own sink finds that out by itself."""
+        is_there = (plan.checkpoint / "metadata").exists()
+        if not isinstance(plan.step, StreamStep) or (is_there and not plan.step.aggregate):
             return
         name, version = plan.step.name, plan.version
         last = self.connector.written(self._sink(plan))
-        if last is not None:
+        if last is None:
+            return
+        if is_there and (begun := batches(plan.checkpoint)) <= last:
+            raise ConfigError(
+                f"{name} {version.name} of pipeline {self.pipeline.name} has written {last + 1} batches to its topic, "
+                f"and {plan.checkpoint} has {begun}: it was put back. Put back the newer one, or build the stream "
+                "again with `duramen spark reprocess`"
+            )
+        if not is_there:
             beside = self.output_topic(plan) != plan.step.to
             otherwise = "take another --version" if beside else "give the function, or the pipeline, another name"
             raise ConfigError(
@@ -359,8 +369,8 @@ class Queries:
             def bury(letters: DataFrame, sink: str, batch: int) -> None:
                 connector.write_batch(letters, dead, sink, batch)
 
-            batches = TableBatches(self.pipeline, plan, self.store(plan), said, self.mark, late, bury if dead else None)
-            return self._each_batch(plan, said, batches.apply).outputMode(mode_of(step))
+            table = TableBatches(self.pipeline, plan, self.store(plan), said, self.mark, late, bury if dead else None)
+            return self._each_batch(plan, said, table.apply).outputMode(mode_of(step))
         before, function = plan.batches_before, step.function
         lookup = self._lookup_at(plan.checkpoint)
         tables = {at: lookup(each) for at, each in enumerate(step.inputs) if isinstance(each, Lookup)}
