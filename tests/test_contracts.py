@@ -18,6 +18,7 @@ WRONG = {
     "pure": ("machines/contract.py", "import time"),
     "embedded": ("embedded/records.py", "import duramen.server.broker"),
     "synchronous": ("storage/segment/segment.py", "import asyncio"),
+    "callbacks": ("server/broker.py", "import duramen.client.aio"),
     "light": ("server/broker.py", "import rich"),
     "strangers": ("machines/group/__init__.py", "import duramen.machines.metadata"),
     "group": ("machines/group/classic/state.py", "import duramen.machines.group.machine"),

@@ -1,7 +1,8 @@
 """The Kafka protocol from the other side, for raw batches: connections, metadata, fetch and produce.
 
-Synchronous and blocking, without threads of its own; one `Cluster` belongs to one thread. Records stay bytes: whoever
-wants rows or columns decodes the batches. It talks to Duramen and to Apache Kafka alike.
+Synchronous and blocking, without threads of its own; one `Cluster` belongs to one thread. `duramen.client.aio` has the
+same on asyncio. Records stay bytes: whoever wants rows or columns decodes the batches. It talks to Duramen and to
+Apache Kafka alike.
 """
 
 from duramen.client.blocking.cluster import Cluster

@@ -7,24 +7,22 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from duramen.client.blocking.connection import MAX_FRAME_BYTES, BlockingConnection
-from duramen.client.blocking.connection_pool import ConnectionPool, may_help
+from duramen.client.blocking.connection_pool import ConnectionPool
 from duramen.client.blocking.retries import Asked, Retries
 from duramen.client.protocol import fetch as fetching
 from duramen.client.protocol import list_offsets as listing
+from duramen.client.protocol import outcomes
 from duramen.client.protocol import produce as producing
 from duramen.client.protocol.fetch import DEFAULT_MAX_BYTES, FETCH, FetchedBytes, FetchOptions
 from duramen.client.protocol.list_offsets import LIST_OFFSETS, ListedOffset
 from duramen.client.protocol.metadata import ClusterMetadata, error_code
-from duramen.client.protocol.produce import NOT_ASKED, PRODUCE, Produced
+from duramen.client.protocol.produce import INIT_PRODUCER_ID, NOT_ASKED, PRODUCE, Produced
 from duramen.client.protocol.routes import ANY, TRANSACTION, CoordinatorKey, Route
 from duramen.client.protocol.versions import ApiVersions
-from duramen.errors import ErrorCode, KafkaError, NetworkError, OutcomeUnknownError
+from duramen.errors import KafkaError, NetworkError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Buffer
-from duramen.wire.batch import parse_header
 from duramen.wire.messages import API
-
-INIT_PRODUCER_ID = 22
 
 _T = TypeVar("_T")
 
@@ -76,7 +74,9 @@ class Cluster:
     def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
         """Nodes, and these topics (None: all), asked now. A topic that is not there carries its error."""
         names = None if topics is None else list(topics)
-        return self._retries.retry("Metadata", ANY, lambda until: self._pool.refresh(names, until))
+        return self._retries.retry(
+            "Metadata", ANY, lambda until: self._pool.find(self._pool.view.refresh(names), until)
+        )
 
     def partitions(self, topic: str, *, create: bool = False) -> list[int]:
         """Numbers of a topic's partitions, ascending, asked now; KafkaError UNKNOWN_TOPIC_OR_PARTITION.
@@ -85,10 +85,11 @@ class Cluster:
         """
 
         def ask(until: float) -> list[int]:
-            self._pool.forget([topic])
+            view = self._pool.view
+            view.forget([topic])
             if create:
-                self._pool.refresh([topic], until, create=True)
-            return sorted(self._pool.topic(topic, until).partitions)
+                self._pool.find(view.refresh([topic], create=True), until)
+            return sorted(self._pool.find(view.topic(topic), until).partitions)
 
         return self._retries.retry(f"Metadata of {topic}", ANY, ask)
 
@@ -96,19 +97,24 @@ class Cluster:
         """A topic's id (16 bytes; zeros where the cluster has none), asked now. Errors as `partitions`."""
 
         def ask(until: float) -> TopicId:
-            self._pool.forget([topic])
-            return self._pool.topic(topic, until).topic_id
+            self._pool.view.forget([topic])
+            return self._topic_id(topic, until)
 
         return self._retries.retry(f"Metadata of {topic}", ANY, ask)
 
     def leader(self, tp: TopicPartition) -> int:
         """Node id of a partition's leader, as far as is known."""
-        return self._retries.retry(f"leader of {tp}", tp, lambda until: self._pool.leader(tp, until))
+        view = self._pool.view
+        return self._retries.retry(f"leader of {tp}", tp, lambda until: self._pool.find(view.leader(tp), until))
 
     def coordinator(self, wanted: CoordinatorKey) -> int:
         """Node id of a coordinator, as far as is known."""
         what = f"coordinator of {wanted.key}"
-        return self._retries.retry(what, wanted, lambda until: self._pool.coordinator(wanted, until).id)
+        view = self._pool.view
+        return self._retries.retry(what, wanted, lambda until: self._pool.find(view.coordinator(wanted), until).id)
+
+    def _topic_id(self, topic: str, until: float) -> TopicId:
+        return self._pool.find(self._pool.view.topic(topic), until).topic_id
 
     # ---- any API ---------------------------------------------------------------------------------------------
 
@@ -135,9 +141,8 @@ class Cluster:
         def attempt(until: float) -> Any:
             connection = self._pool.to(route, until)
             response = _exchange(connection, key, request, until, highest, resend=resend)
-            code = ErrorCode.NONE if code_of is None else error_code(code_of(response))
-            if code and may_help(KafkaError(code)):
-                raise KafkaError(code, f"{API[key].name}: {code.name}")
+            if code_of is not None:
+                outcomes.check(code_of(response), API[key].name)
             return response
 
         return self._retries.retry(API[key].name, route, attempt, timeout_s, wait_s)
@@ -180,13 +185,7 @@ class Cluster:
             lambda response, _: listing.parsed(response),
             timeout_s=timeout_s,
         )
-        found: dict[TopicPartition, ListedOffset] = {}
-        for tp in wanted:
-            answer = answers[tp]
-            if isinstance(answer, KafkaError):
-                raise answer
-            found[tp] = answer
-        return found
+        return {tp: fetching.granted(answers[tp]) for tp in wanted}
 
     def fetch(
         self,
@@ -205,7 +204,7 @@ class Cluster:
         max_bytes: at most, but for a first batch that is larger. topic_id: of the topic that is meant, if it matters;
         TopicReplacedError when another one has its name. KafkaError OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE.
         """
-        answer = self.fetch_many(
+        answers = self.fetch_many(
             {tp: offset},
             max_bytes,
             isolation,
@@ -213,10 +212,8 @@ class Cluster:
             min_bytes=min_bytes,
             topic_ids=None if topic_id is None else {tp.topic: topic_id},
             timeout_s=timeout_s,
-        )[tp]
-        if isinstance(answer, KafkaError):
-            raise answer
-        return answer
+        )
+        return fetching.granted(answers[tp])
 
     def fetch_many(
         self,
@@ -239,7 +236,7 @@ class Cluster:
         ids: dict[str, TopicId] = {}
 
         def ask(connections: Mapping[BlockingConnection, list[TopicPartition]], until: float) -> Iterable[Asked]:
-            ids.update({tp.topic: self._pool.topic(tp.topic, until).topic_id for tp in wanted})
+            ids.update({tp.topic: self._topic_id(tp.topic, until) for tp in wanted})
             fetching.check_topics(ids, topic_ids or {})
             for connection, tps in connections.items():
                 request, highest = fetching.request([(tp, wanted[tp]) for tp in tps], ids, options)
@@ -283,10 +280,10 @@ class Cluster:
         resend: whether it may be sent again when no answer came. By default only if it names a producer id, for then
         the partition knows it again; without one that is an OutcomeUnknownError, and so is a time-out of the node.
         """
-        again = parse_header(batch).producer_id >= 0 if resend is None else resend
+        again = producing.may_resend(batch) if resend is None else resend
 
         def attempt(until: float) -> Produced:
-            topic_id = self._pool.topic(tp.topic, until).topic_id
+            topic_id = self._topic_id(tp.topic, until)
             request, highest = producing.request(tp, batch, acks, topic_id, int(self._request_timeout_s * 1000))
             connection = self._pool.to(tp, until)
             if acks == 0:
@@ -295,15 +292,11 @@ class Cluster:
             try:
                 return producing.parsed(_exchange(connection, PRODUCE, request, until, highest, resend=again), tp)
             except KafkaError as error:
-                if not again and error.code in _MAYBE_STORED:
-                    raise OutcomeUnknownError(str(error)) from error
+                if (unknown := outcomes.refused(error, resend=again)) is not None:
+                    raise unknown from error
                 raise
 
         return self._retries.retry(f"Produce to {tp}", tp, attempt, timeout_s)
-
-
-_MAYBE_STORED = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.KAFKA_STORAGE_ERROR}
-"""What a leader answers when it appended a batch whose fate it does not know."""
 
 
 def _exchange(
@@ -312,6 +305,6 @@ def _exchange(
     try:
         return connection.call(key, request, until, highest)
     except NetworkError as error:
-        if resend:
-            raise
-        raise OutcomeUnknownError(str(error)) from error
+        if (unknown := outcomes.lost(error, resend=resend)) is not None:
+            raise unknown from error
+        raise

@@ -9,14 +9,13 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
-from duramen.client.protocol.metadata import error_code
-from duramen.client.protocol.versions import API_VERSIONS, ApiVersions, parsed
-from duramen.errors import ErrorCode, KafkaError, NetworkError, NoConnectionError
-from duramen.ports import FileSpan, Part
-from duramen.version import VERSION
+from duramen.client.protocol import versions
+from duramen.client.protocol.addresses import address_text
+from duramen.client.protocol.request_pieces import request_pieces
+from duramen.client.protocol.versions import API_VERSIONS, ApiVersions
+from duramen.errors import KafkaError, NetworkError, NoConnectionError
 from duramen.wire.errors import DecodeError
 from duramen.wire.frame import SIZE_BYTES, encode_request, parse_response, read_frame_size
 from duramen.wire.messages import API, ApiMessage
@@ -24,8 +23,6 @@ from duramen.wire.messages import API, ApiMessage
 MAX_FRAME_BYTES = 256 << 20
 """A longer answer is refused before memory is taken for it."""
 RECEIVE_BYTES = 1 << 20
-JOINED_BYTES = 64 * 1024
-"""Parts of a request up to this size are joined before they are sent."""
 
 
 class BlockingConnection:
@@ -33,7 +30,7 @@ class BlockingConnection:
 
     def __init__(self, host: str, port: int, client_id: str, until: float, max_frame_bytes: int) -> None:
         """Connect and ask for versions, by the moment `until` (monotonic)."""
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.address = address_text(host, port)
         self.closed = False
         self._client_id = client_id
         self._max_frame_bytes = max_frame_bytes
@@ -54,24 +51,21 @@ class BlockingConnection:
         try:
             self.versions = self._negotiate(until)
         except DecodeError as error:
-            raise DecodeError(
-                f"{self.address} does not speak Kafka's protocol in plain text: is it the port of a node? ({error})"
-            ) from error
+            raise DecodeError(versions.no_node(self.address, error)) from error
+        except KafkaError:
+            self.close()
+            raise
 
     def _negotiate(self, until: float) -> ApiVersions:
-        """Ask in our highest version, and again in the node's highest when it does not know that one (KIP-511)."""
-        request = API[API_VERSIONS].request.new(client_software_name="duramen-python", client_software_version=VERSION)
-        self.versions = ApiVersions({API_VERSIONS: (0, API[API_VERSIONS].max_version)})
-        response = self.call(API_VERSIONS, request, until)
-        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            self.versions = parsed(response)
-            if API_VERSIONS not in self.versions.ranges:
-                self.versions = ApiVersions({API_VERSIONS: (0, 0)})
-            response = self.call(API_VERSIONS, request, until)
-        if response.error_code:
-            self.close()
-            raise KafkaError(error_code(response.error_code), f"{self.address} does not say which versions it serves")
-        return parsed(response)
+        steps = versions.negotiation(self.address)
+        self.versions = next(steps)
+        while True:
+            response = self.call(API_VERSIONS, versions.question(), until)
+            try:
+                self.versions = steps.send(response)
+            except StopIteration as done:
+                served: ApiVersions = done.value
+                return served
 
     def call(self, key: int, request: Any, until: float, highest: int | None = None) -> Any:
         """The response, in the highest version both sides speak; KafkaError UNSUPPORTED_VERSION, NetworkError."""
@@ -87,7 +81,7 @@ class BlockingConnection:
         parts = encode_request(api, version, self._correlation_id, self._client_id, request)
         self._waiting.append((self._correlation_id, api, version))
         try:
-            for piece in _pieces(parts):
+            for piece in request_pieces(parts):
                 self._socket.settimeout(_left(until, self.address))
                 self._socket.sendall(piece)
         except OSError as error:
@@ -172,22 +166,3 @@ def _left(until: float, address: str) -> float:
     if left <= 0:
         raise TimeoutError(f"{address} did not answer in time")
     return left
-
-
-def _pieces(parts: Sequence[Part]) -> list[bytes | bytearray | memoryview]:
-    """The request in pieces worth a system call each; batches are not copied."""
-    found: list[bytes | bytearray | memoryview] = []
-    small: list[bytes | bytearray | memoryview] = []
-    for part in parts:
-        if isinstance(part, FileSpan):
-            raise TypeError("a client sends no file spans")
-        if len(part) > JOINED_BYTES:
-            if small:
-                found.append(b"".join(small))
-                small = []
-            found.append(part)
-        else:
-            small.append(part)
-    if small:
-        found.append(b"".join(small))
-    return found

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from duramen.client.blocking.connection import BlockingConnection
-from duramen.client.blocking.connection_pool import ConnectionPool, may_help
-from duramen.client.blocking.deadline import Deadline
-from duramen.client.protocol import fetch
+from duramen.client.blocking.connection_pool import ConnectionPool
+from duramen.client.protocol.deadline import Deadline
+from duramen.client.protocol.outcomes import settled
 from duramen.client.protocol.routes import Route
-from duramen.errors import ClosedError, DuramenError, ErrorCode, KafkaError, NetworkError, OutcomeUnknownError
+from duramen.errors import ClosedError, DuramenError, NetworkError
 from duramen.model import TopicPartition
-
-UNKNOWN_PATIENCE_S = 1.0
-"""How long a topic that is not there is looked for: a node that has just heard of it may need a moment."""
-_UNKNOWN = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 
 _T = TypeVar("_T")
 Asked = tuple[BlockingConnection, int, Any, int | None]
@@ -42,23 +39,15 @@ class Retries:
         deadline = self._deadline(what, timeout_s)
         while True:
             try:
-                return attempt(deadline.at_most(self._request_timeout_s + wait_s))
+                return attempt(deadline.at_most(self._request_timeout_s + wait_s, time.monotonic()))
             except DuramenError as error:
-                self._pool.forget(route)
-                self._pause(deadline, error)
+                self._pool.view.forget(route)
+                time.sleep(deadline.pause_s(error, time.monotonic()))
 
     def _deadline(self, what: str, timeout_s: float | None) -> Deadline:
         if self._pool.closed:
             raise ClosedError("this client was closed")
-        return Deadline(what, self._timeout_s if timeout_s is None else timeout_s)
-
-    def _pause(self, deadline: Deadline, error: DuramenError) -> None:
-        """Wait before the next attempt; raises the error when there is to be none."""
-        if not may_help(error) or isinstance(error, OutcomeUnknownError):
-            raise error
-        if deadline.unknown_s(unknown=error.code in _UNKNOWN) > UNKNOWN_PATIENCE_S:
-            raise error
-        deadline.pause(error)
+        return Deadline(what, self._timeout_s if timeout_s is None else timeout_s, time.monotonic())
 
     def from_leaders(
         self,
@@ -77,7 +66,7 @@ class Retries:
         found: dict[TopicPartition, Any] = {}
         pending = list(wanted)
         while pending:
-            until = deadline.at_most(self._request_timeout_s + wait_s)
+            until = deadline.at_most(self._request_timeout_s + wait_s, time.monotonic())
             failed: DuramenError | None = None
             try:
                 by_leader = self._by_leader(pending, until)
@@ -86,38 +75,23 @@ class Retries:
                     answers: dict[TopicPartition, Any] = {}
                     try:
                         if error is None:
-                            patience = deadline.at_most(self._request_timeout_s + wait_s)
+                            patience = deadline.at_most(self._request_timeout_s + wait_s, time.monotonic())
                             answers = parse(connection.receive(patience, deadline.end), tps)
                     except DuramenError as raised:
                         error = raised
-                    for tp in tps:
-                        answer = error or answers.get(tp) or fetch.missing(tp)
-                        if isinstance(answer, DuramenError) and (
-                            may_help(answer) or not isinstance(answer, KafkaError)
-                        ):
-                            failed = answer
-                        else:
-                            found[tp] = answer
+                    failed = settled(tps, answers, error, found) or failed
             except DuramenError as error:
                 failed = error
-            if failed is not None:
-                pending = [tp for tp in pending if tp not in found]
-                self._pool.forget({tp.topic: None for tp in pending})
-                self._pause(deadline, failed)
-            else:
-                pending = []
+            if failed is None:
+                break
+            pending = [tp for tp in pending if tp not in found]
+            self._pool.view.forget({tp.topic: None for tp in pending})
+            time.sleep(deadline.pause_s(failed, time.monotonic()))
         return found
 
-    def _by_leader(self, tps: Iterable[TopicPartition], until: float) -> dict[BlockingConnection, list[TopicPartition]]:
-        self._pool.know((tp.topic for tp in tps), until)
-        found: dict[BlockingConnection, list[TopicPartition]] = {}
-        known: dict[int, BlockingConnection] = {}
-        for tp in tps:
-            leader = self._pool.leader(tp, until)
-            if leader not in known:
-                known[leader] = self._pool.to(leader, until)
-            found.setdefault(known[leader], []).append(tp)
-        return found
+    def _by_leader(self, tps: list[TopicPartition], until: float) -> dict[BlockingConnection, list[TopicPartition]]:
+        by_node = self._pool.find(self._pool.view.by_leader(tps), until)
+        return {self._pool.to(node, until): share for node, share in by_node.items()}
 
     @staticmethod
     def _send_all(

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from duramen.client.loop.reply_frames import ReplyFrames
+from duramen.client.protocol.reply_frames import ReplyFrames
 from duramen.ports import Clock, Network, Transport
 from duramen.wire.frame import encode_request, parse_response
 from duramen.wire.messages import API, ApiMessage

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from duramen.client.loop.node_client import NodeRequest
 from duramen.client.loop.probe import AddressProbe, address_of, is_from_there
-from duramen.client.loop.reply_frames import ReplyFrames
+from duramen.client.protocol.reply_frames import ReplyFrames
 from duramen.errors import DuramenError
 from duramen.ports import Clock, Entropy, FileSpan, Network, Part, Timer, Transport
 from duramen.wire.frame import encode_request, parse_response, part_size

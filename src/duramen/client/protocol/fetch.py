@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from duramen.client.protocol.metadata import error_code
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, TopicReplacedError
@@ -19,6 +19,7 @@ DEFAULT_MAX_BYTES: Final = 32 << 20
 
 _PLACE = struct.Struct(">qiib")
 _DELTA = struct.Struct(">i")
+_T = TypeVar("_T")
 
 
 class FetchedBytes(NamedTuple):
@@ -151,3 +152,10 @@ def check_topics(found: Mapping[str, TopicId], wanted: Mapping[str, TopicId]) ->
 def missing(tp: TopicPartition) -> KafkaError:
     """The error for a partition that a response does not speak of."""
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{tp}: the node's answer leaves it out")
+
+
+def granted(answer: _T | KafkaError) -> _T:
+    """A partition's answer; its refusal is raised."""
+    if isinstance(answer, KafkaError):
+        raise answer
+    return answer

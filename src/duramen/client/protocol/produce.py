@@ -8,9 +8,11 @@ from duramen.client.protocol.metadata import error_code, only
 from duramen.errors import KafkaError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.ports import Buffer
+from duramen.wire.batch import parse_header
 from duramen.wire.messages import API
 
 PRODUCE: Final = 0
+INIT_PRODUCER_ID: Final = 22
 LAST_BY_NAME: Final = 12
 
 
@@ -42,3 +44,8 @@ def parsed(response: Any, tp: TopicPartition) -> Produced:
     if code:
         raise KafkaError(code, f"{tp}: {answer.error_message or code.name}")
     return Produced(answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
+
+
+def may_resend(batch: Buffer) -> bool:
+    """Whether the partition knows the batch again when it comes twice: it carries a producer id."""
+    return parse_header(batch).producer_id >= 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
+from duramen.client.protocol.metadata import error_code
 from duramen.errors import ErrorCode, KafkaError
+from duramen.version import VERSION
 from duramen.wire.messages import API
 
 API_VERSIONS: Final = 18
@@ -46,3 +49,28 @@ class ApiVersions(NamedTuple):
 def parsed(response: Any) -> ApiVersions:
     """The ranges of an ApiVersions response."""
     return ApiVersions({entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys})
+
+
+def negotiation(address: str) -> Generator[ApiVersions, Any, ApiVersions]:
+    """Ask in our highest version, and again in the node's highest when it does not know that one (KIP-511).
+
+    Yields the versions to send the next `question` in, is sent the response, and returns what the node serves.
+    KafkaError when the node does not say.
+    """
+    response = yield ApiVersions({API_VERSIONS: (0, API[API_VERSIONS].max_version)})
+    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        served = parsed(response)
+        response = yield served if API_VERSIONS in served.ranges else ApiVersions({API_VERSIONS: (0, 0)})
+    if response.error_code:
+        raise KafkaError(error_code(response.error_code), f"{address} does not say which versions it serves")
+    return parsed(response)
+
+
+def question() -> Any:
+    """The ApiVersions request of a negotiation."""
+    return API[API_VERSIONS].request.new(client_software_name="duramen-python", client_software_version=VERSION)
+
+
+def no_node(address: str, reason: object) -> str:
+    """What is said of an address whose first answer cannot be understood."""
+    return f"{address} does not speak Kafka's protocol in plain text: is it the port of a node? ({reason})"

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from duramen.client.blocking.connection_pool import may_help
-from duramen.client.blocking.deadline import Deadline
+from duramen.client.protocol.deadline import Deadline
+from duramen.client.protocol.outcomes import may_help
 from duramen.client.protocol.routes import SINK, CoordinatorKey, Route
 from duramen.errors import DeadlineError, ErrorCode, KafkaError
 from duramen.model import NO_TOPIC_ID
@@ -96,7 +96,7 @@ class SinkCalls:
         None: this batch was committed before, there is nothing left to do. A share whose partition cannot take it just
         now is offered again until the time limit.
         """
-        deadline = Deadline(f"StageBatch of {self._sink_id}", self._timeout_s)
+        deadline = Deadline(f"StageBatch of {self._sink_id}", self._timeout_s, time.monotonic())
         handles: dict[int, int] = {}
         while True:
             missing = [place for place in range(len(shares)) if place not in handles]
@@ -113,7 +113,7 @@ class SinkCalls:
                     handles[place] = answer
             if failed is None:
                 return list(dict.fromkeys(handles[place] for place in range(len(shares))))
-            deadline.pause(failed)
+            time.sleep(deadline.pause_s(failed, time.monotonic()))
 
     def _stage_once(
         self, epoch: int, batch_id: int, task: str, shares: Sequence[SinkShare]

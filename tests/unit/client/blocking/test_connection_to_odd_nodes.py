@@ -15,8 +15,8 @@ import pytest
 
 from duramen.client import Cluster, CoordinatorKey
 from duramen.client.blocking.connection import RECEIVE_BYTES, BlockingConnection
-from duramen.client.blocking.connection_pool import parse_bootstrap
 from duramen.client.blocking.segment_plans import release_leases
+from duramen.client.protocol.addresses import parse_bootstrap
 from duramen.client.protocol.fetch import whole_batches
 from duramen.client.protocol.segments import HeldLease
 from duramen.client.protocol.versions import ApiVersions

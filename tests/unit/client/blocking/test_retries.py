@@ -7,7 +7,8 @@ import time
 import pytest
 
 from duramen.client.blocking.connection_pool import ConnectionPool
-from duramen.client.blocking.retries import UNKNOWN_PATIENCE_S, Retries
+from duramen.client.blocking.retries import Retries
+from duramen.client.protocol.deadline import UNKNOWN_PATIENCE_S
 from duramen.client.protocol.routes import ANY
 from duramen.errors import ErrorCode, KafkaError, NetworkError
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from duramen.client.loop.reply_frames import COPIED_BYTES, FIRST_BYTES, ReplyFrames
+from duramen.client.protocol.reply_frames import COPIED_BYTES, FIRST_BYTES, ReplyFrames
 from duramen.wire.errors import DecodeError
 
 

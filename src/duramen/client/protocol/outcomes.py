@@ -1,0 +1,72 @@
+"""What an error means for a call: whether to try again may help, and whether the request may have taken effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from duramen.client.protocol import fetch
+from duramen.client.protocol.metadata import error_code
+from duramen.errors import (
+    DuramenError,
+    ErrorCode,
+    KafkaError,
+    NetworkError,
+    NoConnectionError,
+    NothingThereError,
+    OutcomeUnknownError,
+)
+from duramen.model import TopicPartition
+
+MAYBE_STORED: Final = frozenset(
+    (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.KAFKA_STORAGE_ERROR)
+)
+"""What a leader answers when it appended a batch whose fate it does not know."""
+
+
+def may_help(error: DuramenError) -> bool:
+    """Whether the same request may succeed later, perhaps elsewhere."""
+    if isinstance(error, NetworkError):
+        return not isinstance(error, NothingThereError | OutcomeUnknownError)
+    # Bytes that were damaged on the disk stay so: Kafka calls this retriable for those damaged on the way.
+    return error.retriable and error.code != ErrorCode.CORRUPT_MESSAGE
+
+
+def lost(error: NetworkError, *, resend: bool) -> OutcomeUnknownError | None:
+    """The error of a request whose connection was lost, where it may have taken effect and may not be sent again.
+
+    None where it may be sent again, or was never sent (NoConnectionError).
+    """
+    return None if resend or isinstance(error, NoConnectionError) else OutcomeUnknownError(str(error))
+
+
+def refused(error: KafkaError, *, resend: bool) -> OutcomeUnknownError | None:
+    """The error of a batch that a leader refused, where it may be stored all the same and may not be sent again."""
+    return OutcomeUnknownError(str(error)) if not resend and error.code in MAYBE_STORED else None
+
+
+def check(code: int, what: str) -> None:
+    """Raise the KafkaError of a response's code if to try again may help; other codes are left to the caller."""
+    found = error_code(code)
+    if found and may_help(error := KafkaError(found, f"{what}: {found.name}")):
+        raise error
+
+
+def settled(
+    tps: Iterable[TopicPartition],
+    answers: Mapping[TopicPartition, Any],
+    error: DuramenError | None,
+    found: dict[TopicPartition, Any],
+) -> DuramenError | None:
+    """Put what one leader's answers say for good of its partitions into `found`; the last error that may pass, if any.
+
+    error: instead of answers.
+    """
+    failed: DuramenError | None = None
+    for tp in tps:
+        answer = error or answers.get(tp) or fetch.missing(tp)
+        if isinstance(answer, DuramenError) and (may_help(answer) or not isinstance(answer, KafkaError)):
+            failed = answer
+        else:
+            found[tp] = answer
+    return failed
