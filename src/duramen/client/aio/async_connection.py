@@ -50,6 +50,13 @@ class _InFlight(NamedTuple):
     wait_s: float
 
 
+class _Turn(NamedTuple):
+    """A caller in the queue: what it waits for, and the bytes that it will send."""
+
+    comes: asyncio.Future[None]
+    size: int
+
+
 class AsyncConnection(asyncio.BufferedProtocol):
     """A connection to an address that has agreed on versions.
 
@@ -80,15 +87,16 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._correlation_id = 0
         self._in_flight: dict[int, _InFlight] = {}
         self._unsent: list[Part] = []
-        """Written at the end of this turn of the loop, all together."""
+        """Sent at the end of this turn of the loop, all together."""
         self._unsent_bytes = 0
         self._paused = False
         """Whether the system takes no more bytes now."""
         self._throttled_until = 0.0
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._queue: deque[_Turn] = deque()
         """Callers that wait for room."""
         self._admitted = 0
-        """Callers that were let in and have not run yet."""
+        """Callers that were let in and have not run yet, and what they will send."""
+        self._admitted_bytes = 0
         self._active_at = self._loop.time()
         """When the last bytes came, or a request that is not answered was sent where no answer was due."""
         self._watch: asyncio.TimerHandle | None = None
@@ -151,8 +159,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
     async def send_only(self, key: int, request: Any, until: float, highest: int | None = None) -> None:
         """Send a request that is not answered (Produce with acks=0)."""
         version = self.versions.version(key, highest)
-        await self._room(until)
-        self._write(encode_request(API[key], version, self._next_id(), self._client_id, request))
+        parts = encode_request(API[key], version, self._next_id(), self._client_id, request)
+        size = sum(map(part_size, parts))
+        await self._room(size, until)
+        self._write(parts, size)
         if not self._in_flight:
             self._active_at = self._loop.time()
 
@@ -160,12 +170,13 @@ class AsyncConnection(asyncio.BufferedProtocol):
         api = API[key]
         correlation_id = self._next_id()
         parts = encode_request(api, version, correlation_id, self._client_id, request)
-        await self._room(until)
+        size = sum(map(part_size, parts))
+        await self._room(size, until)
         loop = self._loop
         answer: asyncio.Future[Any] = loop.create_future()
         now = loop.time()
+        self._write(parts, size)
         self._in_flight[correlation_id] = _InFlight(api, version, answer, now, wait_s)
-        self._write(parts)
         self._watch_for(now + wait_s)
         late = loop.call_at(until, self._late, answer)
         try:
@@ -192,31 +203,35 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self.closed
             or self._paused
             or len(self._in_flight) + self._admitted >= self._limits.in_flight
-            or self._unsent_bytes >= self._limits.unsent_bytes
+            or self._unsent_bytes + self._admitted_bytes >= self._limits.unsent_bytes
             or self._throttled_until > self._loop.time()
         )
 
-    async def _room(self, until: float) -> None:
-        """Wait in the queue until a request may be sent; NoConnectionError when that is never."""
+    async def _room(self, size: int, until: float) -> None:
+        """Wait in the queue until so many bytes may be sent; NoConnectionError when that is never."""
         if not self._queue and not self._admitted and self._has_room():
             return
         if self.closed:
             raise NoConnectionError(f"{self.name}: the connection was closed")
-        turn: asyncio.Future[None] = self._loop.create_future()
+        turn = _Turn(self._loop.create_future(), size)
         self._queue.append(turn)
-        late = self._loop.call_at(until, self._too_late, turn)
+        late = self._loop.call_at(until, self._too_late, turn.comes)
         try:
-            await turn
+            await turn.comes
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._admitted -= 1
+            if turn.comes.done() and not turn.comes.cancelled() and turn.comes.exception() is None:
+                self._run(turn)
                 self._admit()
             raise
         finally:
             late.cancel()
-        self._admitted -= 1
+        self._run(turn)
         if self.closed:
             raise NoConnectionError(f"{self.name}: the connection was closed")
+
+    def _run(self, turn: _Turn) -> None:
+        self._admitted -= 1
+        self._admitted_bytes -= turn.size
 
     def _too_late(self, turn: asyncio.Future[None]) -> None:
         if not turn.done():
@@ -225,26 +240,34 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def _admit(self) -> None:
         """Let as many in as there is room for."""
         queue = self._queue
-        while queue and (queue[0].done() or self._has_room()):
+        while queue and (queue[0].comes.done() or self._has_room()):
             turn = queue.popleft()
-            if not turn.done():
+            if not turn.comes.done():
                 self._admitted += 1
-                turn.set_result(None)
+                self._admitted_bytes += turn.size
+                turn.comes.set_result(None)
 
-    def _write(self, parts: list[Part]) -> None:
+    def _write(self, parts: list[Part], size: int) -> None:
+        """At once where the node has nothing to do for us, else together with all that this turn of the loop sends."""
         if not self._unsent:
+            if not self._in_flight:
+                self._send(parts)
+                return
             self._loop.call_soon(self._flush)
         self._unsent += parts
-        self._unsent_bytes += sum(map(part_size, parts))
+        self._unsent_bytes += size
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
         self._unsent_bytes = 0
+        self._send(unsent)
+        if self._queue:
+            self._admit()
+
+    def _send(self, parts: list[Part]) -> None:
         if self._transport is not None and not self.closed:
-            for piece in request_pieces(unsent):
+            for piece in request_pieces(parts):
                 self._transport.write(piece)
-            if self._queue:
-                self._admit()
 
     def pause_writing(self) -> None:
         """The system takes no more bytes now."""
@@ -336,8 +359,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 asked.answer.set_exception(NetworkError(f"{self.name}: {reason}"))
         queue, self._queue = self._queue, deque()
         for turn in queue:
-            if not turn.done():
-                turn.set_exception(NoConnectionError(f"{self.name}: {reason}"))
+            if not turn.comes.done():
+                turn.comes.set_exception(NoConnectionError(f"{self.name}: {reason}"))
         self._unsent.clear()
         self._on_closed(self)
 
