@@ -62,6 +62,8 @@ class AsyncConnectionPool:
         self._waiters: dict[Address, _Waiters] = {}
         self._all: set[AsyncConnection] = set()
         self._backoffs: dict[Address, ConnectBackoff] = {}
+        self._failed_at: dict[Address, float] = {}
+        """When a connect failed or a connection ended; where any node will do, such an address is tried last."""
         self._tasks: dict[Any, asyncio.Task[Any]] = {}
         """What is being done for several callers: connects by address and class, questions."""
 
@@ -158,6 +160,8 @@ class AsyncConnectionPool:
 
     async def _ask(self, question: Question, until: float) -> Reply:
         connection = await self._any(ConnectionClass.CALLS, until)
+        if len(self.view.addresses()) > 1:  # a node that hangs is not the only one that can be asked
+            until = min(until, asyncio.get_running_loop().time() + CONNECT_S)
         response = await connection.call(question.key, question.request(connection.versions), until)
         return Reply(response, connection.versions)
 
@@ -167,7 +171,7 @@ class AsyncConnectionPool:
         if there:
             return min(there, key=lambda connection: connection.in_flight)
         loop = asyncio.get_running_loop()
-        addresses = self.view.addresses()
+        addresses = sorted(self.view.addresses(), key=lambda address: self._failed_at.get(address, 0.0))
         contact = self._first_contact
         contact.begin(loop.time())
         errors: list[NetworkError] = []
@@ -212,6 +216,7 @@ class AsyncConnectionPool:
         except NetworkError as error:
             if backoff is None:
                 backoff = self._backoffs[address] = ConnectBackoff()
+            self._failed_at[address] = loop.time()
             backoff.failed(str(error), loop.time())
             raise
         self._backoffs.pop(address, None)
@@ -226,6 +231,7 @@ class AsyncConnectionPool:
         if connection not in self._all:
             return
         self._all.discard(connection)
+        self._failed_at[connection.address] = asyncio.get_running_loop().time()
         if kind is ConnectionClass.WAITS:
             waiters = self._waiters[connection.address]
             if connection in waiters.idle:
