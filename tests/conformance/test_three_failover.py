@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import signal
@@ -16,11 +17,13 @@ from benchmarks.kafka_peer import tool
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.worlds.async_load import AsyncLoad
 from tests.worlds.cluster_load import QUIET, Load
 from tests.worlds.controller_trio import ControllerTrio, ServedController, waited
 from tests.worlds.kafka_classes import with_all_tools
 from tests.worlds.served_node import only_duramen
 
+from duramen.client.aio import AsyncCluster
 from duramen.client.blocking.connection import MAX_FRAME_BYTES, BlockingConnection
 from duramen.client.protocol import produce
 from duramen.errors import ErrorCode
@@ -263,3 +266,32 @@ def test_a_node_that_cannot_write_ends_and_others_lead(trio: ControllerTrio) -> 
     assert load.failed == []
     trio.whole()  # kafka-python leaves a socket open at an address that refuses
     load.check(trio.bootstrap)
+
+
+def test_the_asyncio_client_goes_on_when_leaders_stop_die_and_sleep(trio: ControllerTrio) -> None:
+    create(trio, "awaited", 2)
+
+    async def lives() -> None:
+        plain, known = TopicPartition("awaited", 0), TopicPartition("awaited", 1)
+        async with AsyncCluster(trio.bootstrap, timeout_s=WAIT_SECONDS, request_timeout_s=3) as cluster:
+            async with AsyncLoad(cluster, plain, known) as load:
+                await load.goes_on()
+                assert await asyncio.to_thread(trio.node(await cluster.leader(known)).stop) == 0
+                await load.goes_on()
+                await asyncio.to_thread(trio.whole)
+                trio.node(await cluster.leader(known)).kill()
+                await load.goes_on()
+                await asyncio.to_thread(trio.whole)
+                process = trio.node(await cluster.leader(plain)).process
+                assert process is not None
+                process.send_signal(signal.SIGSTOP)
+                try:
+                    await load.goes_on()
+                finally:
+                    process.send_signal(signal.SIGCONT)
+                await asyncio.to_thread(trio.whole)
+                await load.goes_on()
+            assert load.unknown
+            await load.check()
+
+    asyncio.run(lives())

@@ -10,30 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.worlds.async_load import AsyncLoad, batch_of, values
 from tests.worlds.served_node import Served
 
 from duramen.client import CONTROLLER, EARLIEST, LATEST, READ_COMMITTED, CoordinatorKey
 from duramen.client.aio import AsyncCluster
-from duramen.errors import ClosedError, DeadlineError, ErrorCode, KafkaError, OutcomeUnknownError, TopicReplacedError
+from duramen.errors import ClosedError, DeadlineError, ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import TopicPartition
-from duramen.wire.batch import batches, build_batch, records
 from duramen.wire.messages import API
 
-TIME = 1_760_000_000_000
 CREATE_TOPICS, FIND_COORDINATOR = 19, 10
-
-
-def a_batch(*values: bytes, **fields: int) -> bytes:
-    return bytes(build_batch([(None, value, (), TIME) for value in values], **fields))
-
-
-def values(data: memoryview) -> list[bytes]:
-    found = []
-    for position, header in batches(data):
-        for record in records(data[position : position + header.size], max_bytes=1 << 20):
-            assert record.value is not None
-            found.append(bytes(record.value))
-    return found
 
 
 async def create(cluster: AsyncCluster, topic: str, partitions: int = 1) -> None:
@@ -69,10 +55,10 @@ def test_what_is_written_is_read(served: Served) -> None:
         assert (await cluster.metadata(["aio-calls"])).topics["aio-calls"].topic_id == topic_id
         assert await cluster.leader(tps[0]) == await cluster.coordinator(CoordinatorKey("a group"))
         for number, tp in enumerate(tps):
-            assert (await cluster.produce(tp, a_batch(b"%d" % number, b"more"))).base_offset == 0
-        assert (await cluster.produce(tps[0], a_batch(b"unasked"), acks=0)).base_offset == -1
+            assert (await cluster.produce(tp, batch_of(b"%d" % number, b"more"))).base_offset == 0
+        assert (await cluster.produce(tps[0], batch_of(b"unasked"), acks=0)).base_offset == -1
         producer_id, epoch = await cluster.init_producer_id()
-        batch = a_batch(b"once", producer_id=producer_id, producer_epoch=epoch, base_sequence=0)
+        batch = batch_of(b"once", producer_id=producer_id, producer_epoch=epoch, base_sequence=0)
         assert (await cluster.produce(tps[1], batch)).base_offset == 2
         assert (await cluster.produce(tps[1], batch)).base_offset == 2
         found = await cluster.fetch_many(dict.fromkeys(tps, 0), isolation=READ_COMMITTED)
@@ -99,7 +85,7 @@ def test_refusals_are_those_of_the_blocking_client(served: Served) -> None:
         with pytest.raises(TopicReplacedError):
             await cluster.fetch(tp, 0, topic_id=b"x" * 16)
         with pytest.raises(KafkaError, match="CRC"):
-            await cluster.produce(tp, a_batch(b"v")[:-2] + b"x\0")
+            await cluster.produce(tp, batch_of(b"v")[:-2] + b"x\0")
         with pytest.raises(DeadlineError):
             await cluster.fetch(tp, 0, max_wait_ms=5_000, timeout_s=0.1)
         await cluster.close()
@@ -117,7 +103,7 @@ def test_a_fetch_that_waits_delays_nothing(served: Served) -> None:
         await asyncio.sleep(0.2)
         began = time.monotonic()
         await cluster.list_offsets({tp: LATEST})
-        await cluster.produce(tp, a_batch(b"v"))
+        await cluster.produce(tp, batch_of(b"v"))
         assert [values(found.data) for found in await asyncio.gather(*waiting)] == [[b"v"]] * 5
         assert time.monotonic() - began < 5
 
@@ -132,62 +118,14 @@ def test_a_node_killed_under_load_loses_nothing_that_was_acknowledged(tmp_path: 
 
     async def test(cluster: AsyncCluster) -> None:
         await create(cluster, "aio-killed", 2)
-        plain, known = TopicPartition("aio-killed", 0), TopicPartition("aio-killed", 1)
-        acknowledged: list[bytes] = []
-        unknown: list[bytes] = []
-        ended = False
-
-        async def write(writer: int) -> None:
-            number = 0
-            while not ended:
-                value = b"%d-%d" % (writer, number)
-                number += 1
-                try:
-                    await cluster.produce(plain, a_batch(value))
-                    acknowledged.append(value)
-                except OutcomeUnknownError:
-                    unknown.append(value)
-
-        async def write_once(producer: tuple[int, int]) -> int:
-            number = 0
-            while not ended:
-                fields = {"producer_id": producer[0], "producer_epoch": producer[1], "base_sequence": number}
-                await cluster.produce(known, a_batch(b"%d:%d" % (producer[0], number), **fields))
-                number += 1
-            return number
-
-        producers = [await cluster.init_producer_id() for _ in range(4)]
-        writers = [asyncio.create_task(write(number)) for number in range(8)]
-        once = [asyncio.create_task(write_once(producer)) for producer in producers]
-        for _ in range(2):
-            await asyncio.sleep(0.4)
-            node.kill()
-            await asyncio.to_thread(node.start)
-            count = len(acknowledged)
-            async with asyncio.timeout(20):
-                while len(acknowledged) < count + 20:
-                    await asyncio.sleep(0.01)
-        ended = True
-        await asyncio.gather(*writers)
-        written = await asyncio.gather(*once)
-        assert unknown
-
-        async def all_of(tp: TopicPartition) -> list[bytes]:
-            found: list[bytes] = []
-            offset, end = 0, (await cluster.list_offsets({tp: LATEST}))[tp].offset
-            while offset < end:
-                fetched = await cluster.fetch(tp, offset, max_wait_ms=0)
-                found += values(fetched.data)
-                offset = fetched.next_offset
-            return found
-
-        stored = await all_of(plain)
-        assert len(stored) == len(set(stored))
-        assert set(acknowledged) <= set(stored) <= set(acknowledged) | set(unknown)
-        stored = await all_of(known)
-        for producer, count in zip(producers, written, strict=True):
-            mine = [value for value in stored if value.startswith(b"%d:" % producer[0])]
-            assert mine == [b"%d:%d" % (producer[0], number) for number in range(count)]
+        async with AsyncLoad(cluster, TopicPartition("aio-killed", 0), TopicPartition("aio-killed", 1)) as load:
+            for _ in range(2):
+                await load.goes_on()
+                node.kill()
+                await asyncio.to_thread(node.start)
+            await load.goes_on()
+        assert load.unknown
+        await load.check()
 
     try:
         run(test, node.bootstrap)
