@@ -165,6 +165,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    STREAM_CLOSED = 10030
+    """Ours, as all from 10000 on, and sent in answers of APIs of ours alone."""
+    END_IS_ELSEWHERE = 10031
 
     @property
     def retriable(self) -> bool:
@@ -199,6 +202,15 @@ class KafkaError(DuramenError):
         super().__init__(message or code.name)
         self.code = code
         self.message = message or code.name
+
+
+class StreamClosedError(KafkaError):
+    """Nothing is appended any more: the stream is closed. Kafka's clients have no word for it, and get a code that none
+    of them tries again on.
+    """
+
+    def __init__(self, what: object) -> None:
+        super().__init__(ErrorCode.POLICY_VIOLATION, f"{what}: the stream is closed")
 
 
 class ConfigError(DuramenError):

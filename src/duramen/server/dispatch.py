@@ -24,6 +24,7 @@ from duramen.server.handlers import (
     admin_topics,
     api_versions,
     commit_staged,
+    conditional_append,
     consumer_group_describe,
     consumer_group_heartbeat,
     controller_commands,
@@ -324,6 +325,7 @@ ROWS = (
     _row(10010, B, describe_segments.handle, Operation.READ, Resource.TOPIC, _topics),
     _row(10011, B, describe_segments.handle_lease, Operation.ANY, Resource.NONE, _nothing),
     _row(10020, B, describe_damage.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(10031, B, conditional_append.handle, Operation.WRITE, Resource.TOPIC, _nothing),
 )  # fmt: skip
 
 TABLES: dict[ListenerType, dict[int, ApiRow]] = {

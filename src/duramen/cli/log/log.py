@@ -30,6 +30,7 @@ from duramen.storage import (
     walk_batches,
 )
 from duramen.wire.batch import ABORT, COMMIT, BatchHeader, read_marker, records
+from duramen.wire.records.control import ControlType, type_of
 
 EPILOG = """\b
 Examples:
@@ -40,6 +41,7 @@ Examples:
   duramen log repair /var/lib/duramen --dry-run
 """
 _MARKERS = {ABORT: "abort", COMMIT: "commit"}
+_STREAM_RECORDS: dict[int, str] = {ControlType.WRITER_OPENED: "writer opened", ControlType.STREAM_CLOSED: "closed"}
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -286,6 +288,11 @@ def _batch_line(file: File, position: int, header: BatchHeader, as_json: bool) -
     if marker is not None:
         fields["marker"] = _MARKERS[marker.type]
         fields["coordinator_epoch"] = marker.coordinator_epoch
+    stream = None
+    if marker is None and header.is_control:
+        stream = _STREAM_RECORDS.get(type_of(file.pread(header.size, position), header))
+    if stream is not None:
+        fields["marker"] = stream
     if as_json:
         return json.dumps(fields, separators=(",", ":"))
     parts = [
@@ -302,7 +309,7 @@ def _batch_line(file: File, position: int, header: BatchHeader, as_json: bool) -
         parts.append("transactional")
     if header.is_control:
         marks = "" if marker is None else f" {_MARKERS[marker.type]} by coordinator epoch {marker.coordinator_epoch}"
-        parts.append(f"control{marks}")
+        parts.append(f"control{marks if stream is None else f' {stream}'}")
     return "  ".join(parts)
 
 

@@ -22,7 +22,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from duramen.config import TopicConfig
-from duramen.errors import ErrorCode, KafkaError, StorageError, check
+from duramen.errors import ErrorCode, KafkaError, StorageError, StreamClosedError, check
 from duramen.machines.replication.leader import LeaderLease, Replication
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.partition.replica.batch_rules import (
@@ -88,7 +88,6 @@ class Partition:
         "_on_stored",
         "_on_touched",
         "_queued",
-        "_rewriting",
         "_submit",
         "_waiting",
         "_waiting_here",
@@ -104,6 +103,7 @@ class Partition:
         "records_in",
         "replication",
         "retry_gate",
+        "rewriting",
         "topic_id",
         "tp",
     )
@@ -130,7 +130,8 @@ class Partition:
         self.harden: Harden = _harden_nothing
         self._queued: list[Callable[[], None]] = []
         self.retry_gate = retry_gate
-        self._rewriting = False
+        self.rewriting = False
+        """Whether a batch is being decoded: what comes meanwhile has to `queue`."""
         self.most_queued = MAX_QUEUED_BEHIND_REWRITE
         self.closed = False
         self.bytes_in = 0
@@ -221,25 +222,28 @@ class Partition:
         `view` must be writable; batches above COPIED_BYTES are kept by reference until written. `done` may be called
         before this returns. guard: what `transaction_guard` gave for a transactional batch.
         """
-        if self._rewriting:
-            if len(self._queued) >= self.most_queued:
-                busy = f"{self.tp}: too many batches wait to be decoded"
-                self._refuse(view, KafkaError(ErrorCode.REQUEST_TIMED_OUT, busy), done)
-                return
+        if self.rewriting:
             if len(view) <= COPIED_BYTES:
                 view = memoryview(bytearray(view))  # what the log would copy, its owner may write over
-            self._queued.append(partial(self.append, view, acks, now_ms, done, guard))
+            try:
+                self.queue(partial(self.append, view, acks, now_ms, done, guard))
+            except KafkaError as error:
+                self._refuse(view, error, done)
             return
         try:
             header = self.admit(view, acks, guard)
-            too_late = header.max_timestamp > now_ms and claims_too_late(self.config, header, now_ms)
-            doubtful = self._decodes or lacks_max_timestamp(header)
-            if too_late or (doubtful and needs_rewriting(self.config, header)):
-                self._start_rewrite(view, acks, now_ms, done, guard)
+            if self.must_be_decoded(header, now_ms):
+                self.start_rewrite(view, now_ms, done, partial(self._rewritten, acks, now_ms, done, guard))
             else:
                 self.append_checked(view, header, acks, now_ms, done, guard)
         except (KafkaError, OSError, StorageError) as error:
             self._refuse(view, error, done)
+
+    def must_be_decoded(self, header: BatchHeader, now_ms: int) -> bool:
+        """Whether somebody has to look into this batch before it may be appended (`start_rewrite`)."""
+        if header.max_timestamp > now_ms and claims_too_late(self.config, header, now_ms):
+            return True
+        return (self._decodes or lacks_max_timestamp(header)) and needs_rewriting(self.config, header)
 
     def _refuse(self, view: memoryview, why: Exception, done: Done) -> None:
         error = why if isinstance(why, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {why}")
@@ -292,6 +296,8 @@ class Partition:
                 answer = Appended(duplicate.base_offset, duplicate.timestamp, log.start_offset)
                 self.park(duplicate.last_offset + 1, acks, done, answer)
                 return
+        if log.producers.stream is not None:
+            self.check_open()
         append_time = NO_TIMESTAMP
         if self.config.message_timestamp_type == "LogAppendTime":
             append_time = now_ms
@@ -300,6 +306,11 @@ class Partition:
         base = log.end_offset
         self.append_own(view, header, now_ms)
         self.park(log.end_offset, acks, done, Appended(base, append_time, log.start_offset))
+
+    def check_open(self) -> None:
+        """StreamClosedError where nothing is appended any more."""
+        if self.log.producers.closed_at is not None:
+            raise StreamClosedError(self.tp)
 
     def _too_few(self) -> str:
         replication = self.replication
@@ -361,36 +372,52 @@ class Partition:
 
     # ---- batches that must be decoded (recompression, compacted topics): off the loop, others queue behind ----
 
-    def _start_rewrite(
-        self, view: memoryview, acks: int, now_ms: int, done: Done, guard: TransactionGuard | None = PLAIN
+    def queue(self, work: Callable[[], None]) -> None:
+        """Do this behind the batch that is being decoded. KafkaError REQUEST_TIMED_OUT where too much waits."""
+        if len(self._queued) >= self.most_queued:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.tp}: too many batches wait to be decoded")
+        self._queued.append(work)
+
+    def start_rewrite(
+        self, view: memoryview, now_ms: int, done: Done, go_on: Callable[[memoryview, BatchHeader], None]
     ) -> None:
-        self._rewriting = True
+        """Decode a batch off the loop, then `go_on` with what it became, or tell `done` what refuses it."""
+        self.rewriting = True
         config = self.config
         copy = bytearray(view)
 
         def finish(result: bytearray | None, error: BaseException | None) -> None:
-            self._rewriting = False
+            self.rewriting = False
             if error is not None:
                 corrupt = ErrorCode.CORRUPT_MESSAGE
                 done(error if isinstance(error, KafkaError) else KafkaError(corrupt, f"{self.tp}: {error}"))
             elif result is not None:
-                self._finish_rewrite(memoryview(result), acks, now_ms, done, guard)
-            while self._queued and not self._rewriting:
+                self._finish_rewrite(memoryview(result), done, go_on)
+            while self._queued and not self.rewriting:
                 self._queued.pop(0)()
 
         self._submit("rewriting", lambda: rewrite(copy, config, now_ms), finish)
 
-    def _finish_rewrite(
-        self, view: memoryview, acks: int, now_ms: int, done: Done, guard: TransactionGuard | None
-    ) -> None:
+    def _finish_rewrite(self, view: memoryview, done: Done, go_on: Callable[[memoryview, BatchHeader], None]) -> None:
         try:
             if self.closed or not self.replication.is_leader:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} is not led here any more")
-            self._check_lease(acks)
-            # The guard may have been cancelled meanwhile, and the transaction may have ended.
-            self.append_checked(view, parse_header(view), acks, now_ms, done, guard)
+            go_on(view, parse_header(view))
         except (KafkaError, OSError, StorageError) as error:
             self._refuse(view, error, done)
+
+    def _rewritten(
+        self,
+        acks: int,
+        now_ms: int,
+        done: Done,
+        guard: TransactionGuard | None,
+        view: memoryview,
+        header: BatchHeader,
+    ) -> None:
+        self._check_lease(acks)
+        # The guard may have been cancelled meanwhile, and the transaction may have ended.
+        self.append_checked(view, header, acks, now_ms, done, guard)
 
     # ---- durability ------------------------------------------------------------------------------------------
 

@@ -62,7 +62,8 @@ def append_marker(
         marker = Marker(COMMIT if commit else ABORT, coordinator_epoch)
         batch = memoryview(build_marker(*producer, *marker, now_ms))
         header = parse_header(batch)
-        if not log.producers.check_marker(header, marker, transaction_version):
+        is_there = log.producers.check_marker(header, marker, transaction_version)
+        if not is_there and log.producers.closed_at is None:  # it is closed while no transaction is open, or not at all
             partition.append_own(batch, header, now_ms)
             if journals_markers(partition):
                 journal_marker(log, bytes(batch))

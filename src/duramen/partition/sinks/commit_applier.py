@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError
+from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError, StreamClosedError
 from duramen.machines.sink.commands import ShareDone
 from duramen.machines.sink.pieces import Target
 from duramen.machines.sink.state import CommittedShare, SinkCommit
@@ -349,9 +349,10 @@ class Move:
     # ---- trouble ---------------------------------------------------------------------------------------------
 
     def _failed(self, error: DuramenError | OSError) -> None:
-        """Once everything in flight is settled: again later, from what is there then; unless the topic is gone."""
+        """Once all in flight is settled: again later, from what is there then; unless the topic is gone or closed."""
         owner = self._owner
-        if isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_ID:
+        is_gone = isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_ID
+        if is_gone or isinstance(error, StreamClosedError):
             owner.statistics.dropped += 1
             owner.report(
                 "sink-share-dropped", sink=self._job.key[0], batch=self._job.key[1], partition=self.share.target[1]

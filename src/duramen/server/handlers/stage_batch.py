@@ -106,6 +106,7 @@ class StageCall:
         if len(wanted.records) > most:
             text = f"{len(wanted.records)} bytes for {name}-{wanted.index}; duramen.sink.staged.max.bytes is {most}"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
+        partition.check_open()
         too_few = partition.replication.in_sync_error()
         if too_few is not None:
             raise KafkaError(too_few, f"{name}-{wanted.index}: too few in-sync replicas")

@@ -42,7 +42,7 @@ from duramen.storage.segment.producer_state import AbortedTransaction, ProducerS
 from duramen.storage.segment.rollbacks import track_producer
 from duramen.storage.segment.segment import INDEX, MAX_RELATIVE, SUFFIXES, TIME_INDEX, TXN_INDEX, Segment
 from duramen.storage.segment.write_checksums import SUMMED_BYTES, WrittenSums
-from duramen.wire.batch import BatchHeader
+from duramen.wire.batch import CONTROL, BatchHeader
 from duramen.wire.checksum import crc32c
 
 COPIED_BYTES = 16 * 1024
@@ -232,7 +232,7 @@ class Log:
         if not position:
             segment.first_timestamp = stamp
         has_producer = header.producer_id >= 0
-        if has_producer and header.is_control:
+        if header.attributes & CONTROL:
             track_producer(
                 self.producers, segment, data, header
             )  # first: `.txnindex` may find no room for what it rolls back

@@ -39,6 +39,7 @@ from duramen.storage.segment.segment import (
     parse_name,
     sealed_sides,
 )
+from duramen.wire.batch import BatchHeader
 
 _BESIDE_A_LOG = frozenset({INDEX, TIME_INDEX, TXN_INDEX, SEAL, SEALING})
 _REPLACED_BY_A_SEAL = frozenset({SEALING})
@@ -198,6 +199,8 @@ class LogLoader:
             known_to = known.recovery_point
         else:
             known_to = log.snapshots.restore(log.producers, OURS_OR_KAFKAS if clean and known is None else OURS)
+            if log.producers.stream is None and known_to >= 0:
+                _find_close(log)
         producers_from = max(first, known_to)
         start = min(epochs_from, producers_from)
         for epoch, offset in walk.epochs:  # the journal does not know of those of a page-cache topic
@@ -221,11 +224,24 @@ def _replay(log: Log, start: int, producers_from: int) -> None:
                 raise CorruptLogError(segment.path, at, segment.size, "no batch starts here", segment.base_offset)
             if header.next_offset > log.start_offset:
                 log.epochs.hold(header.leader_epoch, max(header.base_offset, log.start_offset))
-            if header.producer_id >= 0 and header.base_offset >= producers_from:
+            if (header.producer_id >= 0 or header.is_control) and header.base_offset >= producers_from:
                 data = file.pread(header.size, at) if header.is_control else b""
                 track_producer(log.producers, segment, data, header)
         if segment is not log.segments[-1]:
             segment.release_files()
+
+
+def _find_close(log: Log) -> None:
+    """Whether the log's last batch says that it is closed: a snapshot of Kafka's does not."""
+    segment = log.active
+    start = segment.position_before(max(segment.base_offset, log.end_offset - 1)) if segment.size else 0
+    file = segment.open_file()
+    last: tuple[int, BatchHeader] | None = None
+    for at, header, ok in scan(file, start, segment.size, crc=False):
+        if ok and header is not None:
+            last = at, header
+    if last is not None and last[1].is_control and last[1].producer_id < 0:
+        log.producers.take_control(file.pread(last[1].size, last[0]), last[1])
 
 
 def _present(log: Log, *, ours: bool, clean: bool) -> dict[int, set[str]]:

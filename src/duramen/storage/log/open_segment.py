@@ -315,9 +315,9 @@ class SegmentLoader:
             if epoch != walk.epoch and expected > walk.start:
                 walk.epoch = epoch
                 walk.epochs.append((epoch, max(offset, walk.start)))
-            if producer >= 0:
+            if producer >= 0 or attributes & CONTROL:
                 walk.producers = True
-                walk.markers = walk.markers or bool(attributes & CONTROL)
+                walk.markers = walk.markers or (producer >= 0 and bool(attributes & CONTROL))
             position = end
         if not start and position:
             segment.first_timestamp = first

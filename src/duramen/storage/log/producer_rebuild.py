@@ -77,13 +77,18 @@ class ProducerRebuild:
         for at, header, ok in scan(file, position, size, crc=False):
             if not ok or header is None:
                 raise CorruptLogError(file.path, at, size, "no batch starts here", base)
-            if header.producer_id < 0 or header.base_offset < start:
+            is_tracked = header.producer_id >= 0 or header.is_control
+            if not is_tracked or header.base_offset < start:
                 continue
             if not header.is_control:
                 found.update(header)
                 continue
+            data = file.pread(header.size, at)
+            if header.producer_id < 0:
+                found.take_control(data, header)
+                continue
             try:
-                marker = read_marker(file.pread(header.size, at), header)
+                marker = read_marker(data, header)
             except KafkaError as error:
                 raise CorruptLogError(file.path, at, at + header.size, str(error), header.base_offset) from error
             if marker is not None:

@@ -60,6 +60,8 @@ def active_expired(log: Log, now_ms: int, high_watermark: int) -> bool:
     As in Kafka not while an older segment stays (its records are from the future, or a lease has it): each further
     append that expires would leave one more small segment.
     """
+    if log.producers.closed_at is not None:
+        return False  # the record that closed the log is in it
     active = log.active
     limits = retention_ms, retention_bytes = _limits(log)
     goes = retention_bytes == 0 or _expired(active, now_ms, retention_ms)

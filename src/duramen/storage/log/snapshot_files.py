@@ -13,6 +13,7 @@ from duramen.storage.segment.producer_snapshot import (
     decode_aborted,
     decode_kafka,
     decode_ours,
+    decode_stream,
     encode_kafka,
     encode_ours,
 )
@@ -101,8 +102,10 @@ class ProducerSnapshots:
                     decode(data, SnapshotHome(self._topic_id, self._partition, offset)) if data is not None else None
                 )
                 damaged = damaged or (data is not None and found is None)
-                if found is not None:
+                if found is not None and data is not None:
                     producers.restore(found)
+                    if suffix == PRODUCERS:
+                        producers.stream = decode_stream(data)
                     return offset
             if damaged:
                 break

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from duramen.model import TopicId
 from duramen.storage.segment.producer_state import NO_TRANSACTION, Producer, ProducerStates
+from duramen.storage.segment.stream_state import ExclusiveWriter, StreamState
 from duramen.wire.checksum import crc32c
 
 _HEAD = struct.Struct(">hI")  # version, CRC32C of everything behind it
@@ -20,11 +21,16 @@ _COUNT = struct.Struct(">i")
 _BASE = struct.Struct(">q")
 _KAFKA_ENTRY = struct.Struct(">qhiqiqiq")
 _OUR_MAGIC = b"DPR3"
+_STREAM_MAGIC = b"DPR4"
+"""The same with a stream's state; of most logs there is none."""
 _OLD_MAGIC = b"DPR2"
 """Did not say whose it is."""
 _HOME = struct.Struct(">16siq")
+_SIZE = struct.Struct(">i")
 _OUR_ENTRY = struct.Struct(">qhiqqb")
 _OUR_BATCH = struct.Struct(">iiqqq")
+_STREAM = struct.Struct(">qqhqH")
+"""Close offset, then of the exclusive writer: producer id, epoch, offset, bytes of its name. -1 for none."""
 _KAFKA_VERSION = 1
 
 
@@ -99,7 +105,9 @@ def encode_ours(states: ProducerStates, home: SnapshotHome, aborted: Sequence[in
         for batch in producer.batches:
             body += _OUR_BATCH.pack(*batch)
     body += _COUNT.pack(len(aborted)) + b"".join(map(_BASE.pack, aborted)) + _HOME.pack(*home)
-    head = _OUR_MAGIC + _COUNT.pack(count)
+    if states.stream is not None:
+        body += _encode_stream(states.stream)
+    head = (_OUR_MAGIC if states.stream is None else _STREAM_MAGIC) + _COUNT.pack(count)
     return head + bytes(body) + crc32c(head + body).to_bytes(4, "big")
 
 
@@ -115,12 +123,40 @@ def decode_aborted(data: bytes, home: SnapshotHome) -> list[int] | None:
     return None if found is None else found[1]
 
 
+def decode_stream(data: bytes) -> StreamState | None:
+    """The state of the stream in a sound `.producers` file; None where there is none."""
+    if data[:4] != _STREAM_MAGIC:
+        return None
+    (size,) = _SIZE.unpack_from(data, len(data) - 4 - _SIZE.size)
+    part = data[len(data) - 4 - _SIZE.size - size :]
+    closed_at, producer_id, epoch, offset, length = _STREAM.unpack_from(part)
+    writer = None
+    if producer_id >= 0:
+        name = part[_STREAM.size : _STREAM.size + length].decode()
+        writer = ExclusiveWriter(producer_id, epoch, name, offset)
+    return StreamState(None if closed_at < 0 else closed_at, writer)
+
+
+def _encode_stream(stream: StreamState) -> bytes:
+    """With its size behind it."""
+    writer = ExclusiveWriter(-1, -1, "", -1) if stream.writer is None else stream.writer
+    name = writer.name.encode()
+    closed_at = -1 if stream.closed_at is None else stream.closed_at
+    part = _STREAM.pack(closed_at, writer.producer_id, writer.epoch, writer.offset, len(name)) + name
+    return part + _SIZE.pack(len(part))
+
+
 def _decode_ours(data: bytes, home: SnapshotHome | None) -> tuple[list[Producer], list[int]] | None:
     if len(data) < 12 or crc32c(data[:-4]).to_bytes(4, "big") != data[-4:]:
         return None
-    if data[:4] not in (_OUR_MAGIC, _OLD_MAGIC):
+    magic = data[:4]
+    if magic not in (_OUR_MAGIC, _OLD_MAGIC, _STREAM_MAGIC):
         return None
-    end = len(data) - 4 - (_HOME.size if data[:4] == _OUR_MAGIC else 0)
+    stop = len(data) - 4
+    if magic == _STREAM_MAGIC:
+        stop -= _SIZE.size
+        stop -= _SIZE.unpack_from(data, stop)[0]
+    end = stop - (0 if magic == _OLD_MAGIC else _HOME.size)
     (count,) = _COUNT.unpack_from(data, 4)
     position = 8
     producers = []
@@ -145,6 +181,6 @@ def _decode_ours(data: bytes, home: SnapshotHome | None) -> tuple[list[Producer]
         return None
     if position + segments * _BASE.size != end:
         return None
-    if home is not None and end < len(data) - 4 and _HOME.unpack_from(data, end) != home:
+    if home is not None and end < stop and _HOME.unpack_from(data, end) != home:
         return None
     return producers, [base for (base,) in _BASE.iter_unpack(data[position:end])]

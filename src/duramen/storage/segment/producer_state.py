@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import FIRST_SINK_PRODUCER_ID
+from duramen.ports import Buffer
 from duramen.storage.segment.open_transactions import OpenTransactions
+from duramen.storage.segment.stream_state import StreamState, stream_after
 from duramen.storage.segment.transaction_guards import TransactionGuard, TransactionGuards
 from duramen.wire.batch import ABORT, MAX_SEQUENCE, BatchHeader, Marker
 
@@ -89,7 +91,7 @@ class Producer:
 class ProducerStates:
     """All producers of one log. Timestamps and times in ms."""
 
-    __slots__ = ("_guards", "_producers", "_transactions", "first_unstable_offset", "markers_end")
+    __slots__ = ("_guards", "_producers", "_transactions", "first_unstable_offset", "markers_end", "stream")
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
@@ -99,10 +101,16 @@ class ProducerStates:
         self.first_unstable_offset: int | None = None
         """First offset of a transaction that is open, or ended by a marker that is not committed; None without."""
         self.markers_end = 0
-        """Behind the last transaction marker that was appended; a log that was cut below it ends there."""
+        """Behind the last marker that was appended, a transaction's or a stream's; a log that was cut below it ends
+        there.
+        """
+
+        self.stream: StreamState | None = None
+        """What control records of ours said; None where there was none."""
 
     def __len__(self) -> int:
-        return len(self._producers)
+        """How many producers are known; what is known of the stream counts as one more."""
+        return len(self._producers) + (self.stream is not None)
 
     def get(self, producer_id: int) -> Producer | None:
         return self._producers.get(producer_id)
@@ -194,6 +202,18 @@ class ProducerStates:
                     self._transactions = OpenTransactions()
                 self._transactions.begin(base, producer.id)
                 self._refresh()
+
+    @property
+    def closed_at(self) -> int | None:
+        """Offset of the record that closed the log; None while it is open."""
+        return None if self.stream is None else self.stream.closed_at
+
+    def take_control(self, data: Buffer, header: BatchHeader) -> None:
+        """A control batch without a producer was appended, or is read again: if it is of ours it changes the stream."""
+        stream = stream_after(self.stream, data, header)
+        if stream is not self.stream:
+            self.stream = stream
+            self.markers_end = header.next_offset
 
     def rolled_back(self, header: BatchHeader, marker: Marker) -> AbortedTransaction | None:
         """What `.txnindex` must record before this marker is appended; None where it rolls nothing back."""
@@ -377,7 +397,7 @@ class ProducerStates:
     def clear(self) -> None:
         """Forget everything, before it is rebuilt."""
         self._producers.clear()
-        self._transactions = self._guards = self.first_unstable_offset = None
+        self._transactions = self._guards = self.first_unstable_offset = self.stream = None
         self.markers_end = 0
 
     def cut(self, end: int, rolled_back: Iterable[int]) -> None:
@@ -387,7 +407,7 @@ class ProducerStates:
         whose markers went, that comes out when they are read again; readers have seen them.
         """
         self._producers.clear()
-        self._guards = None
+        self._guards = self.stream = None
         self.markers_end = min(self.markers_end, end)
         starts = list(rolled_back)
         if self._transactions is None and starts:
@@ -402,6 +422,7 @@ class ProducerStates:
         But for what has ended: that was known all the time, unless it is committed.
         """
         self._producers = others._producers
+        self.stream = others.stream
         if self._transactions is None:
             self._transactions = others._transactions
         else:

@@ -15,6 +15,9 @@ def track_producer(producers: ProducerStates, segment: Segment, data: Buffer, he
     if not header.is_control:
         producers.update(header)
         return
+    if header.producer_id < 0:
+        producers.take_control(data, header)
+        return
     marker = read_marker(data, header)
     if marker is not None:
         aborted = producers.rolled_back(header, marker)

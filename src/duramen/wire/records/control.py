@@ -1,7 +1,9 @@
-"""Records of control batches: transaction markers, and what the metadata quorum writes into its own log.
+"""Records of control batches: transaction markers, what the metadata quorum writes into its own log, and what closes
+a stream or names its writer.
 
 A control record's key is an i16 version (0) and an i16 type. The value of a transaction marker begins with an i16
-version; the quorum's messages have their version as their first field instead.
+version; the other messages have their version as their first field instead. Types from FIRST_OWN_TYPE on are ours: a
+batch of them has no producer id, or Kafka would take it for a transaction's marker.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from enum import IntEnum
 from struct import Struct as Packing
 from typing import Any, Final
 
+from duramen.errors import KafkaError
 from duramen.ports import Buffer
+from duramen.wire.batch import BatchHeader, build_batch, records
 from duramen.wire.errors import DecodeError, EncodeError
 from duramen.wire.records import versioned
 from duramen.wire.records.versioned import Unknown
@@ -28,6 +32,11 @@ class ControlType(IntEnum):
     SNAPSHOT_FOOTER = 4
     KRAFT_VERSION = 5
     KRAFT_VOTERS = 6
+    WRITER_OPENED = 100
+    STREAM_CLOSED = 101
+
+
+FIRST_OWN_TYPE: Final = 100
 
 
 EndTxnMarker = Message("EndTxnMarker", "0-0", None, Field("coordinator_epoch", INT32))
@@ -66,6 +75,18 @@ KRaftVersionRecord = Message(
     Field("k_raft_version", INT16),
 )
 
+WriterOpenedRecord = Message(
+    "WriterOpenedRecord",
+    "0-0",
+    0,
+    Field("version", INT16),
+    Field("producer_id", INT64),
+    Field("producer_epoch", INT16),
+    Field("name", STRING),
+)
+
+StreamClosedRecord = Message("StreamClosedRecord", "0-0", 0, Field("version", INT16))
+
 Endpoint = Struct(
     "Endpoint",
     Field("name", STRING),
@@ -96,12 +117,14 @@ VotersRecord = Message(
 )
 
 _KEY: Final = Packing(">hh")
-_QUORUM_MESSAGES: Final = {
+_MESSAGES: Final = {
     ControlType.LEADER_CHANGE: LeaderChangeMessage,
     ControlType.SNAPSHOT_HEADER: SnapshotHeaderRecord,
     ControlType.SNAPSHOT_FOOTER: SnapshotFooterRecord,
     ControlType.KRAFT_VERSION: KRaftVersionRecord,
     ControlType.KRAFT_VOTERS: VotersRecord,
+    ControlType.WRITER_OPENED: WriterOpenedRecord,
+    ControlType.STREAM_CLOSED: StreamClosedRecord,
 }
 
 
@@ -122,10 +145,10 @@ def decode_key(key: Buffer) -> int:
 
 
 def encode_value(kind: ControlType, value: Any) -> bytes:
-    """The value of a control record; its message's own `version` field decides the version of the quorum's."""
+    """The value of a control record; but for a marker's, its message's own `version` field decides the version."""
     if kind in (ControlType.ABORT, ControlType.COMMIT):
         return versioned.encode(EndTxnMarker, value, 0)
-    message = _QUORUM_MESSAGES[kind]
+    message = _MESSAGES[kind]
     if type(value).__name__ != message.name:
         raise EncodeError(f"{kind.name} holds a {message.name}, not a {type(value).__name__}")
     return message.encode(value, value.version)
@@ -138,9 +161,24 @@ def decode(key: Buffer, value: Buffer) -> tuple[int, Any]:
         return kind, versioned.decode(EndTxnMarker, value, kind)
     version = versioned.read_version(value)
     try:
-        message = _QUORUM_MESSAGES[ControlType(kind)]
+        message = _MESSAGES[ControlType(kind)]
     except ValueError:
         return kind, Unknown(kind, version, bytes(value))
     if not message.min_version <= version <= message.max_version:
         return kind, Unknown(kind, version, bytes(value))
     return kind, message.decode(value, version)
+
+
+def type_of(batch: Buffer, header: BatchHeader) -> int:
+    """The type of a control batch's first record; -1 where it cannot be read."""
+    try:
+        for record in records(batch, header, max_bytes=len(batch)):
+            return -1 if record.key is None else decode_key(record.key)
+    except (KafkaError, DecodeError):
+        pass
+    return -1
+
+
+def build_own(kind: ControlType, value: Any, timestamp_ms: int) -> bytearray:
+    """A control batch of ours, still without its place in a log."""
+    return build_batch([(encode_key(kind), encode_value(kind, value), (), timestamp_ms)], control=True)

@@ -1,0 +1,204 @@
+"""Appends under a condition: only where the log ends at a named offset, and such after which it is closed.
+
+Conditions are looked at in the turn in which the batch gets its offset, so nothing can come between. A batch that is
+there already is found first: who sends again what was stored has no other condition to meet. The record that closes
+follows its batch in the same turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from duramen.errors import ErrorCode, KafkaError, StorageError
+from duramen.model import INTERNAL_TOPICS, NO_TIMESTAMP
+from duramen.partition.replica.partition import Appended, Partition
+from duramen.wire.batch import BatchHeader, parse_header, stamp_append_time
+from duramen.wire.records.control import ControlType, StreamClosedRecord, build_own
+
+NO_CONDITION = -1
+ALL_IN_SYNC = -1
+
+
+class ConditionalBatch(NamedTuple):
+    """What is to be appended. batch: None for nothing but closing, or (not `closes`) to ask how things are.
+
+    expected_offset: where the log has to end; -1: anywhere. closes: nothing is appended behind it, by anybody.
+    """
+
+    batch: memoryview | None
+    expected_offset: int = NO_CONDITION
+    closes: bool = False
+
+
+class ConditionalResult(NamedTuple):
+    """It took effect, or had done so before (`is_duplicate`). Offsets of a batch, -1 where they are not known.
+
+    append_time_ms: -1 unless the topic stamps its own; end_offset: of the log behind it.
+    """
+
+    base_offset: int
+    last_offset: int
+    append_time_ms: int
+    log_start_offset: int
+    end_offset: int
+    leader_epoch: int
+    is_duplicate: bool
+
+
+class EndIsElsewhereError(KafkaError):
+    """The log does not end where it was expected to."""
+
+    def __init__(self, partition: Partition, expected: int) -> None:
+        found = partition.log_end_offset
+        super().__init__(ErrorCode.END_IS_ELSEWHERE, f"{partition.tp} ends at {found}, not at {expected}")
+
+
+WhenDone = Callable[[ConditionalResult | KafkaError], None]
+
+
+def append_conditionally(partition: Partition, wanted: ConditionalBatch, now_ms: int, done: WhenDone) -> None:
+    """Append as `wanted` says, or nothing; `done` when all in-sync replicas have it, and a close is on stable storage.
+
+    `done` may be called before this returns. KafkaErrors: what `Partition.append` says with acks -1; END_IS_ELSEWHERE;
+    StreamClosedError; to close: CONCURRENT_TRANSACTIONS while a transaction is open, INVALID_TOPIC_EXCEPTION for a
+    topic of the broker's own.
+    """
+    try:
+        if partition.rewriting:
+            if wanted.batch is not None:
+                wanted = wanted._replace(batch=memoryview(bytearray(wanted.batch)))
+            partition.queue(partial(append_conditionally, partition, wanted, now_ms, done))
+            return
+        if wanted.batch is None:
+            partition.admit_own()
+            _append(partition, wanted, None, now_ms, done)
+            return
+        header = partition.admit(wanted.batch, ALL_IN_SYNC)
+        if partition.must_be_decoded(header, now_ms):
+            failed = partial(_failed, done)
+            partition.start_rewrite(wanted.batch, now_ms, failed, partial(_decoded, partition, wanted, now_ms, done))
+        else:
+            _append(partition, wanted, header, now_ms, done)
+    except (KafkaError, OSError, StorageError) as why:
+        storage = ErrorCode.KAFKA_STORAGE_ERROR
+        error = why if isinstance(why, KafkaError) else KafkaError(storage, f"{partition.tp}: {why}")
+        if wanted.batch is not None:
+            partition.retry_gate.remember(wanted.batch, error)
+        done(error)
+
+
+def _failed(done: WhenDone, error: Appended | KafkaError) -> None:
+    assert isinstance(error, KafkaError)
+    done(error)
+
+
+def _decoded(
+    partition: Partition,
+    wanted: ConditionalBatch,
+    now_ms: int,
+    done: WhenDone,
+    view: memoryview,
+    header: BatchHeader,
+) -> None:
+    partition.admit_own()
+    _append(partition, wanted._replace(batch=view), header, now_ms, done)
+
+
+def _append(
+    partition: Partition, wanted: ConditionalBatch, header: BatchHeader | None, now_ms: int, done: WhenDone
+) -> None:
+    log = partition.log
+    log.check_whole()
+    found = None if header is None else _stored(partition, header)
+    if found is None:
+        found = _closed_before(partition, wanted)
+    if found is None:
+        if log.producers.stream is not None:
+            partition.check_open()
+        if wanted.expected_offset not in (NO_CONDITION, log.end_offset):
+            raise EndIsElsewhereError(partition, wanted.expected_offset)
+    closes = wanted.closes and log.producers.closed_at is None
+    if closes:
+        _check_closable(partition)
+    view = wanted.batch
+    result = found
+    if result is None and (header is None or view is None):
+        result = ConditionalResult(
+            -1, -1, NO_TIMESTAMP, log.start_offset, log.end_offset, partition.leader_epoch, False
+        )
+    marker = build_own(ControlType.STREAM_CLOSED, StreamClosedRecord.new(version=0), now_ms) if closes else b""
+    log.journal.admit((0 if view is None or found is not None else len(view)) + len(marker))
+    if result is None:
+        assert header is not None
+        assert view is not None
+        result = _append_batch(partition, view, header, now_ms)
+    if closes:
+        close = memoryview(marker)
+        partition.append_own(close, parse_header(close), now_ms)
+    end = log.end_offset if wanted.closes or header is None else result.last_offset + 1
+    result = result._replace(end_offset=log.end_offset)
+    if wanted.closes:
+        park_stable(partition, end, partial(_answer, done, result))
+    else:
+        answer = Appended(result.base_offset, NO_TIMESTAMP, log.start_offset)
+        partition.park(end, ALL_IN_SYNC, lambda told: done(told if isinstance(told, KafkaError) else result), answer)
+
+
+def _stored(partition: Partition, header: BatchHeader) -> ConditionalResult | None:
+    """Where the batch is, if its producer has sent it before. KafkaErrors of `ProducerStates.check`."""
+    log = partition.log
+    duplicate = log.producers.check(header) if header.producer_id >= 0 else None
+    if duplicate is None:
+        return None
+    base, last = duplicate.base_offset, duplicate.last_offset
+    return ConditionalResult(base, last, NO_TIMESTAMP, log.start_offset, -1, log.epochs.epoch_at(base), True)
+
+
+def _closed_before(partition: Partition, wanted: ConditionalBatch) -> ConditionalResult | None:
+    """What answers a close without records once more."""
+    closed_at = partition.log.producers.closed_at
+    if closed_at is None or wanted.batch is not None:
+        return None
+    if wanted.expected_offset not in (NO_CONDITION, closed_at):
+        partition.check_open()
+    start, epoch = partition.log_start_offset, partition.leader_epoch
+    return ConditionalResult(-1, -1, NO_TIMESTAMP, start, -1, epoch, wanted.closes)
+
+
+def _check_closable(partition: Partition) -> None:
+    if partition.tp.topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.tp.topic} is written by its coordinator only")
+    if partition.log.producers.open_transactions:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{partition.tp}: a transaction is open; close it later")
+
+
+def _append_batch(partition: Partition, view: memoryview, header: BatchHeader, now_ms: int) -> ConditionalResult:
+    append_time = NO_TIMESTAMP
+    if partition.config.message_timestamp_type == "LogAppendTime":
+        append_time = now_ms
+        stamp_append_time(view, now_ms)
+        header = parse_header(view)
+    base = partition.log_end_offset
+    end = partition.append_own(view, header, now_ms)
+    return ConditionalResult(base, end - 1, append_time, partition.log_start_offset, end, partition.leader_epoch, False)
+
+
+def _answer(done: WhenDone, result: ConditionalResult, error: KafkaError | None) -> None:
+    done(result if error is None else error)
+
+
+def park_stable(partition: Partition, end: int, done: Callable[[KafkaError | None], None]) -> None:
+    """`done` when all in-sync replicas have everything below `end`, and it is on stable storage here."""
+    log = partition.log
+
+    def committed(result: Appended | KafkaError) -> None:
+        if isinstance(result, KafkaError):
+            done(result)
+        elif log.durable_end >= end:
+            done(None)
+        else:
+            partition.harden(partition, end, log.stable, done)
+
+    partition.park(end, ALL_IN_SYNC, committed, Appended(end - 1, NO_TIMESTAMP, log.start_offset))

@@ -1,0 +1,139 @@
+"""Kafka's clients on topics that hold control records of ours: they read over them, and hear at once of a close."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AioPlace
+from aiokafka.errors import PolicyViolationError as AioClosed
+from benchmarks.kafka_peer import tool
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import KafkaError as LibraryError
+from confluent_kafka import TopicPartition as Place
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as KafkaPython
+from kafka.errors import PolicyViolationError
+from tests.worlds.served_node import Served, only_duramen
+
+from duramen.client import Cluster
+from duramen.model import TopicPartition
+from duramen.wire.batch import build_batch
+from duramen.wire.messages import API
+
+pytestmark = only_duramen
+Names = Callable[[str], str]
+SECONDS = 60
+CONDITIONAL_APPEND = 10031
+ISOLATIONS = pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+
+
+def batch(*values: bytes) -> bytearray:
+    return build_batch([(b"k", value, (), 1_760_000_000_000) for value in values])
+
+
+def append(cluster: Cluster, topic: str, **fields: Any) -> Any:
+    """ConditionalAppend; the answer."""
+    request = API[CONDITIONAL_APPEND].request.new(topic_name=topic, partition=0, **fields)
+    return cluster.call(TopicPartition(topic, 0), CONDITIONAL_APPEND, request)
+
+
+@pytest.fixture
+def closed(node: Served, name: Names) -> str:
+    """A topic of two records that is closed."""
+    topic = name("closed")
+    with Cluster(node.bootstrap) as cluster:
+        cluster.partitions(topic, create=True)
+        assert append(cluster, topic, records=batch(b"a")).error_code == 0
+        answer = append(cluster, topic, records=batch(b"b"), expected_offset=1, close=True)
+        assert (answer.error_code, answer.base_offset, answer.closed) == (0, 1, True)
+    return topic
+
+
+@ISOLATIONS
+def test_confluent_kafka(node: Served, name: Names, closed: str, isolation: str) -> None:
+    settings = {"bootstrap.servers": node.bootstrap, "group.id": name("g"), "isolation.level": isolation}
+    consumer = Consumer({**settings, "enable.partition.eof": True})
+    consumer.assign([Place(closed, 0, 0)])
+    found: list[bytes | None] = []
+    while True:
+        message = consumer.poll(SECONDS)
+        assert message is not None
+        error = message.error()
+        if error is not None:
+            assert error.code() == LibraryError._PARTITION_EOF
+            assert message.offset() == 3
+            break
+        found.append(message.value())
+    consumer.close()
+    assert found == [b"a", b"b"]
+    told: list[LibraryError | None] = []
+    producer = Producer({"bootstrap.servers": node.bootstrap, "enable.idempotence": True})
+    producer.produce(closed, b"late", partition=0, on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(SECONDS) == 0
+    assert [error and error.code() for error in told] == [LibraryError.POLICY_VIOLATION]
+
+
+@ISOLATIONS
+def test_aiokafka(node: Served, closed: str, isolation: str) -> None:
+    async def run() -> list[bytes]:
+        found: list[bytes] = []
+        place = AioPlace(closed, 0)
+        async with AIOKafkaConsumer(
+            bootstrap_servers=node.bootstrap, auto_offset_reset="earliest", isolation_level=isolation
+        ) as consumer:
+            consumer.assign([place])
+            while await asyncio.wait_for(consumer.position(place), SECONDS) < 3:
+                got = await consumer.getmany(place, timeout_ms=500)
+                found += [record.value for records in got.values() for record in records]
+        async with AIOKafkaProducer(bootstrap_servers=node.bootstrap, enable_idempotence=True) as producer:
+            with pytest.raises(AioClosed):
+                await asyncio.wait_for(producer.send_and_wait(closed, b"late", partition=0), SECONDS)
+        return found
+
+    assert asyncio.run(asyncio.wait_for(run(), SECONDS)) == [b"a", b"b"]
+
+
+@ISOLATIONS
+def test_kafka_python(node: Served, closed: str, isolation: str) -> None:
+    place = KafkaPython(closed, 0)
+    consumer = KafkaConsumer(bootstrap_servers=node.bootstrap, auto_offset_reset="earliest", isolation_level=isolation)
+    consumer.assign([place])
+    found: list[bytes] = []
+    while consumer.position(place) < 3:
+        got = consumer.poll(timeout_ms=500)
+        found += [record.value for records in got.values() for record in records]
+    consumer.close()
+    assert found == [b"a", b"b"]
+    producer = KafkaProducer(bootstrap_servers=node.bootstrap, enable_idempotence=True)
+    with pytest.raises(PolicyViolationError):
+        producer.send(closed, b"late", partition=0).get(SECONDS)
+    producer.close()
+
+
+@ISOLATIONS
+def test_java(node: Served, closed: str, isolation: str) -> None:
+    command = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+    options = ("--from-beginning", "--max-messages", "2", "--timeout-ms", "30000", "--isolation-level", isolation)
+    told = tool(command, "--bootstrap-server", node.bootstrap, "--topic", closed, *options, timeout=90)
+    assert told.stdout.split() == ["a", "b"]
+
+
+def test_it_stays_closed_behind_kills_without_any_side_file(serve: Callable[..., Served], name: Names) -> None:
+    served, topic = serve(), name("closed")
+    kept = (".log", ".part", "meta.properties", "partition.metadata", "duramen-directory", ".lock")
+    with Cluster(served.bootstrap) as cluster:
+        cluster.partitions(topic, create=True)
+        assert append(cluster, topic, records=batch(b"a"), close=True).error_code == 0
+    for stop in (served.kill, served.kill, served.stop):
+        stop()
+        for path in (served.data / f"{topic}-0").iterdir():
+            if not path.name.endswith(kept):
+                path.unlink()
+        served.start()
+        with Cluster(served.bootstrap) as cluster:
+            late = append(cluster, topic, records=batch(b"late"))
+            assert (late.error_code, late.end_offset, late.closed) == (10030, 2, True)

@@ -1,0 +1,282 @@
+"""Appends under a condition, and what is closed: it stays so whatever becomes of the node and its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from tests.worlds.partition_world import NOW, Bench, plain, transactional
+
+from duramen.errors import ErrorCode, KafkaError, StreamClosedError
+from duramen.model import TopicPartition
+from duramen.partition.replica.conditional_append import (
+    ConditionalBatch,
+    ConditionalResult,
+    append_conditionally,
+)
+from duramen.partition.replica.offset_lookup import delete_records
+from duramen.partition.replica.staged_appends import append_staged
+from duramen.sim.world.disk import CrashDisk, PowerCut
+from duramen.storage.log.follower import append_as_follower
+from duramen.storage.log.retention import active_expired, removable_before
+from duramen.wire.batch import parse_header
+from duramen.wire.records.control import ControlType, type_of
+
+DAY = 86_400_000
+
+
+def ask(
+    bench: Bench, data: bytearray | None = None, expected: int = -1, closes: bool = False
+) -> list[ConditionalResult | KafkaError]:
+    """The list gets the answer when there is one."""
+    answers: list[ConditionalResult | KafkaError] = []
+    batch = None if data is None else memoryview(bytearray(data))
+    append_conditionally(bench.partition, ConditionalBatch(batch, expected, closes), NOW, answers.append)
+    return answers
+
+
+def answered(
+    bench: Bench, data: bytearray | None = None, expected: int = -1, closes: bool = False
+) -> ConditionalResult | KafkaError:
+    answers = ask(bench, data, expected, closes)
+    bench.run()
+    (answer,) = answers
+    return answer
+
+
+def done(answer: ConditionalResult | KafkaError) -> ConditionalResult:
+    assert isinstance(answer, ConditionalResult), answer
+    return answer
+
+
+def code(answer: object) -> ErrorCode:
+    assert isinstance(answer, KafkaError), answer
+    return answer.code
+
+
+def closed_bench(disk: CrashDisk | None = None, **configs: str) -> Bench:
+    """Two records and the record that closed it, at offset 2."""
+    bench = Bench(disk, **configs)
+    bench.produce(plain(b"a"))
+    assert done(answered(bench, plain(b"b"), 1, closes=True)) == (1, 1, -1, 0, 3, 1, False)
+    return bench
+
+
+def check_closed(bench: Bench) -> None:
+    """Nothing gets behind the record."""
+    partition = bench.partition
+    assert partition.log.producers.closed_at == 2
+    answer = bench.produce(plain(b"late"))
+    assert isinstance(answer, StreamClosedError)
+    assert answer.code is ErrorCode.POLICY_VIOLATION
+    assert not answer.retriable
+    assert isinstance(answered(bench, plain(b"late")), StreamClosedError)
+    staged: list[object] = []
+    append_staged(partition, memoryview(plain(b"late")), NOW, staged.append)
+    assert isinstance(staged[0], StreamClosedError)
+    assert partition.log_end_offset == 3
+    assert bench.values(partition.log_start_offset) == [b"a", b"b"][partition.log_start_offset :]
+
+
+# ---- conditions --------------------------------------------------------------------------------------------------
+
+
+def test_of_two_appends_at_one_place_one_succeeds() -> None:
+    bench = Bench()
+    bench.lanes.held.add("journal")
+    first, second = ask(bench, plain(b"a", b"b"), 0), ask(bench, plain(b"c"), 0)
+    bench.run()
+    assert first == []
+    assert code(second[0]) is ErrorCode.END_IS_ELSEWHERE
+    bench.lanes.held.clear()
+    bench.run()
+    assert done(first[0]) == (0, 1, -1, 0, 2, 1, False)
+    assert done(answered(bench, plain(b"c"), 2)).base_offset == 2
+    assert bench.values() == [b"a", b"b", b"c"]
+
+
+def test_who_sends_again_what_is_stored_meets_no_condition() -> None:
+    bench = Bench()
+    batch = plain(b"a", producer_id=5, producer_epoch=0, base_sequence=0)
+    assert done(answered(bench, batch, 0)).base_offset == 0
+    again = done(answered(bench, batch, 0))
+    assert (again.base_offset, again.last_offset, again.is_duplicate, again.leader_epoch) == (0, 0, True, 1)
+    closing = done(answered(bench, batch, 0, closes=True))
+    assert (closing.base_offset, closing.is_duplicate, closing.end_offset) == (0, True, 2)
+    assert done(answered(bench, batch, 0, closes=True)) == closing
+    assert bench.partition.log.producers.closed_at == 1
+
+
+def test_conditions_hold_behind_a_batch_that_is_decoded() -> None:
+    bench = Bench(cleanup_policy="compact")
+    bench.lanes.held.add("rewriting")
+    first, second, third = ask(bench, plain(b"a"), 0), ask(bench, plain(b"b"), 1), ask(bench, None, 1, closes=True)
+    fourth = ask(bench, None, 2, closes=True)
+    late = bench.send(plain(b"late"))
+    bench.run()
+    assert (first, second, third, fourth, late) == ([], [], [], [], [])
+    bench.lanes.held.clear()
+    bench.run()
+    assert [done(first[0]).base_offset, done(second[0]).base_offset] == [0, 1]
+    assert code(third[0]) is ErrorCode.END_IS_ELSEWHERE
+    assert done(fourth[0]).end_offset == 3
+    assert isinstance(late[0], StreamClosedError)
+    assert code(answered(bench, plain(b"x", key=None), -1)) is ErrorCode.INVALID_RECORD
+
+
+def test_who_asks_changes_nothing() -> None:
+    bench = Bench()
+    bench.produce(plain(b"a"))
+    assert done(answered(bench)).end_offset == 1
+    assert code(answered(bench, None, 0)) is ErrorCode.END_IS_ELSEWHERE
+    assert bench.partition.log_end_offset == 1
+    closed = closed_bench()
+    assert done(answered(closed)).end_offset == 3
+
+
+# ---- closing -----------------------------------------------------------------------------------------------------
+
+
+def test_a_close_is_answered_when_its_record_is_stable() -> None:
+    bench = Bench(duramen_ack_durability="page-cache")
+    bench.produce(plain(b"a"))
+    answers = ask(bench, plain(b"b"), 1, closes=True)
+    assert answers == []
+    assert isinstance(bench.send(plain(b"late"))[0], StreamClosedError)
+    bench.run()
+    assert done(answers[0]).end_offset == bench.partition.log.durable_end == 3
+    bench.disk.power_cut()
+    bench.disk.power_on()
+    check_closed(Bench(bench.disk, duramen_ack_durability="page-cache", epoch=2))
+
+
+def test_it_is_closed_once() -> None:
+    bench = closed_bench()
+    assert done(answered(bench, None, closes=True)) == (-1, -1, -1, 0, 3, 1, True)
+    assert done(answered(bench, None, 2, closes=True)).is_duplicate
+    assert isinstance(answered(bench, None, 3, closes=True), StreamClosedError)
+    assert isinstance(answered(bench, plain(b"c"), closes=True), StreamClosedError)
+    header = bench.headers(2)[0]
+    assert (header.producer_id, header.is_control, header.is_transactional) == (-1, True, False)
+    assert type_of(bench.bytes_from(2), header) == ControlType.STREAM_CLOSED
+    check_closed(bench)
+
+
+def test_a_transaction_that_is_open_is_in_the_way() -> None:
+    bench = Bench()
+    bench.partition.append_local(transactional(7, b"t"), NOW)
+    bench.run()
+    assert code(answered(bench, plain(b"a"), closes=True)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert bench.partition.log_end_offset == 1
+
+
+Stop = Callable[[Bench], None]
+
+
+def killed(bench: Bench) -> None:
+    bench.disk.kill()
+    bench.disk.power_on()
+
+
+def cut(bench: Bench) -> None:
+    bench.disk.power_cut()
+    bench.disk.power_on()
+
+
+def stopped(bench: Bench) -> None:
+    idle: list[bool] = []
+    bench.store.stop(lambda: idle.append(True))
+    bench.run()
+    assert idle
+    bench.store.close(clean=True)
+
+
+def files(disk: CrashDisk) -> list[str]:
+    return [f"{folder}/{name}" for folder in ("/data", "/data/t-0") for name in disk.list_directory(folder)]
+
+
+KEPT = (".log", ".part", "t-0", "meta.properties", "partition.metadata", "duramen-directory", ".lock")
+SIDECARS = ["nothing", ".producers", ".snapshot", ".index", "leader-epoch-checkpoint", "checkpoint", "all"]
+
+
+@pytest.mark.parametrize("stop", [killed, cut, stopped])
+@pytest.mark.parametrize("gone", SIDECARS)
+def test_it_stays_closed_without_what_lies_beside_the_log(stop: Stop, gone: str) -> None:
+    bench = closed_bench()
+    stop(bench)
+    for path in files(bench.disk):
+        if path.endswith(gone) or (gone == "all" and not path.endswith(KEPT)):
+            bench.disk.remove(path)
+    again = Bench(bench.disk, epoch=2)
+    check_closed(again)
+    stopped(again)
+    check_closed(Bench(bench.disk, epoch=3))
+
+
+def test_retention_leaves_the_record_that_closed_it() -> None:
+    bench = Bench(segment_bytes="1048576", retention_ms="1000")
+    for value in (b"a", b"b", b"c"):
+        bench.produce(plain(value * 600_000))
+    done(answered(bench, None, closes=True))
+    log = bench.partition.log
+    assert not active_expired(log, NOW + DAY, 4)
+    assert removable_before(log, NOW + DAY, 4) == log.active.base_offset
+    assert delete_records(bench.partition, -1) == 3
+    bench.run()
+    cut(bench)
+    again = Bench(bench.disk, epoch=2)
+    assert (again.partition.log_start_offset, again.partition.log.producers.closed_at) == (3, 3)
+
+
+def test_a_follower_knows_and_a_cut_opens_again() -> None:
+    leader = closed_bench()
+    follower = Bench(epoch=None)
+    data = memoryview(leader.bytes_from())
+    position = 0
+    while position < len(data):
+        header = parse_header(data, position)
+        append_as_follower(follower.partition.log, data[position : position + header.size], header, NOW)
+        position += header.size
+    follower.partition.touched()
+    follower.run()
+    assert follower.partition.log.producers.closed_at == 2
+    assert follower.partition.log.producers.markers_end == 3
+    follower.partition.truncate_to(2)
+    follower.run()
+    assert follower.partition.log.producers.closed_at is None
+    follower.partition.lead(2, (1,), (1,), 0)
+    assert not isinstance(follower.produce(plain(b"c")), KafkaError)
+    assert follower.values() == [b"a", b"b", b"c"]
+
+
+def test_internal_topics_are_not_closed() -> None:
+    bench = Bench()
+    bench.partition.tp = TopicPartition("__consumer_offsets", 0)
+    assert code(answered(bench, None, closes=True)) is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_cut_anywhere_leaves_what_was_answered(seed: int) -> None:
+    dice = Random(seed)
+    disk = CrashDisk(Random(seed), torn=seed % 2 == 0)
+    durability = dice.choice(["stable", "page-cache"])
+    bench = Bench(disk, duramen_ack_durability=durability)
+    bench.produce(plain(b"a"))
+    disk.cut_at = disk.calls + dice.randrange(1, 12)
+    answers: list[ConditionalResult | KafkaError] = []
+    try:
+        answers = ask(bench, plain(b"b"), 1, closes=True)
+        bench.run()
+    except PowerCut:
+        pass
+    else:
+        disk.power_cut()
+    disk.power_on()
+    again = Bench(disk, duramen_ack_durability=durability, epoch=2)
+    if answers and not isinstance(answers[0], KafkaError):
+        check_closed(again)
+    elif again.partition.log.producers.closed_at is None:
+        assert not isinstance(again.produce(plain(b"c")), KafkaError)
+    else:
+        check_closed(again)
