@@ -35,8 +35,16 @@ class _Waiters:
         self.idle: list[AsyncConnection] = []
         self.left: dict[AsyncConnection, None] = {}
         """Their callers are gone and their answers have not come; oldest first."""
-        self.queue: deque[asyncio.Future[None]] = deque()
-        """Callers for which there is no connection."""
+        self.queue: deque[asyncio.Future[AsyncConnection | None]] = deque()
+        """Callers for which there is no connection and no place for one; then there is none that is idle or left."""
+
+    def next(self) -> asyncio.Future[AsyncConnection | None] | None:
+        """Take the first caller out of the queue that was not cancelled."""
+        while self.queue:
+            turn = self.queue.popleft()
+            if not turn.done():
+                return turn
+        return None
 
 
 class AsyncConnectionPool:
@@ -75,10 +83,6 @@ class AsyncConnectionPool:
             task.cancel()
         for connection in list(self._all):
             connection.close("this client was closed")
-        for waiters in self._waiters.values():
-            for turn in waiters.queue:
-                if not turn.done():
-                    turn.set_result(None)
         if tasks:
             await asyncio.wait(tasks)
         await asyncio.sleep(0)  # the transports end with this turn of the loop
@@ -248,16 +252,14 @@ class AsyncConnectionPool:
         waiters = self._waiters.get(address)
         if waiters is None:
             waiters = self._waiters[address] = _Waiters()
-        while not waiters.idle and waiters.open >= self._waiting_connections:
-            if self.closed:
-                raise ClosedError("this client was closed")
-            if waiters.left:
-                next(iter(waiters.left)).close("its place is needed")
-            else:
-                await self._turn(address, waiters, until)
+        if not waiters.idle and waiters.open >= self._waiting_connections and waiters.left:
+            next(iter(waiters.left)).close("its place is needed")
         if waiters.idle:
             return waiters.idle.pop()
-        waiters.open += 1
+        if waiters.open < self._waiting_connections:
+            waiters.open += 1
+        elif (connection := await self._turn(address, waiters, until)) is not None:
+            return connection
         try:
             return await self._open(address, ConnectionClass.WAITS, until)
         except BaseException as error:
@@ -266,54 +268,63 @@ class AsyncConnectionPool:
                 raise self.view.unreachable(node, error) from error
             raise
 
-    async def _turn(self, address: Address, waiters: _Waiters, until: float) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def _turn(self, address: Address, waiters: _Waiters, until: float) -> AsyncConnection | None:
+        """Wait for a connection that another caller gives back, or None for the place of one that was closed."""
+        if self.closed:
+            raise ClosedError("this client was closed")
+        turn: asyncio.Future[AsyncConnection | None] = asyncio.get_running_loop().create_future()
         waiters.queue.append(turn)
         try:
             async with asyncio.timeout_at(until):
-                await self._taken(turn, waiters)
+                return await self._taken(turn, waiters)
         except TimeoutError:
             raise NoConnectionError(f"{address_text(*address)}: too many requests wait there") from None
 
-    async def _taken(self, turn: asyncio.Future[None], waiters: _Waiters) -> None:
+    async def _taken(self, turn: asyncio.Future[AsyncConnection | None], waiters: _Waiters) -> AsyncConnection | None:
         try:
-            await turn
+            return await turn
         except asyncio.CancelledError:
             if turn.cancelled():
-                waiters.queue.remove(turn)
+                if turn in waiters.queue:
+                    waiters.queue.remove(turn)
+            elif (connection := turn.result()) is None:
+                self._one_less(waiters)
             else:
-                self._next(waiters)
+                self._release(connection)
             raise
 
     def _release(self, connection: AsyncConnection) -> None:
+        """Its caller is done with it, or gone."""
         if connection.closed:
             return
         waiters = self._waiters[connection.address]
-        if connection.in_flight:
-            waiters.left[connection] = None
+        if not connection.in_flight:
+            self._free(connection, waiters)
+        elif waiters.queue:
+            connection.close("its place is needed")
         else:
-            waiters.idle.append(connection)
-        self._next(waiters)
+            waiters.left[connection] = None
 
     def _quiet(self, connection: AsyncConnection) -> None:
-        """An answer came that no caller waited for any more, or the last of several."""
+        """The last answer that was due has come: there may be no caller any more."""
         waiters = self._waiters.get(connection.address)
         if waiters is not None and connection in waiters.left:
             del waiters.left[connection]
-            waiters.idle.append(connection)
-            self._next(waiters)
+            self._free(connection, waiters)
 
-    def _one_less(self, waiters: _Waiters) -> None:
-        waiters.open -= 1
-        self._next(waiters)
+    def _free(self, connection: AsyncConnection, waiters: _Waiters) -> None:
+        if (turn := waiters.next()) is not None:
+            turn.set_result(connection)
+        else:
+            waiters.idle.append(connection)
 
     @staticmethod
-    def _next(waiters: _Waiters) -> None:
-        while waiters.queue:
-            turn = waiters.queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
+    def _one_less(waiters: _Waiters) -> None:
+        """A connection is gone: its place is the next caller's."""
+        if (turn := waiters.next()) is not None:
+            turn.set_result(None)
+        else:
+            waiters.open -= 1
 
 
 def _address(node: ClusterNode) -> Address:

@@ -6,6 +6,8 @@ import asyncio
 import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
@@ -150,6 +152,42 @@ def test_a_turn_given_to_a_cancelled_caller_goes_to_the_next() -> None:
         assert node.connections == 2
 
     run(test, waiting_connections=1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_place_is_lost_whatever_is_cancelled_or_hung_up(seed: int) -> None:
+    random = Random(seed)
+
+    def fate(asked: Asked) -> None:
+        if asked.key == METADATA:
+            asked.answer(metadata(asked))
+        elif (chance := random.random()) < 0.1:
+            asked.hang_up()
+        elif chance < 0.9:
+            asyncio.get_running_loop().call_later(random.random() / 500, asked.answer, fetched())
+
+    async def test(node: AsyncNode, cluster: AsyncCluster) -> None:
+        async def wait() -> None:
+            with suppress(TimeoutError, DeadlineError):
+                async with asyncio.timeout(random.random() / 20):
+                    await cluster.fetch(TP, 0, max_wait_ms=5_000, timeout_s=random.random() / 20)
+
+        async def waits() -> None:
+            for _ in range(30):
+                await wait()
+
+        await asyncio.gather(*(waits() for _ in range(10)))
+        assert node.open <= 4
+        node.behave = answering
+        tasks = [waiting(cluster) for _ in range(6)]
+        for _ in range(2):
+            requests = [await node.asked.get() for _ in range(3)]
+            assert node.asked.empty()
+            for asked in requests:
+                asked.answer(fetched())
+        await asyncio.gather(*tasks)
+
+    run(test, fate, waiting_connections=3)
 
 
 def test_an_address_that_hangs_up_is_not_dialled_by_every_caller() -> None:
