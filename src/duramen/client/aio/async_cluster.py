@@ -163,7 +163,7 @@ class AsyncCluster:
                     raise unknown from error
                 raise
             if code_of is not None:
-                outcomes.check(code_of(response), API[key].name)
+                outcomes.check(code_of(response), API[key].name, resend=resend)
             return response
 
         return await self._retries.retry(API[key].name, route, attempt, timeout_s)

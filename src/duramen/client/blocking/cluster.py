@@ -142,7 +142,7 @@ class Cluster:
             connection = self._pool.to(route, until)
             response = _exchange(connection, key, request, until, highest, resend=resend)
             if code_of is not None:
-                outcomes.check(code_of(response), API[key].name)
+                outcomes.check(code_of(response), API[key].name, resend=resend)
             return response
 
         return self._retries.retry(API[key].name, route, attempt, timeout_s, wait_s)

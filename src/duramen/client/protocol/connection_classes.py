@@ -16,14 +16,15 @@ class ConnectionClass(Enum):
     CALLS = "calls"
     """Short requests: metadata, offsets, and whatever is not named below."""
     WRITES = "writes"
-    """Appends, whose answers wait for replicas and disks."""
+    """Produce and ConditionalAppend, whose answers wait for replicas and disks."""
     READS = "reads"
     """Fetches of what is there, whose answers are large."""
     WAITS = "waits"
     """Requests that the node may hold back for a while; one at a time on each connection."""
 
 
-_WRITES: Final = frozenset((PRODUCE,))
+CONDITIONAL_APPEND: Final = 10031
+_WRITES: Final = frozenset((PRODUCE, CONDITIONAL_APPEND))
 
 
 def class_of(key: int, wait_s: float) -> ConnectionClass:

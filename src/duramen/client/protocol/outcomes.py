@@ -41,15 +41,18 @@ def lost(error: NetworkError, *, resend: bool) -> OutcomeUnknownError | None:
 
 
 def refused(error: KafkaError, *, resend: bool) -> OutcomeUnknownError | None:
-    """The error of a batch that a leader refused, where it may be stored all the same and may not be sent again."""
+    """The error of what a node refused, where it may have taken effect all the same and may not be sent again."""
     return OutcomeUnknownError(str(error)) if not resend and error.code in MAYBE_STORED else None
 
 
-def check(code: int, what: str) -> None:
-    """Raise the KafkaError of a response's code if to try again may help; other codes are left to the caller."""
+def check(code: int, what: str, *, resend: bool) -> None:
+    """Raise the KafkaError of a response's code if to try again may help; other codes are left to the caller.
+
+    OutcomeUnknownError instead, as of `refused`.
+    """
     found = error_code(code)
     if found and may_help(error := KafkaError(found, f"{what}: {found.name}")):
-        raise error
+        raise refused(error, resend=resend) or error
 
 
 def settled(

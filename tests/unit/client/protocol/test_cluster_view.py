@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from duramen.client.protocol.cluster_view import ClusterView, Lookup, Question, Reply
-from duramen.client.protocol.outcomes import lost, refused, settled
+from duramen.client.protocol.outcomes import check, lost, refused, settled
 from duramen.client.protocol.routes import ANY, CONTROLLER, SINK, CoordinatorKey
 from duramen.client.protocol.versions import ApiVersions
 from duramen.errors import ErrorCode, KafkaError, NetworkError, NoConnectionError, OutcomeUnknownError
@@ -107,6 +107,11 @@ def test_what_a_lost_or_refused_request_means() -> None:
     assert refused(late, resend=True) is None
     assert isinstance(refused(late, resend=False), OutcomeUnknownError)
     assert refused(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), resend=False) is None
+    check(int(ErrorCode.MESSAGE_TOO_LARGE), "call", resend=False)
+    with pytest.raises(OutcomeUnknownError, match="call: REQUEST_TIMED_OUT"):
+        check(int(late.code), "call", resend=False)
+    with pytest.raises(KafkaError, match="call: REQUEST_TIMED_OUT"):
+        check(int(late.code), "call", resend=True)
 
 
 def test_answers_for_good_are_kept_and_others_asked_again() -> None:
