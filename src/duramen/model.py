@@ -8,6 +8,7 @@ anew; a time counts milliseconds, that of day from 1970-01-01T00:00Z.
 from __future__ import annotations
 
 import base64
+import hashlib
 from typing import NamedTuple
 
 TopicId = bytes
@@ -30,6 +31,10 @@ SINK_TOPICS = frozenset({SINK_STATE_TOPIC, STAGING_TOPIC})
 UNREADABLE_TOPICS = frozenset({METADATA_TOPIC, STAGING_TOPIC})
 """No client reads them, whatever it knows of them: the cluster's own log, and records that are not committed."""
 
+FIRST_NAMED_PRODUCER_ID = 1 << 61
+"""Producer ids from here on are made from writers' names; any client may write with them, and no coordinator gives them
+away.
+"""
 FIRST_SINK_PRODUCER_ID = 1 << 62
 """Producer ids from here on belong to sinks: given by the coordinator, refused from clients."""
 
@@ -37,6 +42,16 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_EPOCH = -1
 NO_TIMESTAMP = -1
+
+
+def named_producer_id(name: str) -> int:
+    """The producer id of a named writer: 61 bits of its name's SHA-256."""
+    return FIRST_NAMED_PRODUCER_ID | int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 3
+
+
+def is_named(producer_id: int) -> bool:
+    """Whether the id is a named writer's, whose batches have one sequence each, however many records they hold."""
+    return FIRST_NAMED_PRODUCER_ID <= producer_id < FIRST_SINK_PRODUCER_ID
 
 
 MOST_ID_CHARACTERS = 4_096

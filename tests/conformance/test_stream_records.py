@@ -20,7 +20,9 @@ from kafka.errors import PolicyViolationError
 from tests.worlds.served_node import Served, only_duramen
 
 from duramen.client import Cluster
-from duramen.model import TopicPartition
+from duramen.errors import ErrorCode
+from duramen.errors import KafkaError as KafkaRefusal
+from duramen.model import TopicPartition, named_producer_id
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 
@@ -137,3 +139,26 @@ def test_it_stays_closed_behind_kills_without_any_side_file(serve: Callable[...,
         with Cluster(served.bootstrap) as cluster:
             late = append(cluster, topic, records=batch(b"late"))
             assert (late.error_code, late.end_offset, late.closed) == (10030, 2, True)
+
+
+def test_a_named_writer_goes_on_behind_kills(serve: Callable[..., Served], name: Names) -> None:
+    """Over Produce, whose requests of one batch take the short way, and over ConditionalAppend."""
+    served, topic = serve(), name("named")
+    place = TopicPartition(topic, 0)
+    rows = [(b"k", value, (), 1_760_000_000_000) for value in (b"a", b"b")]
+    for number in range(9):
+        records = build_batch(rows, producer_id=named_producer_id("w"), producer_epoch=0, base_sequence=number)
+        with Cluster(served.bootstrap) as cluster:
+            cluster.partitions(topic, create=True)
+            for _ in range(2):
+                assert cluster.produce(place, records).base_offset == 2 * number
+            again = append(cluster, topic, records=records, expected_offset=0)
+            assert (again.error_code, again.base_offset, again.duplicate) == (0, 2 * number, True)
+            old = build_batch(rows, producer_id=named_producer_id("w"), producer_epoch=0, base_sequence=0)
+            if number > 4:
+                with pytest.raises(KafkaRefusal) as caught:
+                    cluster.produce(place, old)
+                assert caught.value.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        if number % 4 == 3:
+            served.kill()
+            served.start()

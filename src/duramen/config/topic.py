@@ -48,6 +48,7 @@ class TopicConfig:
         "segment_index_bytes",
         "segment_jitter_ms",
         "segment_ms",
+        "writer_expiration_ms",
     )
 
     cleanup_policy: frozenset[str]
@@ -76,6 +77,7 @@ class TopicConfig:
     segment_index_bytes: int
     segment_jitter_ms: int
     segment_ms: int
+    writer_expiration_ms: int
 
     def __init__(self, broker: BrokerConfig, overrides: Mapping[str, str] | None = None) -> None:
         self._broker = broker
@@ -108,8 +110,9 @@ class TopicConfig:
         return min(self.min_insync_replicas, copies)
 
 
+_OURS = {"durability": "duramen.ack.durability", "writer_expiration_ms": "duramen.writer.expiration.ms"}
 _ATTRIBUTES = tuple(
-    (attribute, "duramen.ack.durability" if attribute == "durability" else attribute.replace("_", "."))
+    (attribute, _OURS.get(attribute) or attribute.replace("_", "."))
     for attribute in TopicConfig.__slots__
     if not attribute.startswith("_")
 )

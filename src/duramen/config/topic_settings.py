@@ -47,6 +47,16 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     _from_broker("compression.zstd.level", "compression.zstd.level"),
     _from_broker("delete.retention.ms", "log.cleaner.delete.retention.ms"),
     _from_broker("duramen.ack.durability", "duramen.ack.durability"),
+    Setting(
+        "duramen.writer.expiration.ms",
+        "long",
+        "604800000",
+        "How long a named writer that writes nothing is known, so that a batch it sends again is found; instead of "
+        "producer.id.expiration.ms.",
+        unit="ms",
+        low=1,
+        update="cluster-wide",
+    ),
     _from_broker("file.delete.delay.ms", "log.segment.delete.delay.ms"),
     _from_broker("flush.messages", "log.flush.interval.messages"),
     _from_broker(

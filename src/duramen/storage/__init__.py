@@ -116,6 +116,7 @@ if TYPE_CHECKING:
     from duramen.storage.segment.corruption import remedy_of as remedy_of
     from duramen.storage.segment.leader_epochs import LARGEST_EPOCH as LARGEST_EPOCH
     from duramen.storage.segment.leader_epochs import latest_epoch as latest_epoch
+    from duramen.storage.segment.producer_state import Duplicate as Duplicate
     from duramen.storage.segment.producer_state import ProducerStates as ProducerStates
     from duramen.storage.segment.segment import INDEX as INDEX
     from duramen.storage.segment.segment import LOG as LOG
@@ -283,7 +284,7 @@ _PLACES: Final = {
         "LARGEST_EPOCH",
         "latest_epoch",
     ),
-    "segment.producer_state": ("ProducerStates",),
+    "segment.producer_state": ("Duplicate", "ProducerStates"),
     "segment.segment": (
         "file_name",
         "INDEX",

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.model import FIRST_SINK_PRODUCER_ID
+from duramen.model import FIRST_SINK_PRODUCER_ID, is_named
 from duramen.wire.checksum import crc32c
 from duramen.wire.compression import compress, decompress
 
@@ -119,8 +119,11 @@ class BatchHeader:
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; sequences go on at 0 behind 2**31 - 1. -1 without a producer id."""
-        if self.base_sequence < 0:
+        """Sequence of the last record; sequences go on at 0 behind 2**31 - 1. -1 without a producer id.
+
+        A named writer's batch has one.
+        """
+        if self.base_sequence < 0 or is_named(self.producer_id):
             return self.base_sequence
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
 
@@ -242,6 +245,8 @@ def _check_details(header: BatchHeader) -> None:
             )
         if header.producer_id >= FIRST_SINK_PRODUCER_ID:
             raise _invalid(f"producer id {header.producer_id} is a sink's, which only its coordinator writes with")
+        if attributes & TRANSACTIONAL and is_named(header.producer_id):
+            raise _invalid(f"producer id {header.producer_id} is a named writer's, which has no transactions")
     elif attributes & TRANSACTIONAL:
         raise _invalid("a transactional batch needs a producer id")
 

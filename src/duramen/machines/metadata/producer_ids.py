@@ -10,7 +10,7 @@ from duramen.machines.metadata import codec
 from duramen.machines.metadata.brokers import registered
 from duramen.machines.metadata.commands import AllocateProducerIds, ProducerIds, SkipProducerIds
 from duramen.machines.metadata.image import MetadataImage
-from duramen.model import FIRST_SINK_PRODUCER_ID
+from duramen.model import FIRST_NAMED_PRODUCER_ID
 
 PRODUCER_ID_BLOCK: Final = 1000
 """Producer ids handed to a broker at once, as in Kafka."""
@@ -20,7 +20,7 @@ def allocate(image: MetadataImage, command: AllocateProducerIds) -> tuple[list[L
     """The record that uses up the next block, and the block."""
     registered(image, command.node_id, command.broker_epoch)
     first = image.next_producer_id
-    if first > FIRST_SINK_PRODUCER_ID - PRODUCER_ID_BLOCK:
+    if first > FIRST_NAMED_PRODUCER_ID - PRODUCER_ID_BLOCK:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "Exhausted all producer ids.")
     record = codec.producer_ids(command.node_id, command.broker_epoch, first + PRODUCER_ID_BLOCK)
     return [record], ProducerIds(first, PRODUCER_ID_BLOCK)

@@ -12,8 +12,9 @@ from functools import partial
 from typing import NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
-from duramen.model import INTERNAL_TOPICS, NO_TIMESTAMP
+from duramen.model import INTERNAL_TOPICS, NO_EPOCH, NO_TIMESTAMP
 from duramen.partition.replica.partition import Appended, Partition
+from duramen.storage import Duplicate
 from duramen.wire.batch import BatchHeader, parse_header, stamp_append_time
 from duramen.wire.records.control import ControlType, StreamClosedRecord, build_own
 
@@ -111,7 +112,8 @@ def _append(
 ) -> None:
     log = partition.log
     log.check_whole()
-    found = None if header is None else _stored(partition, header)
+    duplicate = log.producers.check(header) if header is not None and header.producer_id >= 0 else None
+    found = None if duplicate is None else _stored(partition, duplicate)
     if found is None:
         found = _closed_before(partition, wanted)
     if found is None:
@@ -137,7 +139,7 @@ def _append(
     if closes:
         close = memoryview(marker)
         partition.append_own(close, parse_header(close), now_ms)
-    end = log.end_offset if wanted.closes or header is None else result.last_offset + 1
+    end = log.end_offset if wanted.closes or duplicate is None else duplicate.last_offset + 1
     result = result._replace(end_offset=log.end_offset)
     if wanted.closes:
         park_stable(partition, end, partial(_answer, done, result))
@@ -146,14 +148,12 @@ def _append(
         partition.park(end, ALL_IN_SYNC, lambda told: done(told if isinstance(told, KafkaError) else result), answer)
 
 
-def _stored(partition: Partition, header: BatchHeader) -> ConditionalResult | None:
-    """Where the batch is, if its producer has sent it before. KafkaErrors of `ProducerStates.check`."""
+def _stored(partition: Partition, duplicate: Duplicate) -> ConditionalResult:
+    """Where the batch is that its producer has sent before."""
     log = partition.log
-    duplicate = log.producers.check(header) if header.producer_id >= 0 else None
-    if duplicate is None:
-        return None
-    base, last = duplicate.base_offset, duplicate.last_offset
-    return ConditionalResult(base, last, NO_TIMESTAMP, log.start_offset, -1, log.epochs.epoch_at(base), True)
+    base = duplicate.base_offset
+    last, epoch = (duplicate.last_offset, log.epochs.epoch_at(base)) if base >= 0 else (-1, NO_EPOCH)
+    return ConditionalResult(base, last, NO_TIMESTAMP, log.start_offset, -1, epoch, True)
 
 
 def _closed_before(partition: Partition, wanted: ConditionalBatch) -> ConditionalResult | None:

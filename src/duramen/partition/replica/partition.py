@@ -293,6 +293,8 @@ class Partition:
                 duplicate = log.producers.check(header)
             if duplicate is not None:
                 # Stored before: answer with its first home, but not before that is committed itself.
+                if duplicate.base_offset < 0:
+                    done = partial(_stored_somewhere, header, done)
                 answer = Appended(duplicate.base_offset, duplicate.timestamp, log.start_offset)
                 self.park(duplicate.last_offset + 1, acks, done, answer)
                 return
@@ -637,6 +639,16 @@ class Partition:
         """No more appends or reads; whoever waits is told that the partition is gone."""
         self.closed = True
         self.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} was closed"))
+
+
+def _stored_somewhere(header: BatchHeader, done: Done, result: Appended | KafkaError) -> None:
+    """A named writer's batch is there, and its offset is remembered no more: clients take that code for success."""
+    if not isinstance(result, KafkaError):
+        what = (
+            f"writer {header.producer_id}: sequence {header.base_sequence} was stored before, its offset is not known"
+        )
+        result = KafkaError(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, what)
+    done(result)
 
 
 def _harden_nothing(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
 from duramen.machines.group.commands import CommitTransactionOffsets, NewOffset
-from duramen.model import FIRST_SINK_PRODUCER_ID, TopicPartition
+from duramen.model import FIRST_NAMED_PRODUCER_ID, TopicPartition
 from duramen.partition.replica import transactional_writes
 from duramen.partition.replica.partition import PLAIN
 from duramen.server.api.authorizer import Operation, Resource
@@ -106,7 +106,7 @@ class _TxnOffsetCommitCall:
             self._settled()
         elif not body.group_id:
             self._refuse(ErrorCode.INVALID_GROUP_ID)
-        elif not 0 <= body.producer_id < FIRST_SINK_PRODUCER_ID:
+        elif not 0 <= body.producer_id < FIRST_NAMED_PRODUCER_ID:
             self._refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         elif body.producer_epoch < 0:
             self._refuse(ErrorCode.INVALID_PRODUCER_EPOCH)

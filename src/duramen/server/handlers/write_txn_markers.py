@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
-from duramen.model import FIRST_SINK_PRODUCER_ID, INTERNAL_TOPICS, OFFSETS_TOPIC
+from duramen.model import FIRST_NAMED_PRODUCER_ID, INTERNAL_TOPICS, OFFSETS_TOPIC
 from duramen.partition.replica import transactional_writes
 from duramen.server.api.authorizer import CLUSTER_NAME, Operation, Resource
 from duramen.server.net.steps import STEP, Steps
@@ -155,7 +155,7 @@ def handle(request: Request) -> None:
 
 def _check(marker: Any) -> KafkaError | None:
     """What no coordinator sends."""
-    if not 0 <= marker.producer_id < FIRST_SINK_PRODUCER_ID:
+    if not 0 <= marker.producer_id < FIRST_NAMED_PRODUCER_ID:
         return KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{marker.producer_id} is no transactional producer")
     if marker.producer_epoch < 0 or marker.transaction_version < 0:
         return KafkaError(ErrorCode.INVALID_REQUEST, "a marker with a negative epoch or version")

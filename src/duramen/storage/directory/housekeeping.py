@@ -243,7 +243,8 @@ class Housekeeping:
         looked_at, self._retained = self._retained[:LOGS_AT_ONCE], self._retained[LOGS_AT_ONCE:]
         for log in looked_at:
             if logs.get((log.topic_id, log.tp.partition)) is log:
-                log.producers.expire(now_ms, self.producer_expiration_ms, self.keeps_producer)
+                writer_ms = log.config.writer_expiration_ms
+                log.producers.expire(now_ms, self.producer_expiration_ms, self.keeps_producer, writer_ms)
                 with suppress(KafkaError, NoRoomError):  # full, journal or disk: what may go now may go later, too
                     jobs += self._retain(log, now_ms)
         jobs += self._detach(logs)

@@ -41,6 +41,8 @@ class LogConfig(Protocol):
     def segment_jitter_ms(self) -> int: ...
     @property
     def segment_ms(self) -> int: ...
+    @property
+    def writer_expiration_ms(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -61,3 +63,4 @@ class PlainLogConfig:
     min_compaction_lag_ms: int = 0
     retention_bytes: int = -1
     retention_ms: int = 7 * 24 * 3600 * 1000
+    writer_expiration_ms: int = 7 * 24 * 3600 * 1000

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from duramen.model import TopicId
+from duramen.model import TopicId, is_named
 from duramen.storage.segment.producer_state import NO_TRANSACTION, Producer, ProducerStates
 from duramen.storage.segment.stream_state import ExclusiveWriter, StreamState
 from duramen.wire.checksum import crc32c
@@ -82,7 +82,7 @@ def decode_kafka(data: bytes) -> list[Producer] | None:
         producer.coordinator_epoch = coordinator
         producer.transaction_start = transaction if transaction >= 0 else NO_TRANSACTION
         if sequence >= 0:
-            first = (sequence - delta) & 0x7FFFFFFF
+            first = sequence if is_named(id) else (sequence - delta) & 0x7FFFFFFF
             producer.batches = ((first, sequence, offset - delta, offset, timestamp),)
         producers.append(producer)
     return producers

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.model import FIRST_SINK_PRODUCER_ID
+from duramen.model import FIRST_NAMED_PRODUCER_ID, FIRST_SINK_PRODUCER_ID, is_named
 from duramen.ports import Buffer
 from duramen.storage.segment.open_transactions import OpenTransactions
 from duramen.storage.segment.stream_state import StreamState, stream_after
@@ -31,7 +31,10 @@ def is_sinks(producer_id: int) -> bool:
 
 
 class Duplicate(NamedTuple):
-    """The first home of a batch that a producer sent again. timestamp: greatest in the batch, ms."""
+    """The first home of a batch that a producer sent again. timestamp: greatest in the batch, ms.
+
+    base_offset: -1 for a named writer's that is remembered no more; it lies at or below `last_offset`.
+    """
 
     base_offset: int
     timestamp: int
@@ -55,6 +58,8 @@ because one is made for every batch of every idempotent producer."""
 RETRY_MS = 60 * 60_000
 """For so long after a start a producer may come with a batch whose answer the crash took (clients: two minutes)."""
 RESTORED = -1
+WRITER_EXPIRATION_MS = 7 * 24 * 3600 * 1000
+"""For so long a named writer is known that writes nothing, unless its topic says otherwise."""
 
 
 class Producer:
@@ -141,8 +146,10 @@ class ProducerStates:
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH (an epoch older than known), OUT_OF_ORDER_SEQUENCE_NUMBER (a gap),
         INVALID_TXN_STATE (a plain batch inside the producer's open transaction). A producer that is not known, or not
-        any more, may start with any sequence (Kafka 4.3).
+        any more, may start with any sequence (Kafka 4.3); but a named writer with 0 alone.
         """
+        if FIRST_NAMED_PRODUCER_ID <= header.producer_id < FIRST_SINK_PRODUCER_ID:
+            return self._check_named(header)
         producer = self._producers.get(header.producer_id)
         if producer is None:
             return None
@@ -175,6 +182,31 @@ class ProducerStates:
             )
         return None
 
+    def _check_named(self, header: BatchHeader) -> Duplicate | None:
+        """The same for a named writer's, of which each has one sequence; all up to the last are stored."""
+        producer = self._producers.get(header.producer_id)
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        if producer is not None and epoch < producer.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"writer {header.producer_id}: epoch {epoch} is older than {producer.epoch}",
+            )
+        expected = 0
+        if producer is not None and epoch == producer.epoch and producer.batches:
+            last = producer.last_sequence
+            if (last - sequence) & MAX_SEQUENCE <= MAX_SEQUENCE // 2:
+                for base_sequence, _, base_offset, last_offset, timestamp in producer.batches:
+                    if base_sequence == sequence:
+                        return Duplicate(base_offset, timestamp, last_offset)
+                return Duplicate(-1, -1, producer.batches[0][2] - 1)
+            expected = (last + 1) & MAX_SEQUENCE
+        if sequence != expected:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"writer {header.producer_id}: sequence {sequence} of epoch {epoch}, expected is {expected}",
+            )
+        return None
+
     def update(self, header: BatchHeader) -> None:
         """A data batch with a producer id was appended at `header.base_offset`."""
         producer = self._producers.get(header.producer_id)
@@ -188,7 +220,10 @@ class ProducerStates:
         sequence = header.base_sequence
         if sequence >= 0:  # a coordinator's has none, and is nobody's last batch
             last = base + header.last_offset_delta
-            batch = (sequence, (sequence + header.last_offset_delta) & MAX_SEQUENCE, base, last, timestamp)
+            last_sequence = sequence
+            if not FIRST_NAMED_PRODUCER_ID <= producer.id < FIRST_SINK_PRODUCER_ID:
+                last_sequence = (sequence + header.last_offset_delta) & MAX_SEQUENCE
+            batch = (sequence, last_sequence, base, last, timestamp)
             batches = producer.batches
             producer.batches = (*batches, batch) if len(batches) < REMEMBERED_BATCHES else (*batches[1:], batch)
         producer.last_timestamp = timestamp
@@ -356,7 +391,13 @@ class ProducerStates:
 
     # ---- forgetting ------------------------------------------------------------------------------------------
 
-    def expire(self, now_ms: int, expiration_ms: int, keeps: Callable[[int], bool] = is_sinks) -> int:
+    def expire(
+        self,
+        now_ms: int,
+        expiration_ms: int,
+        keeps: Callable[[int], bool] = is_sinks,
+        writer_expiration_ms: int = WRITER_EXPIRATION_MS,
+    ) -> int:
         """Forget producers without an open transaction that wrote nothing for `expiration_ms`; how many.
 
         Measured by the clock, not by the records' times as in Kafka: who copies old data is at work, and forgotten
@@ -364,16 +405,22 @@ class ProducerStates:
         their last record's time is known: by that they go, but not before RETRY_MS after the start.
 
         Not those whose id `keeps` holds for: a sink may go on after any pause, and what it wrote must be known then.
+        Named writers after `writer_expiration_ms`, which begins with a start: their records may have any times.
         """
         gone = []
         for producer in self._producers.values():
+            limit_ms = expiration_ms
+            if is_named(producer.id):
+                limit_ms = writer_expiration_ms
+                if producer.idle_since_ms == RESTORED:
+                    producer.idle_since_ms = now_ms
             if producer.idle_since_ms is None:
                 producer.idle_since_ms = now_ms
             elif producer.idle_since_ms == RESTORED:
                 soonest = now_ms - max(0, expiration_ms - RETRY_MS)
                 producer.idle_since_ms = max(soonest, min(producer.last_timestamp, now_ms))
             if (
-                producer.idle_since_ms <= now_ms - expiration_ms
+                producer.idle_since_ms <= now_ms - limit_ms
                 and producer.transaction_start == NO_TRANSACTION
                 and not keeps(producer.id)
             ):

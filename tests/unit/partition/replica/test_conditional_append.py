@@ -9,7 +9,7 @@ import pytest
 from tests.worlds.partition_world import NOW, Bench, plain, transactional
 
 from duramen.errors import ErrorCode, KafkaError, StreamClosedError
-from duramen.model import TopicPartition
+from duramen.model import TopicPartition, named_producer_id
 from duramen.partition.replica.conditional_append import (
     ConditionalBatch,
     ConditionalResult,
@@ -280,3 +280,63 @@ def test_a_power_cut_anywhere_leaves_what_was_answered(seed: int) -> None:
         assert not isinstance(again.produce(plain(b"c")), KafkaError)
     else:
         check_closed(again)
+
+
+# ---- named writers -----------------------------------------------------------------------------------------------
+
+
+def named(sequence: int, *values: bytes, epoch: int = 0) -> bytearray:
+    return plain(*values, producer_id=named_producer_id("w"), producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_a_named_writers_batches_are_stored_once_whoever_repeats_them() -> None:
+    bench = Bench()
+    for number in range(7):
+        assert done(answered(bench, named(number, b"a%d" % number, b"b%d" % number))).base_offset == 2 * number
+    values = bench.values()
+    for stop in (killed, cut, stopped):
+        assert done(answered(bench, named(6, b"x"), 0))[:2] == (12, 13)
+        old = done(answered(bench, named(0, b"x")))
+        assert (old.base_offset, old.last_offset, old.leader_epoch, old.is_duplicate) == (-1, -1, -1, True)
+        assert code(bench.produce(named(0, b"x"))) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        assert code(bench.produce(named(8, b"x"))) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert code(bench.produce(named(3, b"x", epoch=1))) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        stop(bench)
+        for path in files(bench.disk):
+            if not path.endswith(KEPT):
+                bench.disk.remove(path)
+        bench = Bench(bench.disk, epoch=2)
+        assert bench.values() == values
+    assert not isinstance(bench.produce(named(0, b"c", epoch=1)), KafkaError)
+    assert code(bench.produce(named(7, b"x"))) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_duplicate_without_a_place_is_told_when_it_is_committed() -> None:
+    bench = Bench()
+    bench.lanes.held.add("journal")
+    for number in range(6):
+        bench.send(named(number, b"v"))
+    answers = bench.send(named(0, b"v"))
+    bench.run()
+    assert answers == []
+    bench.lanes.held.clear()
+    bench.run()
+    assert code(answers[0]) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+def test_what_follows_a_refused_batch_of_a_named_writer_waits_for_it() -> None:
+    bench = Bench()
+    bench.partition.most_queued = 0
+    bench.partition.rewriting = True
+    assert code(bench.send(named(0, b"a", b"b"))[0]) is ErrorCode.REQUEST_TIMED_OUT
+    assert code(ask(bench, named(0, b"a", b"b"))[0]) is ErrorCode.REQUEST_TIMED_OUT
+    bench.partition.rewriting = False
+    assert code(bench.produce(named(1, b"c"))) is ErrorCode.REQUEST_TIMED_OUT
+    assert not isinstance(bench.produce(named(0, b"a", b"b")), KafkaError)
+    assert not isinstance(bench.produce(named(1, b"c")), KafkaError)
+    assert bench.values() == [b"a", b"b", b"c"]
+
+
+def test_a_named_writer_has_no_transactions() -> None:
+    bench = Bench()
+    assert code(bench.produce(transactional(named_producer_id("w"), b"t"))) is ErrorCode.INVALID_RECORD
