@@ -100,7 +100,15 @@ def loaded_by(*arguments: str) -> set[str]:
 def test_neither_help_nor_serve_loads_a_client_or_rich(arguments: tuple[str, ...]) -> None:
     loaded = loaded_by(*arguments)
     assert "duramen.cli.main" in loaded
-    assert not loaded & {"confluent_kafka", "rich", "pyarrow", "pyspark", "duramen.gateway", "duramen.server"}
+    assert not loaded & {
+        "asyncio",
+        "confluent_kafka",
+        "rich",
+        "pyarrow",
+        "pyspark",
+        "duramen.gateway",
+        "duramen.server",
+    }
 
 
 @pytest.mark.parametrize(

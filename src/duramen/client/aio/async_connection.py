@@ -272,6 +272,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The system takes no more bytes now."""
         self._paused = True
+        self._watch_for(self._loop.time())
 
     def resume_writing(self) -> None:
         """It takes them again."""

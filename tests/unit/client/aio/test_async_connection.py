@@ -313,6 +313,7 @@ def test_a_node_that_takes_no_bytes_is_given_up() -> None:
     async def test(node: AsyncNode, connection: AsyncConnection) -> None:
         node.reading.clear()
         await connection.call(METADATA, API[METADATA].request.new(topics=None), soon())
+        await asyncio.sleep(0.25)  # nothing is due, and it is looked at next when it may be idle
         request, highest = produce.request(TopicPartition("t", 0), bytes(1 << 20), 0, b"i" * 16, 1000)
         sends = [asyncio.create_task(connection.send_only(PRODUCE, request, soon(), highest)) for _ in range(100)]
         with pytest.raises(NoConnectionError, match="takes no bytes"):
