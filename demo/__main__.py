@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -24,8 +24,9 @@ from demo import flights, report, summary, trace
 from demo.display import Display
 from demo.node import SERVE, Node
 from demo.proof import Finding, keyless, load, prove
-from demo.tables import Tables, Told, expected, sums
+from demo.tables import Tables, Told, expected, grounded, sums
 from demo.tables import prove as prove_tables
+from demo.weather import CANCELLATIONS, WEATHER, Weather, weather
 from demo.writer import Writer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,24 +125,28 @@ class Demo:
         self.cast.leave(*REGULARS)
         self._replay()
 
-    def run_pipeline(self) -> None:
-        """The acts of the pipeline; the node is stopped behind them."""
-        self.display.say("a pipeline on Spark follows the same topic into two tables")
-        self.told = self.tables.run(self.rows)
+    def run_pipeline(self, joined: Weather) -> None:
+        """The acts of the pipeline; the node is stopped after them."""
+        self.display.say("Spark follows the topic into two tables, and joins two more into a third")
+        self._create({WEATHER: 1, CANCELLATIONS: 1})
+        self.told = self.tables.run(self.rows, joined)
         status = self.node.stop()
         self.display.say(f"node stopped by SIGTERM (exit status {status})")
 
     def _open_house(self) -> None:
         self.start_seconds = self.node.start()
         self.display.say(f"node ready on {self.node.address} after {self.start_seconds:.2f} s, data in {self.data}")
-        admin = AdminClient({"bootstrap.servers": self.node.address, "log_level": 0})
-        topic = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
-        for created in admin.create_topics([topic], operation_timeout=30).values():
-            created.result(WAIT_SECONDS_MAX)
+        self._create({TOPIC: PARTITIONS})
         for name in REGULARS:
             self.cast.enter(name, SHARED_GROUP)
         self.display.say(f"topic {TOPIC} with {PARTITIONS} partitions; {' and '.join(REGULARS)} read it as one group")
         self._wait(lambda: all(map(self.cast.has_partitions, REGULARS)), "the group's first members")
+
+    def _create(self, partitions: Mapping[str, int]) -> None:
+        admin = AdminClient({"bootstrap.servers": self.node.address, "log_level": 0})
+        topics = [NewTopic(name, num_partitions=count, replication_factor=1) for name, count in partitions.items()]
+        for created in admin.create_topics(topics, operation_timeout=30).values():
+            created.result(WAIT_SECONDS_MAX)
 
     def _write(self, archive: Path) -> None:
         self.display.bar("flights acknowledged", self.rows)
@@ -248,20 +253,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 130
 
 
-def in_tables(demo: Demo, archive: Path) -> list[Finding]:
+def in_tables(demo: Demo, archive: Path, joined: Weather) -> list[Finding]:
     """The claims about the pipeline's tables."""
     if demo.told is None:
         raise SystemExit("the pipeline did not run")
-    want = expected(islice(flights.flights(archive), demo.rows))
+    want = expected(islice(flights.flights(archive), demo.rows), joined)
     return prove_tables(demo.tables, demo.told, want, demo.writer)
 
 
-def write_report(page: Path, demo: Demo, archive: Path, findings: list[Finding], seconds: float) -> None:
+def write_report(
+    page: Path, demo: Demo, archive: Path, joined: Weather, findings: list[Finding], seconds: float
+) -> None:
     """The HTML report, from the tables as a reader finds them now."""
     if demo.told is None:
         return
     old, new = (sums(demo.tables.table("delays", version)) for version in ("v1", "v2"))
-    facts = report.Facts(demo.rows, PARTITIONS, seconds, flights.airlines(archive), old, new)
+    table = grounded(demo.tables.table("grounded"))
+    facts = report.Facts(demo.rows, PARTITIONS, seconds, flights.airlines(archive), old, new, table, joined)
     report.write(page, facts, demo.told, findings)
 
 
@@ -296,8 +304,9 @@ def perform(console: Console, command: str, data: Path, rows: int) -> int:
                 findings.append(keyless(late, flights.KEYLESS))
             # Now, for the rest takes minutes where Java starts slowly.
             summary.show_findings(console, "Proof, from what the groups read back", findings)
-            demo.run_pipeline()
-        tables = in_tables(demo, archive)
+            joined = weather(archive)
+            demo.run_pipeline(joined)
+        tables = in_tables(demo, archive, joined)
         findings += tables
     story = summary.Story(
         rows=rows,
@@ -310,13 +319,15 @@ def perform(console: Console, command: str, data: Path, rows: int) -> int:
         start_seconds=demo.start_seconds,
         restart_seconds=demo.restart_seconds,
         on_the_way_at_kill=demo.on_the_way_at_kill,
+        cancelled=len(joined.cancelled) + len(joined.late),
+        late=demo.told.late["run"] if demo.told else None,
         seconds=time.monotonic() - began,
     )
     summary.show_findings(console, "Proof, from the tables", tables)
     summary.show_delays(console, summary.delays(data / "read" / f"{LATE}.json", flights.airlines(archive)))
     summary.show_story(console, story)
     page = data / "report.html"
-    write_report(page, demo, archive, findings, story.seconds)
+    write_report(page, demo, archive, joined, findings, story.seconds)
     console.print(f"\n[bold]The report with charts:[/bold] {page}", highlight=False, soft_wrap=True)
     where = demo.data.relative_to(ROOT) if demo.data.is_relative_to(ROOT) else demo.data
     summary.show_next(console, where, TOPIC, SHARED_GROUP)

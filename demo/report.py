@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import html
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import NamedTuple
 
 from demo.proof import Finding
 from demo.tables import Day, Told
+from demo.weather import WIND_BAND, Grounded, Weather
 
 YEAR = 2013
+HOURS_MIN = 50  # fewer say nothing about a wind
 KILLED = (
     "Each bar is a batch: its height the records, its place when it was done. The red lines are kill -9, of Spark with "
     "its driver and workers, and of the node; pale red is how long it took until a batch was done again. The batch "
@@ -22,9 +25,13 @@ MENDED = (
     "Mean minutes late on arrival. The first logic counted flights that never landed as on time. The mended logic was "
     "run over the same log from its first record, compared, and swapped in."
 )
+JOINED = (
+    "Two topics joined: flights that were cancelled, and the weather at their airport in that hour. Each bar is how "
+    "many flights were cancelled in a hundred hours of such wind at one airport, by the table."
+)
 INK, SOFT, PALE = "#22303c", "#7a8894", "#e6eaee"
 OLD, NEW, KILL, AWAY = "#c9a227", "#1b7f79", "#c0392b", "#fbe9e6"
-STEPS = {"aircraft": "#3867a8", "delays": NEW}
+STEPS = {"aircraft": "#3867a8", "delays": NEW, "grounded": "#8a5a9e"}
 STYLE = """
 :root { color-scheme: light; }
 body { font: 16px/1.55 system-ui, sans-serif; color: #22303c; background: #fbfaf7; margin: 0; }
@@ -53,6 +60,8 @@ class Facts(NamedTuple):
     airlines: Mapping[str, str]
     with_bug: Mapping[Day, Sequence[int]]
     mended: Mapping[Day, Sequence[int]]
+    grounded: Mapping[int, Grounded]
+    weather: Weather
 
 
 def write(path: Path, facts: Facts, told: Told, findings: Sequence[Finding]) -> None:
@@ -61,13 +70,13 @@ def write(path: Path, facts: Facts, told: Told, findings: Sequence[Finding]) -> 
     batches = len(told.batches)
     shown = [
         (f"{facts.rows:,}", "flights in the log"),
-        (f"{batches}", "batches into two tables"),
+        (f"{batches}", "batches into three tables"),
         (f"{len(told.killed)}", "processes killed meanwhile"),
         (f"{told.swap_seconds * 1000:.0f} ms", "to swap in the table, mended"),
         (f"{holds} of {len(findings)}", "claims proved from the input"),
     ]
     parts = [
-        "<h1>A year of flights, two tables, and two deaths</h1>",
+        "<h1>A year of flights, three tables, and two deaths</h1>",
         f'<p class="soft">New York City, {YEAR}. Told by the demo of Duramen in {facts.seconds:.0f} seconds.</p>',
         '<div class="facts">',
         *(f'<div class="fact"><b>{number}</b>{what}</div>' for number, what in shown),
@@ -81,6 +90,9 @@ def write(path: Path, facts: Facts, told: Told, findings: Sequence[Finding]) -> 
         "<h2>Every day of the year</h2>",
         f"<p>Mean minutes late of all airlines, by the mended table. {extremes(facts)} Point at a day.</p>",
         f"<figure>{calendar(facts.mended)}</figure>",
+        "<h2>Cancelled, by the wind</h2>",
+        f"<p>{JOINED} {html.escape(too_late(facts, told))}</p>",
+        f"<figure>{winds(facts)}</figure>",
         "<h2>Proof</h2>",
         "<p>Compared with the input by a plain loop over it, not with any counter of the system.</p><ul>",
         *(f"<li{'' if f.holds else ' class=bad'}>{html.escape(f.claim)}</li>" for f in findings),
@@ -103,6 +115,15 @@ def hidden(facts: Facts, told: Told) -> str:
     if "differing" in found:
         said += f" {found['differing']:,} of {found['old_rows']:,} rows of the table changed."
     return said
+
+
+def too_late(facts: Facts, told: Told) -> str:
+    """How many rows the watermark dropped."""
+    sent = len(facts.weather.late)
+    return (
+        f"{sent} cancellations were written when the year was over, behind the watermark of 7 days: Spark dropped "
+        f"{told.late['run']}, and the run and its status say so."
+    )
 
 
 def extremes(facts: Facts) -> str:
@@ -193,6 +214,24 @@ def airlines(facts: Facts) -> str:
     parts += [box(left, bottom, 10, 10, OLD), text(left + 15, bottom + 10, "with the bug", fill=SOFT)]
     parts += [box(left + 120, bottom, 10, 10, NEW), text(left + 135, bottom + 10, "mended", fill=SOFT)]
     return drawing(width, bottom + 16, "mean minutes late of each airline, with the bug and mended", parts)
+
+
+def winds(facts: Facts) -> str:
+    """Cancelled flights in a hundred hours, by the speed of the wind."""
+    hours = facts.weather.hours_by_wind()
+    found = Counter(int(wind // WIND_BAND) for _, _, wind, _ in facts.grounded.values() if wind is not None)
+    bands = [band for band in sorted(hours) if hours[band] >= HOURS_MIN]
+    rates = {band: 100 * found[band] / hours[band] for band in bands}
+    left, width, row, most = 210, 900, 24, max([*rates.values(), 1.0])
+    parts = []
+    for number, (band, rate) in enumerate(rates.items()):
+        y, length = number * row + 4, (width - left - 100) * rate / most
+        words = f"wind {band * WIND_BAND} to {(band + 1) * WIND_BAND} mph"
+        hint = f"{found[band]:,} cancelled flights in {hours[band]:,} hours"
+        parts.append(text(left - 10, y + 13, words, "end"))
+        parts.append(box(left, y, length, 16, STEPS["grounded"], hint))
+        parts.append(text(left + length + 6, y + 13, f"{rate:.0f}", fill=SOFT))
+    return drawing(width, row * len(rates) + 8, "cancelled flights in a hundred hours, by wind", parts)
 
 
 def calendar(sums: Mapping[Day, Sequence[int]]) -> str:

@@ -29,6 +29,8 @@ class Story(NamedTuple):
     start_seconds: float
     restart_seconds: float
     on_the_way_at_kill: int
+    cancelled: int
+    late: int | None
     seconds: float
 
 
@@ -78,6 +80,7 @@ def show_story(console: Console, story: Story) -> None:
         "by one Python process",
         "node": f"ready in {story.start_seconds:.2f} s; ready again in {story.restart_seconds:.2f} s after kill -9",
         "killed": f"with {story.on_the_way_at_kill:,} rows sent and not yet acknowledged",
+        "joined": f"{story.cancelled:,} cancellations with their weather; {story.late} too late, dropped",
         "all in all": f"{story.seconds:.0f} s",
     }
     for name, text in rows.items():

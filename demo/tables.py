@@ -1,4 +1,4 @@
-"""The demo's second half: a pipeline on Spark keeps two tables while it and the node are killed, then it is mended."""
+"""The demo's second half: a pipeline on Spark keeps three tables while it and the node are killed, and is mended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,17 +20,17 @@ from demo.display import Display
 from demo.flights import Flight
 from demo.node import Node
 from demo.proof import Finding, finding
+from demo.weather import CANCELLATIONS, WEATHER, Event, Grounded, Weather
 from demo.writer import Writer
 from duramen.pipelines.model.folders import StepFolder
-from duramen.pipelines.model.table_shape import TableShape
-from duramen.pipelines.tables.delta_store import DeltaStore
+from duramen.pipelines.run.stores import open_as
 from duramen.pipelines.tables.store import TableStore
 
 SOUND = '    landed = flights.where("arr_delay IS NOT NULL")\n'
 BUG = '    landed = flights.fillna(0, ["arr_delay"])  # a flight that never landed was on time\n'
 A_BATCH = "32000"
 BATCHES = 8
-KEYS = {"aircraft": ("tailnum",), "delays": ("carrier", "month", "day")}
+STEPS = ("aircraft", "delays", "grounded")
 DRIVER_KILLED_AFTER = 2  # batches of each table
 NODE_KILLED_AFTER = 4
 WAIT_SECONDS_MAX = 240
@@ -41,13 +42,17 @@ Day = tuple[str, int, int]
 
 
 class Told(NamedTuple):
-    """What happened, for the proof and the report. batches: as the run told them, with the second of their end."""
+    """What happened, for the proof and the report.
+
+    batches: as the run told them, with the second of their end; late: rows that the watermark dropped, by who says so.
+    """
 
     batches: list[dict[str, Any]]
     killed: dict[str, float]
     report: dict[str, Any]
     swap_seconds: float
     seen: set[int]
+    late: dict[str, int | None]
     seconds: float
 
 
@@ -62,33 +67,39 @@ class Tables:
         self.log = folder / "spark.log"
         self.batches: list[dict[str, Any]] = []
         self.killed: dict[str, float] = {}
+        self.goals: dict[str, int] = {}
+        """Of each table, how many records it contains at the end."""
         self._began = time.monotonic()
         self._heard = 0
         """Bytes of the log whose lines were looked at."""
         self._process: subprocess.Popen[str] | None = None
 
-    def run(self, rows: int) -> Told:
-        """Run, kill the driver, kill the node, run to the end; then mend, reprocess and swap."""
+    def run(self, rows: int, weather: Weather) -> Told:
+        """Run, kill the driver, kill the node, run to the end; then late rows, a mended step, a replay and the swap."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         sound = Path(__file__).with_name("pipeline.py").read_text(encoding="utf-8")
         sound = sound.replace(A_BATCH, str(max(1, rows // BATCHES)))
         self.file.write_text(sound.replace(SOUND, BUG), encoding="utf-8")
-        self.display.bar("rows into tables", 2 * rows)
+        self.goals = {"aircraft": rows, "delays": rows, "grounded": weather.on_time}
+        self.display.bar("rows into tables", sum(self.goals.values()))
+        self._write(WEATHER, weather.observed)
+        self._write(CANCELLATIONS, weather.cancelled)
         self._start()
-        self._wait(lambda: self._least() >= DRIVER_KILLED_AFTER, rows, "the first batches")
+        self._wait(lambda: self._least() >= DRIVER_KILLED_AFTER, "the first batches")
         self._kill_driver()
         self._start()
-        self._wait(lambda: self._least() >= NODE_KILLED_AFTER, rows, "batches of the second driver")
+        self._wait(lambda: self._least() >= NODE_KILLED_AFTER, "batches of the second driver")
         self.node.kill()
         self.killed["node"] = time.monotonic() - self._began
         self.display.say("[red]kill -9[/red] of the node, in the middle of a batch")
         time.sleep(AWAY_SECONDS)
         self.node.start()
         self.display.say("the node is back; the pipeline goes on by itself")
-        self._wait(lambda: self._done(rows), rows, "the last batch")
+        self._wait(self._done, "the last batch")
+        self.display.say(f"the tables hold everything after {len(self.batches)} batches")
+        late = self._come_late(weather.late)
         self._stop()
-        self.display.say(f"both tables hold everything after {len(self.batches)} batches")
         self.file.write_text(sound, encoding="utf-8")
         self.display.say("the bug is mended: the topic is replayed through the new logic, beside the old table")
         self.display.bar("rows replayed", rows)
@@ -98,13 +109,13 @@ class Tables:
         seen: set[int] = set()
         seconds = self._swap(seen)
         self.display.say(f"swapped in {seconds * 1000:.0f} ms; readers saw {len(seen)} states, the old and the new")
-        return Told(self.batches, self.killed, report, seconds, seen, time.monotonic() - self._began)
+        return Told(self.batches, self.killed, report, seconds, seen, late, time.monotonic() - self._began)
 
     def table(self, step: str, version: str | None = None) -> TableStore:
         """A table as any reader opens it: the pointer first, then its current version."""
         folder = StepFolder(self.folder / "tables", step)
         place = folder.version(version or folder.current().version)
-        return DeltaStore.reopen(place.table, TableShape(KEYS[step], guarded=step == "aircraft"))
+        return open_as(place.table, place.about() or {}, {})
 
     def end(self) -> None:
         """Leave no process behind."""
@@ -138,17 +149,42 @@ class Tables:
 
     def _least(self) -> int:
         """Batches of the table that has fewer."""
-        return min(sum(bool(batch["step"] == step) for batch in self.batches) for step in KEYS)
+        return min(sum(bool(batch["step"] == step) for batch in self.batches) for step in STEPS)
 
     def _rows(self) -> int:
         return sum(int(batch["rows"]) for batch in self.batches)
 
-    def _done(self, rows: int) -> bool:
+    def _done(self) -> bool:
         """Whether the tables contain every record; the tables are asked, not the batches."""
-        if self._rows() < 2 * rows * 0.8:
+        if self._rows() < sum(self.goals.values()) * 0.8:
             return False
-        ends = [commit.offsets if (commit := self.table(step).last()) else None for step in KEYS]
-        return all(end is not None and sum(at for _, at in end) == rows for end in ends)
+        commits = {step: self.table(step).last() for step in STEPS}
+        return all(commit and sum(end for _, end in commit.offsets) == self.goals[s] for s, commit in commits.items())
+
+    def _write(self, topic: str, events: list[Event]) -> None:
+        writer = Writer(self.node.address, topic, events[-1].row)
+        writer.write(iter(events), events[-1].row, lambda _: None)
+        writer.finish(lambda _: None)
+        if writer.failures:
+            raise SystemExit(f"topic {topic}: {writer.failures[0]}")
+
+    def _come_late(self, late: list[Event]) -> dict[str, int | None]:
+        """Write records that the watermark drops, and wait for the batch that has them; what is told of them."""
+        self._write(CANCELLATIONS, late)
+        self.goals["grounded"] += len(late)
+        self._wait(lambda: self._last_line() is not None, "the line of late rows")
+        told = (self._last_line() or {}).get("late_total")
+        [status] = [row for row in json.loads(self._command("status", "--json")) if row["step"] == "grounded"]
+        self.display.say(f"{len(late)} cancellations come too late; run and status say: late {told}")
+        return {"run": told, "status": status["late_total"]}
+
+    def _last_line(self) -> Mapping[str, Any] | None:
+        """What the run told of the batch of the joined table that ends where its topics end."""
+        for batch in self.batches:
+            ends = [end for partitions in batch["end"].values() for end in partitions.values()]
+            if batch["step"] == "grounded" and sum(ends) == self.goals["grounded"]:
+                return batch
+        return None
 
     def _kill_driver(self) -> None:
         assert self._process is not None
@@ -165,14 +201,14 @@ class Tables:
         if status != 0:
             raise SystemExit(f"the pipeline ended with status {status}; see {self.log}")
 
-    def _wait(self, ready: Callable[[], bool], rows: int, what: str) -> None:
+    def _wait(self, ready: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while not ready():
             assert self._process is not None
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"waited in vain for {what} of the pipeline; see {self.log}")
             self._tell_phases()
-            self.display.update("rows into tables", min(self._rows(), 2 * rows))
+            self.display.update("rows into tables", min(self._rows(), sum(self.goals.values())))
             time.sleep(0.1)
 
     def _command(self, name: str, *words: str, meanwhile: Callable[[], None] = lambda: None) -> str:
@@ -241,11 +277,13 @@ class Expected(NamedTuple):
     aircraft: dict[str, int]
     with_bug: dict[Day, list[int]]
     mended: dict[Day, list[int]]
+    grounded: dict[int, Grounded]
+    late: int
 
 
-def expected(source: Iterable[Flight]) -> Expected:
-    """What the tables must hold: the last row of each aircraft, the sums of each airline and day."""
-    found = Expected({}, {}, {})
+def expected(source: Iterable[Flight], weather: Weather) -> Expected:
+    """What the tables must hold: the last row of each aircraft, the sums of each airline and day, and the join."""
+    found = Expected({}, {}, {}, weather.grounded(), len(weather.late))
     for flight in source:
         event = json.loads(flight.value)
         if flight.key is not None:
@@ -279,6 +317,14 @@ def prove(tables: Tables, told: Told, want: Expected, writer: Writer) -> list[Fi
             "table delays: every flight counted once, through the death of the driver and of the node",
             differences(want.with_bug, sums(old)),
         ),
+        finding(
+            f"table grounded: {len(want.grounded):,} cancelled flights with their weather, as a loop joins",
+            differences(want.grounded, grounded(tables.table("grounded"))),
+        ),
+        finding(
+            f"late: {want.late} cancellations dropped by the watermark; run and status count so many",
+            differences(dict.fromkeys(told.late, want.late), told.late),
+        ),
         finding("table delays v2: mended by replay, it is what the input says", differences(want.mended, sums(new))),
         finding(
             f"the swap took {told.swap_seconds * 1000:.0f} ms; a reader saw the old sums or the new ones",
@@ -294,6 +340,18 @@ def sums(table: TableStore) -> dict[Day, list[int]]:
     for row in table.rows().to_pylist():
         day = (row["carrier"], row["month"], row["day"])
         found[day] = [-1, -1] if day in found else [row["landed"], row["minutes"]]
+    return found
+
+
+def grounded(table: TableStore) -> dict[int, Grounded]:
+    """A table of cancelled flights by the flight's row; of one that is there twice, no airport."""
+    found: dict[int, Grounded] = {}
+    for row in table.rows().to_pylist():
+        at = row["at"].astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        flight = row["flight_row"]
+        found[flight] = (
+            ("twice", at, None, None) if flight in found else (row["origin"], at, row["wind"], row["visibility"])
+        )
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -143,14 +144,28 @@ OLD = [{"carrier": "UA", "month": 1, "day": 1, "landed": 5, "minutes": 9}]
 NEW = [{"carrier": "UA", "month": 1, "day": 1, "landed": 4, "minutes": 9}]
 
 
+GROUNDED = [
+    {"flight_row": 7, "origin": "JFK", "at": datetime(2013, 1, 2, 9, tzinfo=UTC), "wind": 5.75, "visibility": None}
+]
+
+
 def failed_tables(
-    aircraft: list[dict[str, Any]], old: list[dict[str, Any]], new: list[dict[str, Any]], **told: Any
+    aircraft: list[dict[str, Any]],
+    old: list[dict[str, Any]],
+    new: list[dict[str, Any]],
+    joined: list[dict[str, Any]] = GROUNDED,
+    **told: Any,
 ) -> list[str]:
-    tables: Any = SimpleNamespace(
-        table=lambda step, version=None: a_table({"v1": old, "v2": new}[version] if step == "delays" else aircraft)
+    shown = {("aircraft", None): aircraft, ("grounded", None): joined, ("delays", "v1"): old, ("delays", "v2"): new}
+    tables: Any = SimpleNamespace(table=lambda step, version=None: a_table(shown[step, version]))
+    want = Expected(
+        {"A": 5, "B": 3},
+        {("UA", 1, 1): [5, 9]},
+        {("UA", 1, 1): [4, 9]},
+        {7: ("JFK", "2013-01-02T09:00:00Z", 5.75, None)},
+        2,
     )
-    want = Expected({"A": 5, "B": 3}, {("UA", 1, 1): [5, 9]}, {("UA", 1, 1): [4, 9]})
-    story: Any = SimpleNamespace(**{"swap_seconds": 0.01, "seen": {5, 4}, **told})
+    story: Any = SimpleNamespace(**{"swap_seconds": 0.01, "seen": {5, 4}, "late": {"run": 2, "status": 2}, **told})
     return [found.claim for found in prove_tables(tables, story, want, written()) if not found.holds]
 
 
@@ -168,9 +183,12 @@ def test_sound_tables_are_believed() -> None:
         ((AIRCRAFT, [{**OLD[0], "landed": 6}], NEW), "every flight counted once"),
         ((AIRCRAFT, OLD * 2, NEW), "every flight counted once"),
         ((AIRCRAFT, OLD, OLD), "mended by replay"),
+        ((AIRCRAFT, OLD, NEW, []), "cancelled flights with their weather"),
+        ((AIRCRAFT, OLD, NEW, GROUNDED * 2), "cancelled flights with their weather"),
+        ((AIRCRAFT, OLD, NEW, [{**GROUNDED[0], "wind": 8.0}]), "cancelled flights with their weather"),
     ],
 )
-def test_flawed_tables_are_found_out(flawed: tuple[Any, Any, Any], claim: str) -> None:
+def test_flawed_tables_are_found_out(flawed: tuple[Any, ...], claim: str) -> None:
     found = failed_tables(*flawed)
     assert any(claim in name for name in found), found
 
@@ -178,6 +196,12 @@ def test_flawed_tables_are_found_out(flawed: tuple[Any, Any, Any], claim: str) -
 def test_a_half_swapped_table_and_a_slow_swap_are_found_out() -> None:
     assert any("the swap took" in name for name in failed_tables(AIRCRAFT, OLD, NEW, seen={5, 4, 3}))
     assert any("the swap took" in name for name in failed_tables(AIRCRAFT, OLD, NEW, swap_seconds=1.2))
+
+
+@pytest.mark.parametrize("late", [{"run": 2, "status": 1}, {"run": None, "status": 2}, {"run": 0, "status": 0}])
+def test_late_rows_that_are_counted_wrongly_are_found_out(late: dict[str, int | None]) -> None:
+    [found] = failed_tables(AIRCRAFT, OLD, NEW, late=late)
+    assert "dropped by the watermark" in found
 
 
 def test_what_spark_is_at_is_told_once_and_as_whole_lines(tmp_path: Path) -> None:
