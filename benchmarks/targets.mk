@@ -93,11 +93,3 @@ EXACTLY_ONCE ?=
 .PHONY: bench-exactly-once
 bench-exactly-once: $(VENV)/run.stamp ## transactions and consumer groups beside Apache Kafka; ten minutes
 	@$(BIN)/python -m benchmarks.exactly_once $(EXACTLY_ONCE)
-
-# Declared pipelines beside PySpark by hand; further arguments: make bench-pipelines PIPELINES="--small", "--only join"
-PIPELINES ?=
-
-.PHONY: bench-pipelines
-bench-pipelines: $(VENV)/dev.stamp ## declared tables, histories, joins beside PySpark and Delta Lake by hand, on Spark 4.2; 10 minutes
-	@$(MAKE) --no-print-directory $(SPARK_VENV)/dev.stamp
-	@$(SPARK_VENV)/bin/python -m benchmarks.pipelines $(PIPELINES)
