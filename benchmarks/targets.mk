@@ -73,6 +73,13 @@ UPSERTS ?=
 bench-upsert: $(VENV)/dev.stamp ## 50,000 upserts into a table of a million rows through Spark, four minutes
 	@$(BIN)/python -m benchmarks.upserts $(UPSERTS)
 
+# Declared pipelines beside the same queries by hand; PIPELINES="--quick" tries it out, "--only history" is one case.
+PIPELINES ?=
+
+.PHONY: bench-pipelines
+bench-pipelines: $(VENV)/dev.stamp ## declared tables, histories and joins beside PySpark with Delta by hand, ten minutes
+	@$(BIN)/python -m benchmarks.pipelines $(PIPELINES)
+
 # Further arguments: make bench-cluster CLUSTER="--small", or "--steady 10": full load for ten minutes instead
 CLUSTER ?=
 
