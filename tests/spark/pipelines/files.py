@@ -73,7 +73,7 @@ class FileTopics:
         found = spark.readStream.schema(RECORDS).option("maxFilesPerTrigger", "1")
         return found.parquet(str(self.folder / topic.name))
 
-    def create(self, topic: str, like: str, *, settings: bool = False, compacted: bool = False) -> None:
+    def create(self, topic: str, like: str | None, *, settings: bool = False, compacted: bool = False) -> None:
         """A folder is created by what is appended to it."""
 
     def write(self, records: DataFrame, topic: str | None, sink: str) -> DataStreamWriter:

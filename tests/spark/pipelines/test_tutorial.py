@@ -124,7 +124,7 @@ def test_the_tour(
             shown.append(printed)
         elif block.kind == "text":
             assert printed == block.text
-    assert len(shown) == 14
+    assert len(shown) == 15
     assert "'_deleted': True" in shown[2]
     traced = said["duramen spark trace tour.py aircraft --row tail=N1"]
     assert '"dest":"SFO"' in traced
@@ -134,6 +134,10 @@ def test_the_tour(
         r"record +payments-0@0.*also +record=orders-[01]@0  value={\"customer\":\"ann\"", joined, re.DOTALL
     ), joined
     assert "order=A1" in said["duramen spark trace shop.py paid --record payments-0@0"]
+    lag = said["duramen spark lag audit.py"].splitlines()
+    assert [line.split()[2:] for line in lag[1:]] == [["refunds.repaid@v1", "0", "2", "2", "0"]] * 2
+    changed = said["duramen spark trace audit.py repayments --row cents=250"]
+    assert "(changed in version 1 of the table repaid of pipeline refunds)" in changed
     report = said["duramen spark reprocess tour.py delays --version v2"]
     assert re.search(r"late=(3.5|2.3\d*) → (3.5|11.0)", report), report
     assert "delays is v2 now" in said["duramen spark swap tour.py delays v2"]

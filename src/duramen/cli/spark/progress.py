@@ -10,6 +10,7 @@ import click
 from duramen.cli.shared.connection import json_option
 from duramen.cli.shared.output import human_bytes, note, print_json, print_table, shorter
 from duramen.cli.spark.pipeline import pipeline_argument, tell_if_elsewhere
+from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.swap_chain import of_source, readings
 from duramen.pipelines.run.cluster import PipelineNode
 
@@ -123,7 +124,9 @@ def _status(pipeline: Pipeline, name: str) -> dict[str, Any]:
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
 @json_option
 def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> int:
+    from duramen.pipelines.model.declaration import TableChanges
     from duramen.pipelines.model.folders import StepFolder, committed, committed_ids
+    from duramen.pipelines.run import changes
     from duramen.pipelines.run.connector import DuramenConnector, chooses_topics, cuts_of
 
     tell_if_elsewhere(pipeline)
@@ -140,15 +143,24 @@ def lag_command(pipeline: Pipeline, steps: tuple[str, ...], as_json: bool) -> in
         for source, reading, generation in _readings(pipeline.steps[name], version.about() or {}, cuts):
             topic, checkpoint = reading.topic, version.checkpoint(generation)
             done = committed(checkpoint).joined(reading.start)
-            if chooses_topics(source):
+            if isinstance(source, TableChanges):
+                starts, ends = Offsets(), changes.end(source)
+            elif chooses_topics(source):
                 starts, ends = connector.chosen(source)
             else:
                 starts, ends = node.starts(topic), node.ends(topic)
-            if not ends:
+            if not ends and isinstance(source, TableChanges):
+                wrong = True
+                note(
+                    f"{name}: {source.table} of pipeline {source.pipeline.name} holds nothing yet: run that step first"
+                )
+            elif not ends:
                 wrong = True
                 told = "`duramen topic list` shows what is there"
                 note(f"{name}: there is no topic {topic} at {pipeline.bootstrap}: {told}")
-            others = connector.replaced(committed_ids(checkpoint)) if ends else []
+            known = committed_ids(checkpoint).items()
+            ids = {read: each for read, each in known if "@" not in read}  # no topic's name has one: changes of a table
+            others = connector.replaced(ids) if ends else []
             for other in others:
                 wrong = True
                 note(f"{name}: topic {other} was deleted and made anew: what the step has read are other records")
@@ -169,7 +181,13 @@ def _readings(
     step: Step, about: Mapping[str, Any], cuts: Callable[[Topic], Sequence[CutOver]]
 ) -> Iterator[tuple[Topic, Reading, int]]:
     """What a version reads and will read of each source, with the generation of its checkpoint."""
+    from duramen.pipelines.model.declaration import TableChanges
+    from duramen.pipelines.run import changes
+
     several = len(step.sources) > 1
     for source in step.sources:
+        if isinstance(source, TableChanges):
+            yield source, changes.reading(step.name, source, about), 0
+            continue
         for reading in readings(step.name, source.name, cuts(source), of_source(about, source.name)):
             yield source, reading, 0 if several else reading.generation

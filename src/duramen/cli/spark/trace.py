@@ -96,6 +96,11 @@ def _rows(pipeline: Pipeline, table: str, store: TableStore, wanted: dict[str, s
 
 def _value(pipeline: Pipeline, table: str, cause: Cause) -> str:
     """The value of a record, as a person reads it."""
+    from duramen.pipelines.model.declaration import TableChanges
+
+    for source in pipeline.step(table).sources:
+        if isinstance(source, TableChanges) and cause.topic.startswith(source.prefix):
+            return f"(changed in version {cause.offset} of the table {source.table} of pipeline {source.pipeline.name})"
     record = _in_log(pipeline, table, cause)
     return "(no longer in the log)" if record is None else _text(record[1])
 

@@ -97,6 +97,23 @@ class Topic:
 
 
 @dataclass(frozen=True)
+class TableChanges(Topic):
+    """What the batches of a table's step have changed in the table, as a stream; made by `Pipeline.changes`.
+
+    The function gets the table's own columns, `_change` ("upsert" or "delete") and `_cause`. To whoever counts, each
+    version of the table is a record of the topic `<pipeline>.<table>@<step version>`, which no node can have.
+    """
+
+    pipeline: Pipeline = field(kw_only=True)
+    table: str = field(kw_only=True)
+
+    @property
+    def prefix(self) -> str:
+        """What the names begin with under which its versions are counted."""
+        return f"{self.pipeline.name}.{self.table}@"
+
+
+@dataclass(frozen=True)
 class Lookup:
     """The rows of a pipeline's table as they are when a batch runs; a batch that is repeated gets the same ones.
 
@@ -160,6 +177,11 @@ class Step:
     def lookups(self) -> tuple[Lookup, ...]:
         """The tables that it looks up, by itself or by views, each once."""
         return _lookups(self.inputs)
+
+    @cached_property
+    def changes(self) -> tuple[TableChanges, ...]:
+        """Those of its sources that are the changes of tables."""
+        return tuple(source for source in self.sources if isinstance(source, TableChanges))
 
     @property
     def kind(self) -> str:
@@ -435,6 +457,23 @@ class Pipeline:
             raise ConfigError(f"{table} is no table with keys: rows are looked up in one that has them")
         return Lookup(self, table)
 
+    def changes(self, table: str) -> TableChanges:
+        """What the batches of a table or a history of this pipeline have changed in it, as a source like a topic.
+
+        ConfigError where there is no such table, or it has `version=` and no history: there a change that comes late
+        takes no effect, and is in the changelog all the same.
+        """
+        step = self.step(table)
+        if not isinstance(step, TableStep):
+            raise ConfigError(f"{table} is no table but of the kind {step.kind}: it has no changes to read")
+        if step.shape.version is not None and not step.shape.history:
+            why = "is of several sources" if step.shape.version == TIMESTAMP else "has version="
+            raise ConfigError(
+                f"{table} {why}, so rows that come late change nothing and are in its changelog all the same: declare "
+                'it with history="scd2" and a version= to have its changes as a source'
+            )
+        return TableChanges(f"changes({self.name}.{table})", pipeline=self, table=table)
+
     def output(self, stream: str, *, schema: str | None = None, key: str | None = None) -> Topic:
         """The topic that a stream of this pipeline writes, as a source that follows it when it is reprocessed."""
         step = self.step(stream)
@@ -457,6 +496,11 @@ class Pipeline:
                 raise ConfigError(f"pipeline {self.name} has two steps called {name}")
             _check_sources(name, sources)
             step = make(name, function)
+            if step.quarantines and step.changes:
+                raise ConfigError(
+                    f"{name} reads changes of a table, which are no records that could be dead letters: "
+                    'on_violation="fail" or "drop", and no corrupt="quarantine" beside them'
+                )
             last = ["the batch number"] if isinstance(step, EffectStep) else []
             _check_parameters(name, function, [*(source.name for source in sources), *last])
             self.steps[name] = step
@@ -493,6 +537,8 @@ def _check_sources(step: str, sources: Sequence[Source]) -> None:
 
 def _kind(source: Source) -> str:
     """What people call it."""
+    if isinstance(source, TableChanges):
+        return "source"
     return "lookup" if isinstance(source, Lookup) else "view" if isinstance(source, PipelineView) else "topic"
 
 

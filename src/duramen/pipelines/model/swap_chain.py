@@ -60,6 +60,22 @@ def only_reading(step: str, topic: str, cuts: Sequence[CutOver], about: Mapping[
     return found
 
 
+def of_changes(step: str, source: str, prefix: str, current: str, about: Mapping[str, Any]) -> Reading:
+    """What a version of a step reads of the changes of a table. ConfigError where the table was swapped since it began:
+    the next version of a table counts its own versions.
+
+    source: its name; prefix: see TableChanges; current: the version of the table's step; about: as of `readings`.
+    """
+    name = prefix + current
+    before: str = of_source(about, source).get("reads", name)
+    if before != name and before.startswith(prefix):
+        raise ConfigError(
+            f"{step} reads the changes of {before}, and {name} has taken its place: `duramen spark reprocess` builds a "
+            "table from there; give a stream or an effect another name, and it begins there"
+        )
+    return Reading(0, name, Offsets(), None)
+
+
 def readings(step: str, topic: str, cuts: Sequence[CutOver], about: Mapping[str, Any]) -> list[Reading]:
     """What a version of a step reads and will read: the topic that it is in, and those behind the cuts.
 

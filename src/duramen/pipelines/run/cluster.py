@@ -89,22 +89,25 @@ class PipelineNode:
                     return None
                 raise
 
-    def create_like(self, topic: str, model: str, *, settings: bool = False, compacted: bool = False) -> None:
+    def create_like(self, topic: str, model: str | None, *, settings: bool = False, compacted: bool = False) -> None:
         """Create a topic with as many partitions as `model` has, each with as many copies; nothing when it is there or
         the model is not.
 
-        settings: with those that were given to the model itself, too. compacted: keeps the latest record of each key.
+        model: None for the partitions and copies that the cluster has for new topics. settings: with those that were
+        given to the model itself, too. compacted: keeps the latest record of each key.
         """
         try:
             admin = self._admin()
             found = admin.list_topics(timeout=SECONDS_MAX).topics
-            if topic in found or model not in found:
+            if topic in found or (model is not None and model not in found):
                 return
-            config = self._given(admin, model) if settings else {}
+            config = self._given(admin, model) if settings and model is not None else {}
             config |= {"cleanup.policy": "compact"} if compacted else {}
-            partitions = found[model].partitions
-            copies = max(len(each.replicas) for each in partitions.values())
-            wanted = NewTopic(topic, num_partitions=len(partitions), replication_factor=copies, config=config)
+            partitions = copies = -1  # as the cluster has it
+            if model is not None:
+                places = found[model].partitions.values()
+                partitions, copies = len(places), max(len(each.replicas) for each in places)
+            wanted = NewTopic(topic, num_partitions=partitions, replication_factor=copies, config=config)
             for created in admin.create_topics([wanted], operation_timeout=SECONDS_MAX).values():
                 created.result(SECONDS_MAX)
         except KafkaException as error:

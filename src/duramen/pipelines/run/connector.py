@@ -12,7 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from duramen.client import Cluster
 from duramen.model import NO_TOPIC_ID, TopicId
 from duramen.pipelines.jvm.session import is_connect
-from duramen.pipelines.model.declaration import Pipeline, Topic
+from duramen.pipelines.model.declaration import Pipeline, TableChanges, Topic
 from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.run.cluster import PipelineNode, UnreachableError
@@ -39,9 +39,9 @@ class Connector(Protocol):
         is meant in; another one of its name ends the query.
         """
 
-    def create(self, topic: str, like: str, *, settings: bool = False, compacted: bool = False) -> None:
-        """Create a topic that is not there with as many partitions as `like` has, and its settings where `settings`
-        says so."""
+    def create(self, topic: str, like: str | None, *, settings: bool = False, compacted: bool = False) -> None:
+        """Create a topic that is not there with as many partitions as `like` has, as the cluster does where it is None,
+        and the settings of `like` where `settings` says so."""
 
     def write(self, records: DataFrame, topic: str | None, sink: str) -> DataStreamWriter:
         """A writer of `key` and `value` into the topic; None: each record names its own. sink: names it for
@@ -61,7 +61,11 @@ class Connector(Protocol):
 
 
 def cuts_of(pipeline: Pipeline, topic: Topic, connector: Connector) -> Sequence[CutOver]:
-    """The swaps of a source: of a stream of this pipeline from its folder, of any other topic from the node."""
+    """The swaps of a source: of a stream of this pipeline from its folder, of any other topic from the node.
+
+    The changes of a table have none: where its step is swapped, what reads them ends (`run/changes.py`)."""
+    if isinstance(topic, TableChanges):
+        return ()
     if topic.stream is not None:
         return StepFolder(pipeline.folder, topic.stream).current().cuts
     return () if chooses_topics(topic) else connector.cuts(topic.name)
@@ -108,7 +112,7 @@ class DuramenConnector:
             options["untilOffsets"] = json.dumps(until.to_json())
         return spark.readStream.format("duramen").options(**options).load()
 
-    def create(self, topic: str, like: str, *, settings: bool = False, compacted: bool = False) -> None:
+    def create(self, topic: str, like: str | None, *, settings: bool = False, compacted: bool = False) -> None:
         """See Connector."""
         PipelineNode(self.bootstrap).create_like(topic, like, settings=settings, compacted=compacted)
 

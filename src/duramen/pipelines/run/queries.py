@@ -21,14 +21,23 @@ from pyspark.sql.types import StructType
 
 from duramen.errors import ConfigError
 from duramen.pipelines.jvm.session import is_connect
-from duramen.pipelines.model.declaration import EffectStep, Lookup, Pipeline, Step, StreamStep, TableStep, Topic
+from duramen.pipelines.model.declaration import (
+    EffectStep,
+    Lookup,
+    Pipeline,
+    Step,
+    StreamStep,
+    TableChanges,
+    TableStep,
+    Topic,
+)
 from duramen.pipelines.model.folders import StepFolder, VersionFolder, batches, query_id
 from duramen.pipelines.model.function_fingerprint import form_of, made_as, other_logic, other_sources
 from duramen.pipelines.model.late_rows import count, may_drop
 from duramen.pipelines.model.offsets import Offsets
 from duramen.pipelines.model.progress import BatchProgress, progress_of
 from duramen.pipelines.model.swap_chain import Reading, only_reading, readings
-from duramen.pipelines.run import lookups
+from duramen.pipelines.run import changes, lookups
 from duramen.pipelines.run.columns import (
     LETTER,
     TWO_CAUSES,
@@ -174,9 +183,13 @@ class Queries:
         return lambda each: lookups.frame(self.spark, each, self.looked_up(each), checkpoint)
 
     def looked_up(self, lookup: Lookup) -> StructType:
-        """The columns of a table that is looked up. ConfigError where it has never run, and over Spark Connect."""
+        """The columns of a table that is looked up, or whose changes are read. ConfigError where it has never run, and
+        over Spark Connect."""
         if is_connect(self.spark):
-            raise ConfigError(f"{lookup.table} cannot be looked up over Spark Connect: run with a session of your own")
+            raise ConfigError(
+                f"{lookup.table} cannot be looked up over Spark Connect, nor its changes be read: run with a "
+                "session of your own"
+            )
         found = lookups.columns(lookup)
         if found is None:
             raise ConfigError(
@@ -187,6 +200,9 @@ class Queries:
 
     def _records(self, step: Step, source: Topic, reading: Reading, stop: Offsets | None) -> DataFrame:
         """The records of one of the step's sources."""
+        if isinstance(source, TableChanges):
+            columns = self.looked_up(Lookup(source.pipeline, source.table))
+            return changes.frame(self.spark, source, columns, reading, stop)
         options = bounded(step, source)
         if step.quarantines:  # a dead letter has all of its record
             options = {**{name: each for name, each in options.items() if name.lower() != "includeheaders"}, **_HEADERS}
@@ -202,7 +218,12 @@ class Queries:
         """
         whole = step.expectations.quarantines
         pairs = zip(records, step.sources, strict=True)
-        topics = {source.name: decode(each, source, joins=joins, whole=whole) for each, source in pairs}
+        topics = {
+            source.name: changes.decoded(each, joins=joins)
+            if isinstance(source, TableChanges)
+            else decode(each, source, joins=joins, whole=whole)
+            for each, source in pairs
+        }
         of_effect = isinstance(step, EffectStep)
         inputs = [each for each in step.inputs if not (of_effect and isinstance(each, Lookup))]
         return [frame_of(each, topics, lookup) for each in inputs]
@@ -221,7 +242,8 @@ class Queries:
             raise ConfigError(f"{step.name} gives {type(given).__name__}, not a DataFrame")
         given = judged(given, step, to)
         if isinstance(step, StreamStep):
-            beside = [name for source in step.sources for name in carried(source)]
+            topics = [source for source in step.sources if not isinstance(source, TableChanges)]
+            beside = [name for source in topics for name in carried(source)]
             return encode(given, step.name, step.key, beside)
         return traced(given, step.name)
 
@@ -242,8 +264,15 @@ class Queries:
         about = version.about() or {}
         if len(step.sources) == 1:
             (source,) = step.sources
+            if isinstance(source, TableChanges):
+                return (changes.reading(step.name, source, about),)
             return (readings(step.name, source.name, self.cuts(source), about)[0],)
-        return tuple(only_reading(step.name, each.name, self.cuts(each), about) for each in step.sources)
+        return tuple(
+            changes.reading(step.name, each, about)
+            if isinstance(each, TableChanges)
+            else only_reading(step.name, each.name, self.cuts(each), about)
+            for each in step.sources
+        )
 
     def _own_schema(self, rows: DataFrame) -> pa.Schema:
         found = to_arrow_schema(rows.schema, timezone="UTC")
@@ -352,7 +381,7 @@ class Queries:
             sink = self._sink(plan)
             to = self.output_topic(plan)
             if to == step.to:
-                self.connector.create(to, plan.readings[0].topic, compacted=step.aggregate)
+                self.connector.create(to, plan.first_topic, compacted=step.aggregate)
             else:
                 # A version beside the first has its partitions, so that a key goes on where it was, and its settings.
                 self.connector.create(to, step.to, settings=True)
@@ -389,7 +418,7 @@ class Queries:
         """The topic for them, which is there then; None of a step that has none."""
         if not plan.step.quarantines:
             return None
-        self.connector.create(self.pipeline.dead_letters, plan.readings[0].topic)
+        self.connector.create(self.pipeline.dead_letters, plan.first_topic)
         return self.pipeline.dead_letters
 
     def _each_batch(self, plan: StepPlan, said: QueryReport, take: Take) -> DataStreamWriter:

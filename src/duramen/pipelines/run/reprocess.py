@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from duramen.client import Cluster
 from duramen.errors import ConfigError, DuramenError
 from duramen.model import TopicId
-from duramen.pipelines.model.declaration import EffectStep, Pipeline, StreamStep, TableStep
+from duramen.pipelines.model.declaration import EffectStep, Pipeline, StreamStep, TableChanges, TableStep
 from duramen.pipelines.model.folders import Current, StepFolder, VersionFolder, committed, committed_ids, unfinished
 from duramen.pipelines.model.function_fingerprint import other_logic
 from duramen.pipelines.model.offsets import Offsets
@@ -172,6 +172,10 @@ class Reprocessing:
         left = {each["reads"] for each in before.get("sources", ()) if each["topic"] not in names}
         for source in self.step.sources:
             ours, theirs = of_source(about, source.name), of_source(before, source.name)
+            if isinstance(source, TableChanges):
+                # The changes of another version of the table are no part of those of this one.
+                left |= {read for read in (theirs.get("reads"),) if read and read != ours.get("reads", read)}
+                continue
             first: int = ours.get("generation" if "sources" in about else "first_generation", 0)
             if (theirs.get("generation", 0) if "sources" in before else self._worked_in(other)[0]) < first:
                 cut = cuts_of(self.pipeline, source, DuramenConnector(self.pipeline.bootstrap))[first - 1]

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from duramen.errors import DeadlineError, DuramenError, NetworkError
-from duramen.pipelines.model.declaration import Pipeline, StreamStep
+from duramen.pipelines.model.declaration import Lookup, Pipeline, StreamStep, TableChanges
 from duramen.pipelines.model.folders import BusyError, planned, unfinished
 from duramen.pipelines.model.function_fingerprint import other_logic
 from duramen.pipelines.model.offsets import Offsets
@@ -97,9 +97,9 @@ class Runner(Queries):
         with _Loop(self, terms, tell, say) as loop:
             for name in names:
                 if available_now:
-                    loop.finish(
-                        [each.table for each in self.pipeline.step(name).lookups if each.pipeline is self.pipeline]
-                    )
+                    step = self.pipeline.step(name)
+                    read: tuple[Lookup | TableChanges, ...] = (*step.lookups, *step.changes)
+                    loop.finish([each.table for each in read if each.pipeline is self.pipeline])
                 self.doing(f"planning {name}")
                 loop.begin(name)
             self.doing(FIRST_BATCH)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 
 from duramen.errors import ConfigError
-from duramen.pipelines.model.declaration import Step, StreamStep, TableStep, Topic
+from duramen.pipelines.model.declaration import Step, StreamStep, TableChanges, TableStep, Topic
 from duramen.pipelines.model.folders import VersionFolder, batches, committed, planned, unfinished
 from duramen.pipelines.model.function_fingerprint import noted
 from duramen.pipelines.model.offsets import Offsets
@@ -33,6 +33,12 @@ class StepPlan(NamedTuple):
         """How many cuts of its source the step has gone over, each with a checkpoint of its own; none where it has
         several sources."""
         return generation_of(self.readings)
+
+    @property
+    def first_topic(self) -> str | None:
+        """The first topic that is read; None where only changes of tables are."""
+        pairs = zip(self.step.sources, self.readings, strict=True)
+        return next((reading.topic for source, reading in pairs if not isinstance(source, TableChanges)), None)
 
     @property
     def checkpoint(self) -> Path:

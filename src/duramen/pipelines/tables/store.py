@@ -324,6 +324,16 @@ class TableStore(ABC):
             if commit.version > after and commit.changes:
                 yield _versioned(self._changes_of(commit), commit.version)
 
+    def changes_between(self, first: int, end: int) -> Iterator[tuple[TableCommit, pa.Table]]:
+        """The versions from `first` up to `end`, which is left out, with their changes. ConfigError where the table
+        lacks one, StorageError where its changes are gone."""
+        found = {commit.version: commit for commit in self.commits() if first <= commit.version < end}
+        for version in range(first, end):
+            if version not in found:
+                raise ConfigError(f"{self.folder} has no version {version}: it was put back or built again")
+            commit = found[version]
+            yield commit, self._changes_of(commit) if commit.changes else self.schema.empty_table()
+
     def caused_by(self, cause: Cause) -> Iterator[tuple[TableCommit, pa.Table]]:
         """The versions whose changes came from this record, alone or with others, with those rows."""
         for commit in self.commits():
