@@ -19,7 +19,7 @@ from kafka import TopicPartition as KafkaPython
 from kafka.errors import PolicyViolationError
 from tests.worlds.served_node import Served, only_duramen
 
-from duramen.client import Cluster
+from duramen.client import CONTROLLER, Cluster
 from duramen.errors import ErrorCode
 from duramen.errors import KafkaError as KafkaRefusal
 from duramen.model import TopicPartition, named_producer_id
@@ -29,12 +29,28 @@ from duramen.wire.messages import API
 pytestmark = only_duramen
 Names = Callable[[str], str]
 SECONDS = 60
-CONDITIONAL_APPEND = 10031
+OPEN_WRITER, CONDITIONAL_APPEND = 10030, 10031
 ISOLATIONS = pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 
 
-def batch(*values: bytes) -> bytearray:
-    return build_batch([(b"k", value, (), 1_760_000_000_000) for value in values])
+def batch(*values: bytes, **fields: int) -> bytearray:
+    return build_batch([(b"k", value, (), 1_760_000_000_000) for value in values], **fields)  # type: ignore[arg-type]
+
+
+def set_exclusive(cluster: Cluster, topic: str, value: str) -> None:
+    request = API[44].request
+    config = request.AlterableConfig(name="duramen.writer.exclusive", config_operation=0, value=value)
+    resources = [request.AlterConfigsResource(resource_type=2, resource_name=topic, configs=[config])]
+    answer = cluster.call(CONTROLLER, 44, request.new(resources=resources))
+    assert [each.error_code for each in answer.responses] == [0]
+
+
+def open_writer(cluster: Cluster, topic: str) -> int:
+    """An exclusive topic, and the producer id of its writer."""
+    cluster.partitions(topic, create=True)
+    set_exclusive(cluster, topic, "true")
+    request = API[OPEN_WRITER].request.new(topic_name=topic, partition=0, name="w")
+    return int(cluster.call(TopicPartition(topic, 0), OPEN_WRITER, request).producer_id)
 
 
 def append(cluster: Cluster, topic: str, **fields: Any) -> Any:
@@ -45,13 +61,15 @@ def append(cluster: Cluster, topic: str, **fields: Any) -> Any:
 
 @pytest.fixture
 def closed(node: Served, name: Names) -> str:
-    """A topic of two records that is closed."""
+    """A topic of two records, at 1 and 2, between control records of ours."""
     topic = name("closed")
     with Cluster(node.bootstrap) as cluster:
-        cluster.partitions(topic, create=True)
-        assert append(cluster, topic, records=batch(b"a")).error_code == 0
-        answer = append(cluster, topic, records=batch(b"b"), expected_offset=1, close=True)
-        assert (answer.error_code, answer.base_offset, answer.closed) == (0, 1, True)
+        producer_id = open_writer(cluster, topic)
+        for sequence, value in enumerate((b"a", b"b")):
+            records = batch(value, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+            answer = append(cluster, topic, records=records, expected_offset=1 + sequence, close=value == b"b")
+            assert (answer.error_code, answer.base_offset, answer.closed) == (0, 1 + sequence, value == b"b")
+        set_exclusive(cluster, topic, "false")
     return topic
 
 
@@ -67,7 +85,7 @@ def test_confluent_kafka(node: Served, name: Names, closed: str, isolation: str)
         error = message.error()
         if error is not None:
             assert error.code() == LibraryError._PARTITION_EOF
-            assert message.offset() == 3
+            assert message.offset() == 4
             break
         found.append(message.value())
     consumer.close()
@@ -88,7 +106,7 @@ def test_aiokafka(node: Served, closed: str, isolation: str) -> None:
             bootstrap_servers=node.bootstrap, auto_offset_reset="earliest", isolation_level=isolation
         ) as consumer:
             consumer.assign([place])
-            while await asyncio.wait_for(consumer.position(place), SECONDS) < 3:
+            while await asyncio.wait_for(consumer.position(place), SECONDS) < 4:
                 got = await consumer.getmany(place, timeout_ms=500)
                 found += [record.value for records in got.values() for record in records]
         async with AIOKafkaProducer(bootstrap_servers=node.bootstrap, enable_idempotence=True) as producer:
@@ -105,7 +123,7 @@ def test_kafka_python(node: Served, closed: str, isolation: str) -> None:
     consumer = KafkaConsumer(bootstrap_servers=node.bootstrap, auto_offset_reset="earliest", isolation_level=isolation)
     consumer.assign([place])
     found: list[bytes] = []
-    while consumer.position(place) < 3:
+    while consumer.position(place) < 4:
         got = consumer.poll(timeout_ms=500)
         found += [record.value for records in got.values() for record in records]
     consumer.close()
@@ -162,3 +180,26 @@ def test_a_named_writer_goes_on_behind_kills(serve: Callable[..., Served], name:
         if number % 4 == 3:
             served.kill()
             served.start()
+
+
+def test_an_exclusive_writer_stays_behind_kills_without_any_side_file(
+    serve: Callable[..., Served], name: Names
+) -> None:
+    served, topic = serve(), name("exclusive")
+    kept = (".log", ".part", "meta.properties", "partition.metadata", "duramen-directory", ".lock")
+    with Cluster(served.bootstrap) as cluster:
+        first = open_writer(cluster, topic)
+        second = open_writer(cluster, topic)
+    for number, stop in enumerate((served.kill, served.stop, served.kill)):
+        with Cluster(served.bootstrap) as cluster:
+            for producer_id, code in ((first, 90), (second, 0), (-1, 90), (named_producer_id("w"), 90)):
+                has_id = producer_id >= 0
+                records = batch(b"v", producer_id=producer_id, producer_epoch=-1 + has_id, base_sequence=number)
+                if not has_id:
+                    records = batch(b"v")
+                assert append(cluster, topic, records=records).error_code == code
+        stop()
+        for path in (served.data / f"{topic}-0").iterdir():
+            if not path.name.endswith(kept):
+                path.unlink()
+        served.start()

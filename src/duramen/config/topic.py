@@ -48,6 +48,7 @@ class TopicConfig:
         "segment_index_bytes",
         "segment_jitter_ms",
         "segment_ms",
+        "writer_exclusive",
         "writer_expiration_ms",
     )
 
@@ -77,6 +78,7 @@ class TopicConfig:
     segment_index_bytes: int
     segment_jitter_ms: int
     segment_ms: int
+    writer_exclusive: bool
     writer_expiration_ms: int
 
     def __init__(self, broker: BrokerConfig, overrides: Mapping[str, str] | None = None) -> None:
@@ -110,7 +112,11 @@ class TopicConfig:
         return min(self.min_insync_replicas, copies)
 
 
-_OURS = {"durability": "duramen.ack.durability", "writer_expiration_ms": "duramen.writer.expiration.ms"}
+_OURS = {
+    "durability": "duramen.ack.durability",
+    "writer_exclusive": "duramen.writer.exclusive",
+    "writer_expiration_ms": "duramen.writer.expiration.ms",
+}
 _ATTRIBUTES = tuple(
     (attribute, _OURS.get(attribute) or attribute.replace("_", "."))
     for attribute in TopicConfig.__slots__

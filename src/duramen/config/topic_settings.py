@@ -48,6 +48,14 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     _from_broker("delete.retention.ms", "log.cleaner.delete.retention.ms"),
     _from_broker("duramen.ack.durability", "duramen.ack.durability"),
     Setting(
+        "duramen.writer.exclusive",
+        "boolean",
+        "false",
+        "Whether a partition takes records of one writer alone, the one that was opened last (OpenWriter, "
+        "docs/protocol.md); all others are fenced.",
+        update="cluster-wide",
+    ),
+    Setting(
         "duramen.writer.expiration.ms",
         "long",
         "604800000",

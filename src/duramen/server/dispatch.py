@@ -57,6 +57,7 @@ from duramen.server.handlers import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    open_writer,
     produce,
     raft,
     raft_voters,
@@ -325,6 +326,7 @@ ROWS = (
     _row(10010, B, describe_segments.handle, Operation.READ, Resource.TOPIC, _topics),
     _row(10011, B, describe_segments.handle_lease, Operation.ANY, Resource.NONE, _nothing),
     _row(10020, B, describe_damage.handle, Operation.DESCRIBE, Resource.CLUSTER, _cluster),
+    _row(10030, B, open_writer.handle, Operation.WRITE, Resource.TOPIC, _nothing),
     _row(10031, B, conditional_append.handle, Operation.WRITE, Resource.TOPIC, _nothing),
 )  # fmt: skip
 

@@ -35,7 +35,8 @@ RESOLVED = {
 
 def read_by_the_engine(setting: Setting) -> bool:
     """Whether its name, or the attribute of `TopicConfig` that holds its value, appears in the engine's source."""
-    attribute = "durability" if setting.name == "duramen.ack.durability" else setting.name.replace(".", "_")
+    name = setting.name.removeprefix("duramen.")
+    attribute = "durability" if name == "ack.durability" else name.replace(".", "_")
     return f'"{setting.name}"' in ENGINE or re.search(rf"\b{attribute}\b", ENGINE) is not None
 
 

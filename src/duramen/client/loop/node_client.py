@@ -31,7 +31,7 @@ class NodeRequest(NamedTuple):
 BY_NAME = {api.name: api for api in API.values()}
 
 
-def call(name: str, version: int, **fields: Any) -> NodeRequest:
+def call(name: str, version: int, /, **fields: Any) -> NodeRequest:
     """A request of the API `name` with these fields of its request."""
     api = BY_NAME[name]
     return NodeRequest(api, version, api.request.new(**fields))

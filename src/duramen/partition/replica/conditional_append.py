@@ -112,6 +112,8 @@ def _append(
 ) -> None:
     log = partition.log
     log.check_whole()
+    if partition.is_exclusive and header is not None:
+        partition.check_writer(header)
     duplicate = log.producers.check(header) if header is not None and header.producer_id >= 0 else None
     found = None if duplicate is None else _stored(partition, duplicate)
     if found is None:
@@ -139,7 +141,11 @@ def _append(
     if closes:
         close = memoryview(marker)
         partition.append_own(close, parse_header(close), now_ms)
-    end = log.end_offset if wanted.closes or duplicate is None else duplicate.last_offset + 1
+    elif partition.is_exclusive and header is not None:
+        partition.repeat_writer(now_ms)
+    end = log.end_offset
+    if header is not None and not wanted.closes:
+        end = (result.last_offset if duplicate is None else duplicate.last_offset) + 1
     result = result._replace(end_offset=log.end_offset)
     if wanted.closes:
         park_stable(partition, end, partial(_answer, done, result))

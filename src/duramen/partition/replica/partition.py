@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -36,6 +37,7 @@ from duramen.partition.replica.retry_gate import RetryGate
 from duramen.ports import Part, Submit
 from duramen.storage import COPIED_BYTES, Log, LogDirectory, Pending, TransactionGuard
 from duramen.wire.batch import TRANSACTIONAL, BatchHeader, check_produced, parse_header, place, stamp_append_time
+from duramen.wire.records.control import writer_record
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -97,6 +99,7 @@ class Partition:
         "closed",
         "config",
         "harden",
+        "is_exclusive",
         "log",
         "most_queued",
         "on_candidate",
@@ -116,6 +119,7 @@ class Partition:
         self.log = log
         self.config = config
         self._decodes = may_need_rewriting(config)
+        self.is_exclusive = config.writer_exclusive
         self.replication = Replication(node_id)
         self._submit = submit
         self._on_touched = self._on_stored = on_touched
@@ -285,6 +289,9 @@ class Partition:
         guard: TransactionGuard | None = PLAIN,
     ) -> None:
         log = self.log
+        is_exclusive = self.is_exclusive
+        if is_exclusive:
+            self.check_writer(header)
         if header.producer_id >= 0:
             if header.attributes & TRANSACTIONAL:
                 log.check_whole()
@@ -306,13 +313,40 @@ class Partition:
             stamp_append_time(view, now_ms)
             header = parse_header(view)
         base = log.end_offset
-        self.append_own(view, header, now_ms)
-        self.park(log.end_offset, acks, done, Appended(base, append_time, log.start_offset))
+        end = self.append_own(view, header, now_ms)
+        if is_exclusive:
+            self.repeat_writer(now_ms)
+        self.park(end, acks, done, Appended(base, append_time, log.start_offset))
 
     def check_open(self) -> None:
         """StreamClosedError where nothing is appended any more."""
         if self.log.producers.closed_at is not None:
             raise StreamClosedError(self.tp)
+
+    def check_writer(self, header: BatchHeader) -> None:
+        """PRODUCER_FENCED for a batch of anybody but the writer that an exclusive topic was opened for last."""
+        self.log.check_whole()
+        stream = self.log.producers.stream
+        writer = None if stream is None else stream.writer
+        if writer is None or writer.producer_id < 0:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{self.tp} is exclusive, and no writer is open (OpenWriter)")
+        if header.producer_id != writer.producer_id:
+            since = f"since offset {writer.offset}"
+            raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{self.tp} belongs to the writer {writer.name!r} {since}")
+
+    def repeat_writer(self, now_ms: int) -> None:
+        """Say again for whom the log is open, where its last segment does not: older ones may go, with what they say.
+
+        Where there is no room the next batch sees to it.
+        """
+        log = self.log
+        stream = log.producers.stream
+        writer = None if stream is None else stream.writer
+        if writer is None or writer.offset >= max(log.active.base_offset, log.start_offset):
+            return
+        record = memoryview(writer_record(writer.producer_id, writer.name, now_ms))
+        with suppress(KafkaError, OSError, StorageError):
+            self.append_own(record, parse_header(record), now_ms)
 
     def _too_few(self) -> str:
         replication = self.replication
@@ -493,6 +527,7 @@ class Partition:
         """Take over the topic's changed configuration, the log included (`Store.configure` says when)."""
         self.config = config
         self._decodes = may_need_rewriting(config)
+        self.is_exclusive = config.writer_exclusive
         self.log.configure(config)
         self.replication.fewest = config.fewest_in_sync(len(self.replication.replicas))
         self._refuse_too_few()

@@ -50,12 +50,12 @@ def find_stream(request: Request, topic_name: str, topic_id: bytes, index: int) 
 
 def handle(request: Request) -> None:
     """Append, close or look; reply when that is committed, or when the time is over."""
-    call = _Call(request)
+    call = ConditionalAppendCall(request)
     request.services.appends.wait_for(call)
     call.start()
 
 
-class _Call:
+class ConditionalAppendCall:
     """One request until it is answered."""
 
     __slots__ = ("_partition", "_producer", "_request", "deadline")

@@ -107,6 +107,9 @@ class StageCall:
             text = f"{len(wanted.records)} bytes for {name}-{wanted.index}; duramen.sink.staged.max.bytes is {most}"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
         partition.check_open()
+        if partition.is_exclusive:
+            exclusive = f"{name} is open for one writer (duramen.writer.exclusive), which no sink is"
+            raise KafkaError(ErrorCode.PRODUCER_FENCED, exclusive)
         too_few = partition.replication.in_sync_error()
         if too_few is not None:
             raise KafkaError(too_few, f"{name}-{wanted.index}: too few in-sync replicas")

@@ -137,6 +137,7 @@ _MODULES = {
     10010: ("DescribeSegments", "describe_segments"),
     10011: ("ExtendSegmentLease", "extend_segment_lease"),
     10020: ("DescribeDamage", "describe_damage"),
+    10030: ("OpenWriter", "open_writer"),
     10031: ("ConditionalAppend", "conditional_append"),
 }
 

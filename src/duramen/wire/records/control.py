@@ -182,3 +182,10 @@ def type_of(batch: Buffer, header: BatchHeader) -> int:
 def build_own(kind: ControlType, value: Any, timestamp_ms: int) -> bytearray:
     """A control batch of ours, still without its place in a log."""
     return build_batch([(encode_key(kind), encode_value(kind, value), (), timestamp_ms)], control=True)
+
+
+def writer_record(producer_id: int, name: str, timestamp_ms: int) -> bytearray:
+    """The control batch that opens a log for one writer; producer_id -1: for nobody."""
+    epoch = 0 if producer_id >= 0 else -1
+    opened = WriterOpenedRecord.new(version=0, producer_id=producer_id, producer_epoch=epoch, name=name)
+    return build_own(ControlType.WRITER_OPENED, opened, timestamp_ms)

@@ -1,4 +1,4 @@
-"""A topic that is closed stays so when leaders die, on replicas that come back and on those made from nothing."""
+"""What is closed, or open for one writer, stays so when leaders die, on replicas that come back and on new ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from duramen.sim.world.node import WALL_START_MS
 from duramen.wire.batch import build_batch
 
 
-def ask(world: CopiesWorld, node_id: int, *values: bytes, **fields: Any) -> Any:
+def ask(world: CopiesWorld, node_id: int, *values: bytes, writer: int = -1, sequence: int = -1, **fields: Any) -> Any:
     """ConditionalAppend; the answer."""
-    records = build_batch([(b"k", value, (), WALL_START_MS) for value in values]) if values else None
+    rows = [(b"k", value, (), WALL_START_MS) for value in values]
+    epoch = -1 if writer < 0 else 0
+    records = build_batch(rows, producer_id=writer, producer_epoch=epoch, base_sequence=sequence) if values else None
     given = {"topic_name": TOPIC, "partition": 0, "timeout_ms": 5000, "records": records, **fields}
     return world.ask_broker_of(node_id, call("ConditionalAppend", 0, **given))
 
@@ -62,3 +64,42 @@ def test_a_replica_that_begins_with_the_log_start_finds_it_closed() -> None:
     assert world.until(world.are_equal, 30.0)
     log = world.partition(late).log
     assert (log.start_offset, log.producers.closed_at) == (2, 2)
+
+
+def open_writer(world: CopiesWorld, node_id: int, name: str) -> int:
+    """OpenWriter; the producer id."""
+    wanted = call("OpenWriter", 0, topic_name=TOPIC, partition=0, name=name, timeout_ms=5000)
+    answer = world.ask_broker_of(node_id, wanted)
+    assert answer.error_code == 0, answer
+    return int(answer.producer_id)
+
+
+def test_a_fenced_writer_stays_fenced_whoever_leads() -> None:
+    world = CopiesWorld(duramen_writer_exclusive="true")
+    first = world.leader()
+    old = open_writer(world, first, "old")
+    assert ask(world, first, b"a", writer=old, sequence=0).base_offset == 1
+    in_flight: list[Any] = []
+    records = build_batch([(b"k", b"b", (), WALL_START_MS)], producer_id=old, producer_epoch=0, base_sequence=1)
+    given = {"topic_name": TOPIC, "partition": 0, "timeout_ms": 5000, "records": records}
+    world.ask_broker(first, call("ConditionalAppend", 0, **given), in_flight.append)
+    new = open_writer(world, first, "new")
+    assert new not in (old, -1)
+    assert in_flight[0].error_code == 0, "it came before the opening"
+    world.world.nodes[first].kill()
+    world.clients.pop(first, None)
+    assert world.until(lambda: world.image().leader not in (first, -1), 30.0)
+    second = world.leader()
+    for sequence in (1, 2):
+        fenced = ask(world, second, b"x", writer=old, sequence=sequence)
+        assert fenced.error_code == ErrorCode.PRODUCER_FENCED
+        assert "'new'" in fenced.error_message
+    assert ask(world, second, b"c", writer=new, sequence=0, expected_offset=4).error_code == 0
+    assert world.send_and_wait(second, b"x").error_code == ErrorCode.PRODUCER_FENCED
+    third = open_writer(world, second, "third")
+    assert ask(world, second, b"x", writer=new, sequence=1).error_code == ErrorCode.PRODUCER_FENCED
+    world.start(first)
+    world.join(first)
+    assert world.until(world.are_equal, 30.0)
+    writers = [each.log.producers.stream.writer for each in world.partitions()]
+    assert [writer.producer_id for writer in writers] == [third] * 3
