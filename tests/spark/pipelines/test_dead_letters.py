@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -188,17 +187,6 @@ def test_letters_of_arrow_keep_their_bytes() -> None:
     assert found is not None
     assert (rows.column_names, rows["n"].to_pylist()) == (["n", *trace], [1])
     assert as_records(found).to_pylist() == [letter]
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Served]:
-    served = Served(tmp_path)
-    served.start()
-    try:
-        yield served
-        assert served.stop() == 0, served.log()
-    finally:
-        served.kill()
 
 
 def test_a_node_has_dead_letters_of_tables_and_streams_once(

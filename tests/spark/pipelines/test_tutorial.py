@@ -8,7 +8,6 @@ import runpy
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -58,17 +57,6 @@ def blocks() -> list[Block]:
         "text",
     }
     return here
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Served]:
-    served = Served(tmp_path)
-    served.start()
-    try:
-        yield served
-        assert served.stop() == 0, served.log()
-    finally:
-        served.kill()
 
 
 def command(line: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -329,7 +329,7 @@ class Queries:
             raise ConfigError(
                 f"{name} {version.name} of pipeline {self.pipeline.name} has written {last + 1} batches to its topic, "
                 f"and there is no {plan.checkpoint}, which tells how far: all would be written again. Put back "
-                f"{version.path}; or {otherwise}, and it begins anew"
+                f"{version.path}; or {otherwise}, and it starts from the beginning"
             )
 
     def _described(self, plan: StepPlan, accept: bool) -> dict[str, Any]:
@@ -340,14 +340,14 @@ class Queries:
             changed, goes_on = self._other_columns(plan)
             raise ConfigError(
                 f"{plan.step.name} {plan.version.name} {other}{f' ({changed})' if changed else ''}: "
-                "`duramen spark reprocess` builds it anew beside the old one"
+                "`duramen spark reprocess` builds it again beside the old one"
                 + ("; --accept-change goes on with mixed rows" if goes_on and not of_others else "")
             )
         form, made = form_of(plan.step), made_as(plan.step, about)
         if made != form:
             raise ConfigError(
                 f"{plan.step.name} {plan.version.name} was made with {_shown(made)}, not {_shown(form)}: "
-                "`duramen spark reprocess` builds it anew beside the old one"
+                "`duramen spark reprocess` builds it again beside the old one"
             )
         first = (about or {}).get("first_generation", plan.generation)
         to = self.output_topic(plan) if isinstance(plan.step, StreamStep) else None

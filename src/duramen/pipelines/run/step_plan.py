@@ -74,7 +74,7 @@ class StepPlan(NamedTuple):
             if beyond := reading.beyond(planned(self.checkpoint)):
                 raise QueryFailedError(
                     f"{self.step.name} {self.version.name} has begun to read {beyond} records of {reading.topic} that "
-                    "lie behind its cut: build it anew with `duramen spark reprocess`"
+                    "lie after its cut: build it again with `duramen spark reprocess`"
                 )
 
     def check_state(self, first_generation: int) -> None:
@@ -86,8 +86,8 @@ class StepPlan(NamedTuple):
             hint = "" if sums else "; --accept-change goes on without what it remembers"
             raise ConfigError(
                 f"{self.step.name} {self.version.name} remembers (sums, or keys as dropDuplicates does) what it has "
-                f"read before the cut to {self.readings[0].topic}, and cannot behind it: `duramen spark reprocess` "
-                "builds it anew from there" + hint
+                f"read before the cut to {self.readings[0].topic}, and cannot after it: `duramen spark reprocess` "
+                "builds it again from there" + hint
             )
 
 

@@ -73,7 +73,7 @@ class TableBatches:
             raise ConfigError(
                 f"{self._name} {'sums up' if self._step.aggregate else 'holds rows back'}, and its checkpoint is gone, "
                 "or before a swap: "
-                "build it anew with `duramen spark reprocess`"
+                "build it again with `duramen spark reprocess`"
             )
         self._refuse_gap(last, batch)
         # Also when the table has it: what Spark keeps, sums or keys it has seen, advances only by computing.
@@ -114,7 +114,7 @@ class TableBatches:
             raise ConfigError(
                 f"{self._name} lacks {missing} records that its checkpoint has behind it: its "
                 f"folder was deleted or put back. Put back {plan.version.table} and {plan.checkpoint} of one moment, "
-                "or build it anew with `duramen spark reprocess`"
+                "or build it again with `duramen spark reprocess`"
             )
         if batch or last is None or any(reading.start for reading in plan.readings):
             return
@@ -122,7 +122,7 @@ class TableBatches:
         if missing := last.offsets.behind(Offsets({place: at for place, at in begun if not self._goes_on(place[0])})):
             raise ConfigError(
                 f"{self._name} lacks {missing} records: its checkpoint is new, and begins "
-                "behind what the table has, where the topic begins by now or startingOffsets says. Build it anew with "
+                "after what the table has, where the topic begins by now or startingOffsets says. Build it again with "
                 '`duramen spark reprocess`; or options={"failOnDataLoss": "false"} of its Topic goes on without them'
             )
 
@@ -143,7 +143,7 @@ class TableBatches:
             raise ConfigError(
                 f"{self._name} has a batch {batch} that ended {missing} records earlier: its "
                 f"checkpoint was put back. Put back {plan.version.table} and {plan.checkpoint} of one moment; or "
-                f"{other}build it anew with `duramen spark reprocess`"
+                f"{other}build it again with `duramen spark reprocess`"
             )
 
     def _refuse_anew(self, last: TableCommit | None, batch: int) -> None:
@@ -156,7 +156,7 @@ class TableBatches:
         if found := sorted(topic for topic in others if last is not None and last.offsets.of(topic)):
             raise ConfigError(
                 f"topic {found[0]} was deleted and made anew, and {self._name} has the records of "
-                "the old one, by offsets that the new one has, too: build it anew with `duramen spark reprocess`"
+                "the old one, by offsets that the new one has, too: build it again with `duramen spark reprocess`"
             )
         if known != (now := known | now):
             version.note_topic_ids(now)

@@ -57,7 +57,7 @@ def torn(log: Path, number: int, file: str | None = None) -> StorageError:
     what, it = (f"{path}", "it") if file is None else (f"{file}, which {path} added,", path.name)
     if commits(log)[:1] != [number]:
         return StorageError(
-            f"{what} is damaged, and other commits follow: put it back from a copy, or build the table anew with "
+            f"{what} is damaged, and other commits follow: put it back from a copy, or build the table again with "
             "`duramen spark reprocess`"
         )
     return StorageError(

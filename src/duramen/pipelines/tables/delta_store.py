@@ -179,7 +179,7 @@ class DeltaStore(TableStore):
         if (undone := delta_log.undone(self._log, _OURS)) is not None:
             raise ConfigError(
                 f"{self.path} was put back by hand and lacks what versions since then had: RESTORE it to version "
-                f"{undone}, or build it anew with `duramen spark reprocess`"
+                f"{undone}, or build it again with `duramen spark reprocess`"
             )
         if self._columns_change:
             self._change_columns()

@@ -131,7 +131,7 @@ class TableStore(ABC):
         if other := hindrances(stored, self.as_stored(self.schema), self.shape):
             raise ConfigError(
                 f"{self.folder} has other columns than the code gives, which {other}: `duramen spark reprocess` "
-                "builds it anew beside the old one"
+                "builds it again beside the old one"
             )
         self.schema = ordered(stored, self.schema)
 

@@ -72,7 +72,7 @@ def test_a_column_more_is_told_and_nothing_of_those_that_stay(store: str, tmp_pa
     pipeline = pipelines.Pipeline("tour", folder=tmp_path)
     pipeline.table(FLIGHTS, keys=["tail"], store=store)(other)
     told = r"aircraft v1 was made by other logic than the code has now \({}\): `duramen spark reprocess` builds it "
-    with pytest.raises(ConfigError, match=told.format("changes miles int64 to double") + "anew beside the old one$"):
+    with pytest.raises(ConfigError, match=told.format("changes miles int64 to double") + "again beside the old one$"):
         made(pipeline, "v1", other_type)
     with pytest.raises(ConfigError, match=told.format("adds coupon string") + ".*; --accept-change goes on"):
         made(pipeline, "v1", more)
