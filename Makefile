@@ -70,6 +70,10 @@ format: $(VENV)/dev.stamp ## rewrite the sources in the one format
 conformance-kafka-python: $(VENV)/dev.stamp ## kafka-python's own integration suite against a node
 	$(BIN)/python -m tests.conformance.kafka_python_suite
 
+.PHONY: conformance-streams
+conformance-streams: $(VENV)/dev.stamp ## the conformance suite of Durable Streams against a node and a gateway (Node 18, npm)
+	$(BIN)/python -m tests.conformance.streams_suite
+
 .PHONY: conformance-kafka-tools
 conformance-kafka-tools: $(VENV)/dev.stamp ## every command-line tool of Apache Kafka against a node (Java, Maven)
 	DURAMEN_ALL_TOOLS=1 $(BIN)/python -m pytest -q tests/conformance/test_kafka_tools_all.py \

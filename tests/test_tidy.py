@@ -106,7 +106,7 @@ WORLD_ALLOWED = {
 }
 
 # Programs of their own on asyncio, beside the node.
-AWAITS_ALLOWED = (LIBRARY + "client/aio/",)
+AWAITS_ALLOWED = (LIBRARY + "client/aio/", LIBRARY + "gateway/")
 
 BANNED_IMPORTS = {
     "pickle": "a declared format: wire/ or json",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("duramen.cli.commands.serve", "Run a node."),
+    "gateway": ("duramen.cli.commands.gateway", "Serve streams over HTTP, for curl, browsers and any language."),
     "dev": ("duramen.cli.commands.dev", "Run a cluster of several nodes here, to try."),
     "cluster": ("duramen.cli.commands.cluster", "Form a cluster; show the quorum of its metadata."),
     "status": ("duramen.cli.commands.status", "Show the node, its topics and its groups, live."),

@@ -3,6 +3,7 @@
 load_broker_config(file_text, overrides) -> BrokerConfig      one node's settings, typed
 TopicConfig(broker_config, overrides)                         one topic's, resolved over the broker's
 group_config(broker_config, own) -> GroupConfig               one group's
+load_gateway_config(file_text, overrides) -> GatewayConfig    one gateway's
 describe_broker, describe_topic, describe_group               the material of DescribeConfigs
 SETTINGS, TOPIC, GROUP                                        the declarations, by name
 """
@@ -16,6 +17,7 @@ from duramen.config.describe import (
     describe_group,
     describe_topic,
 )
+from duramen.config.gateway import GATEWAY, GatewayConfig, HttpAddress, load_gateway_config
 from duramen.config.group import GROUP, GroupConfig, group_config, group_setting, validate_group_configs
 from duramen.config.listeners import ListenerAddress
 from duramen.config.properties import parse_properties
@@ -30,6 +32,7 @@ from duramen.config.topic import (
 )
 
 __all__ = [
+    "GATEWAY",
     "GROUP",
     "SETTINGS",
     "TOPIC",
@@ -37,7 +40,9 @@ __all__ = [
     "ConfigEntry",
     "ConfigSynonym",
     "ConfigType",
+    "GatewayConfig",
     "GroupConfig",
+    "HttpAddress",
     "ListenerAddress",
     "Setting",
     "TopicConfig",
@@ -51,6 +56,7 @@ __all__ = [
     "group_setting",
     "list_setting",
     "load_broker_config",
+    "load_gateway_config",
     "parse_properties",
     "topic_setting",
     "validate_broker_config",

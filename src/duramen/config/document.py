@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
+from duramen.config.gateway import GATEWAY
 from duramen.config.group import GROUP
 from duramen.config.registry import SETTINGS, TOPIC
 from duramen.config.setting import LONG_MAX, Setting
@@ -42,6 +43,10 @@ it is deleted, as in Kafka.
 """
 
 
+_GATEWAY = """Of `duramen gateway`, from `--config FILE` or `--set KEY=VALUE`; a change counts at its next start.
+"""
+
+
 def page() -> str:
     """The whole page as Markdown."""
     served = [setting for setting in SETTINGS.values() if not setting.inert and not setting.internal]
@@ -59,6 +64,9 @@ def page() -> str:
         "## Group settings\n",
         _GROUPS,
         _table(GROUP.values(), broker=False),
+        "## Gateway settings\n",
+        _GATEWAY,
+        _table(GATEWAY.values(), broker=True),
         "## Accepted without effect\n",
         *_inert(),
     ]

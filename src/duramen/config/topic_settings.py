@@ -48,6 +48,32 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     _from_broker("delete.retention.ms", "log.cleaner.delete.retention.ms"),
     _from_broker("duramen.ack.durability", "duramen.ack.durability"),
     Setting(
+        "duramen.stream.content.type",
+        "string",
+        "",
+        "Media type of the topic as a stream over HTTP; empty: application/octet-stream. Set when a gateway makes it.",
+        update="cluster-wide",
+    ),
+    Setting(
+        "duramen.stream.expires.at.ms",
+        "long",
+        "-1",
+        "When (since 1970) the stream ends for readers and writers over HTTP; -1: never. With duramen.stream.ttl.ms a "
+        "gateway moves it on at reads and writes.",
+        unit="ms",
+        low=-1,
+        update="cluster-wide",
+    ),
+    Setting(
+        "duramen.stream.ttl.ms",
+        "long",
+        "-1",
+        "How long the stream lives over HTTP after it was last read or written; -1: no such limit.",
+        unit="ms",
+        low=-1,
+        update="cluster-wide",
+    ),
+    Setting(
         "duramen.writer.exclusive",
         "boolean",
         "false",

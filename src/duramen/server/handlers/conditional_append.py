@@ -104,6 +104,8 @@ class ConditionalAppendCall:
             response.end_offset = result.end_offset
             response.leader_epoch = result.leader_epoch
             response.duplicate = result.is_duplicate
+            if result.is_duplicate and self._partition is not None and self._producer != NO_PRODUCER:
+                _describe_producer(response, self._partition, self._producer)
         self._request.reply(response)
 
 

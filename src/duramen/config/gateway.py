@@ -1,0 +1,105 @@
+"""The configuration of one gateway: defaults, the file and the command line, resolved into typed values."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from duramen.config.gateway_settings import GATEWAY_SETTINGS
+from duramen.config.properties import parse_properties
+from duramen.config.setting import Setting, Value
+from duramen.config.suggestions import Nearest
+from duramen.errors import ConfigError
+
+GATEWAY: Mapping[str, Setting] = {setting.name: setting for setting in GATEWAY_SETTINGS}
+"""Settings of a gateway, by name."""
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+class HttpAddress(NamedTuple):
+    """Where to listen: a host without brackets, and a port (0: a free one)."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+class GatewayConfig:
+    """Every setting as an attribute; times in ms, sizes in bytes. `load_gateway_config` has checked the values."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        known: dict[str, Any] = {name: values.get(name, setting.default_value) for name, setting in GATEWAY.items()}
+        self.listener: HttpAddress = parse_http_address(known["gateway.listener"])
+        self.bootstrap: list[str] = known["bootstrap.servers"]
+        self.hosts: frozenset[str] = frozenset(
+            name.lower().strip("[]") for name in (*LOOPBACK_NAMES, self.listener.host, *known["gateway.hosts"])
+        )
+        self.origins: frozenset[str] = frozenset(origin.lower().rstrip("/") for origin in known["gateway.origins"])
+        self.body_max_bytes: int = known["gateway.body.max.bytes"]
+        self.head_max_bytes: int = known["gateway.head.max.bytes"]
+        self.head_timeout_ms: int = known["gateway.head.timeout.ms"]
+        self.request_timeout_ms: int = known["gateway.request.timeout.ms"]
+        self.writes_max_bytes: int = known["gateway.writes.max.bytes"]
+        self.readers_max: int = known["gateway.readers.max"]
+        self.reader_max_bytes: int = known["gateway.reader.max.bytes"]
+        self.long_poll_ms: int = known["gateway.long.poll.ms"]
+        self.sse_ms: int = known["gateway.sse.ms"]
+
+
+def load_gateway_config(file_text: str | None, overrides: Mapping[str, str]) -> GatewayConfig:
+    """The settings of a .properties file (None: there is none) with `overrides` over them.
+
+    ConfigError for an unknown name, with the nearest, and for a value that may not be.
+    """
+    texts = {**(parse_properties(file_text) if file_text is not None else {}), **overrides}
+    values: dict[str, Value] = {}
+    for name, text in texts.items():
+        setting = GATEWAY.get(name)
+        if setting is None:
+            nearest = Nearest(GATEWAY).to(name)
+            raise ConfigError(f"unknown gateway setting {name}" + (f"; the nearest is {nearest}" if nearest else ""))
+        values[name] = setting.parse(text)
+    config = GatewayConfig(values)
+    if not config.bootstrap:
+        raise ConfigError("bootstrap.servers is empty; name a node as host:port")
+    if config.body_max_bytes > config.writes_max_bytes:
+        raise ConfigError(
+            f"gateway.writes.max.bytes={config.writes_max_bytes} is below "
+            f"gateway.body.max.bytes={config.body_max_bytes}: no longest body would ever be taken"
+        )
+    if not _is_loopback(config.listener.host):
+        raise ConfigError(
+            f"gateway.listener={config.listener} is not loopback: that needs TLS and logins, which are not served yet; "
+            "listen on http://127.0.0.1:8082 and let a proxy that has both lead there"
+        )
+    return config
+
+
+def parse_http_address(text: str) -> HttpAddress:
+    """http://host:port. ConfigError that says what is wrong with it."""
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+        parts = urlsplit("")
+    if parts.scheme == "https":
+        raise ConfigError(f"gateway.listener={text}: TLS is not served yet; use http:// on loopback")
+    if parts.scheme != "http" or not host or port is None or parts.path.strip("/") or parts.query or parts.username:
+        raise ConfigError(f"gateway.listener={text} is not of the form http://host:port")
+    return HttpAddress(host, port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,110 @@
+"""The settings of a gateway: where it listens, whom it lets in, and its limits."""
+
+from __future__ import annotations
+
+from duramen.config.setting import Setting
+
+GATEWAY_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "gateway.listener",
+        "string",
+        "http://127.0.0.1:8082",
+        "Address to listen on, as http://host:port; port 0 picks a free one. Loopback alone: others need TLS and "
+        "logins, which are not served in this release.",
+    ),
+    Setting(
+        "bootstrap.servers",
+        "list",
+        "127.0.0.1:9092",
+        "Nodes to begin with, as host:port,...",
+    ),
+    Setting(
+        "gateway.hosts",
+        "list",
+        "",
+        "Names by which the gateway may be addressed (the header Host, without the port), beside those of loopback. A "
+        "request by another name is refused with 421: it comes from a page whose name was pointed at this machine.",
+    ),
+    Setting(
+        "gateway.origins",
+        "list",
+        "",
+        "Origins (https://host[:port]) whose pages may read and write: they get CORS headers. Pages of others may not "
+        "write, and browsers do not let them read.",
+    ),
+    Setting(
+        "gateway.body.max.bytes",
+        "int",
+        str(8 << 20),
+        "Longest body of a request.",
+        unit="bytes",
+        low=1024,
+        high=64 << 20,
+    ),
+    Setting(
+        "gateway.head.max.bytes",
+        "int",
+        str(32 << 10),
+        "Longest head of a request: its first line and headers.",
+        unit="bytes",
+        low=1024,
+        high=1 << 20,
+    ),
+    Setting(
+        "gateway.head.timeout.ms",
+        "int",
+        "10000",
+        "How long a head may take to arrive once it has begun; the connection is closed then.",
+        unit="ms",
+        low=100,
+    ),
+    Setting(
+        "gateway.request.timeout.ms",
+        "int",
+        "30000",
+        "How long a request may take, its body and the answer of the cluster included; streaming readers apart.",
+        unit="ms",
+        low=100,
+    ),
+    Setting(
+        "gateway.writes.max.bytes",
+        "long",
+        str(64 << 20),
+        "Bodies of writes that have no answer yet, all together; beyond it a write is answered 503.",
+        unit="bytes",
+        low=1 << 20,
+    ),
+    Setting(
+        "gateway.readers.max",
+        "int",
+        "10000",
+        "Readers that wait for new records at a time (long-poll and SSE); a further one is answered 503.",
+        low=1,
+    ),
+    Setting(
+        "gateway.reader.max.bytes",
+        "int",
+        str(256 << 10),
+        "How much is taken from the log at a time for one reader; so much of it may be unread. A single larger batch "
+        "is sent whole.",
+        unit="bytes",
+        low=1024,
+        high=16 << 20,
+    ),
+    Setting(
+        "gateway.long.poll.ms",
+        "int",
+        "60000",
+        "How long a long-poll waits for a record before it is answered 204.",
+        unit="ms",
+        low=100,
+    ),
+    Setting(
+        "gateway.sse.ms",
+        "int",
+        "60000",
+        "After how long an SSE response ends, so that the reader connects again from its position.",
+        unit="ms",
+        low=100,
+    ),
+)

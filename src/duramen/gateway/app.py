@@ -1,0 +1,150 @@
+"""The ASGI application: the table of routes over the handlers, and what every request goes through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from duramen.client.aio import AsyncCluster
+from duramen.errors import DuramenError
+from duramen.gateway import metrics as metrics_page
+from duramen.gateway.edge import Edge
+from duramen.gateway.event_lines import EventLines
+from duramen.gateway.kafka_problems import problem_of
+from duramen.gateway.metrics import GatewayMetrics
+from duramen.gateway.openapi import openapi
+from duramen.gateway.problem import MEDIA_TYPE, ProblemError
+from duramen.gateway.request_guard import RequestGuard
+from duramen.gateway.routes import ROUTES, RouteRow
+from duramen.gateway.stream_requests import StreamRequests
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+READY_S = 2.0
+"""How long `/readyz` waits for the cluster."""
+
+
+def make_app(
+    requests: StreamRequests,
+    cluster: AsyncCluster,
+    guard: RequestGuard,
+    metrics: GatewayMetrics,
+    events: EventLines,
+    request_timeout_s: float,
+) -> Edge:
+    """The application. request_timeout_s: of a request that writes or describes, its body included."""
+
+    async def health(_request: Request) -> Response:
+        return Response(b"ok\n", media_type="text/plain")
+
+    async def readiness(_request: Request) -> Response:
+        try:
+            async with asyncio.timeout(READY_S):
+                await cluster.metadata([])
+        except TimeoutError:
+            raise ProblemError(503, "node-away", "no node of the cluster answers", retriable=True) from None
+        return Response(b"ready\n", media_type="text/plain")
+
+    async def counters(_request: Request) -> Response:
+        return Response(metrics.page(), headers={"content-type": metrics_page.MEDIA_TYPE})
+
+    description = msgspec.json.encode(openapi(ROUTES))
+
+    async def described(_request: Request) -> Response:
+        return Response(description, media_type="application/json")
+
+    def timed(handler: Handler) -> Handler:
+        async def answer(request: Request) -> Response:
+            try:
+                async with asyncio.timeout(request_timeout_s):
+                    return await handler(request)
+            except TimeoutError:
+                raise ProblemError(
+                    408, "body-timeout", "the body did not arrive in time", {"connection": "close"}, retriable=True
+                ) from None
+
+        return answer
+
+    handlers: dict[str, Handler] = {
+        "createStream": timed(requests.put),
+        "appendToStream": timed(requests.post),
+        "readStream": requests.get,
+        "describeStream": timed(requests.head),
+        "deleteStream": timed(requests.delete),
+        "health": health,
+        "readiness": readiness,
+        "metrics": counters,
+        "openapi": described,
+    }
+    app = Starlette(
+        routes=[_route(path, rows, handlers) for path, rows in _by_path().items()],
+        exception_handlers={
+            ProblemError: _refused,
+            DuramenError: _failed,
+            HTTPException: _not_there,
+            ClientDisconnect: _left,
+            Exception: _bug,
+        },
+    )
+    app.router.redirect_slashes = False
+    return Edge(app, guard, metrics, events)
+
+
+def _by_path() -> Mapping[str, list[RouteRow]]:
+    found: dict[str, list[RouteRow]] = {}
+    for row in ROUTES:
+        found.setdefault(row.path, []).append(row)
+    return found
+
+
+def _route(path: str, rows: list[RouteRow], handlers: Mapping[str, Handler]) -> Route:
+    by_method = {row.method: row for row in rows}
+
+    async def answer(request: Request) -> Response:
+        row = by_method.get(request.method) or by_method["GET"]  # HEAD of what only knows GET
+        request.scope["duramen.operation"] = row.operation
+        return await handlers[row.operation](request)
+
+    return Route(path.replace("{path}", "{path:path}"), answer, methods=list(by_method))
+
+
+def _answer(problem: ProblemError) -> Response:
+    return Response(problem.body(), problem.status, {**problem.headers, "content-type": MEDIA_TYPE})
+
+
+def _said(request: Request, problem: ProblemError) -> Response:
+    request.scope["duramen.problem"] = problem
+    return _answer(problem)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    return _said(request, error) if isinstance(error, ProblemError) else await _bug(request, error)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return _said(request, problem_of(error)) if isinstance(error, DuramenError) else await _bug(request, error)
+
+
+async def _not_there(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        return _said(
+            request, ProblemError(405, "no-such-method", f"{request.method} is not served here", error.headers or {})
+        )
+    return _said(request, ProblemError(404, "not-found", "there is nothing here; /openapi.json lists what there is"))
+
+
+async def _left(request: Request, _error: Exception) -> Response:
+    request.scope["duramen.abandoned"] = True
+    return Response(status_code=400)
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    detail = f"{type(error).__name__}: a fault of the gateway; its log has the place"
+    return _said(request, ProblemError(500, "bug", detail))

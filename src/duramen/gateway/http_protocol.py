@@ -1,0 +1,72 @@
+"""uvicorn's HTTP protocol with bounds for the head of a request: its bytes, and the time that it takes to arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+
+def bounded_protocol(head_max_bytes: int, head_timeout_s: float) -> type[HttpToolsProtocol]:
+    """The class of connections whose heads keep these bounds; what does not is answered 431 or 408 and closed."""
+
+    class BoundedProtocol(HttpToolsProtocol):
+        """One connection."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._head_bytes = 0
+            self._in_head = True
+            self._timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._start_timer()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_timer()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            if self._in_head:
+                self._head_bytes += len(data)
+                if self._head_bytes == len(data):
+                    self._start_timer()
+                # Parsed in pieces: a body behind the head does not count.
+                while data and self._in_head and not self.transport.is_closing():
+                    room = head_max_bytes + 1 - (self._head_bytes - len(data))
+                    if room <= 0:
+                        self._refuse(b"431 Request Header Fields Too Large")
+                        return
+                    super().data_received(data[:room])
+                    data = data[room:]
+            if data and not self.transport.is_closing():
+                super().data_received(data)
+
+        def on_headers_complete(self) -> None:
+            self._in_head = False
+            self._stop_timer()
+            super().on_headers_complete()
+
+        def on_message_complete(self) -> None:
+            super().on_message_complete()
+            self._in_head = True
+            self._head_bytes = 0
+
+        def _start_timer(self) -> None:
+            if self._timer is None:
+                self._timer = self.loop.call_later(head_timeout_s, self._refuse, b"408 Request Timeout")
+
+        def _stop_timer(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def _refuse(self, status: bytes) -> None:
+            self._stop_timer()
+            if not self.transport.is_closing():
+                self.transport.write(b"HTTP/1.1 " + status + b"\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+                self.transport.close()
+
+    return BoundedProtocol

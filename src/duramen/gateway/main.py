@@ -1,0 +1,137 @@
+"""The process of a gateway: from its configuration to its end by a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from duramen.client.aio import AsyncCluster
+from duramen.config import GatewayConfig, HttpAddress
+from duramen.errors import NetworkError
+from duramen.gateway.app import make_app
+from duramen.gateway.clock import GatewayClock
+from duramen.gateway.event_lines import EventLines
+from duramen.gateway.http_protocol import bounded_protocol
+from duramen.gateway.limits import Allowance
+from duramen.gateway.metrics import GatewayMetrics
+from duramen.gateway.request_body import RequestBodies
+from duramen.gateway.request_guard import RequestGuard
+from duramen.gateway.stream_appends import StreamAppends
+from duramen.gateway.stream_requests import ReadLimits, StreamRequests
+from duramen.gateway.stream_topics import StreamTopics
+from duramen.gateway.streams import Streams
+from duramen.version import VERSION
+
+STOP_S = 9
+"""How long requests that run have to end when the gateway is told to; then they are cut."""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_BACKLOG = 2048
+
+
+def run(config: GatewayConfig) -> int:
+    """Serve until SIGTERM, SIGINT or SIGHUP; the exit code. NetworkError where the address cannot be had."""
+    bound = _bound(config.listener)
+    with contextlib.closing(bound):
+        return asyncio.run(_serve(config, bound))
+
+
+async def _serve(config: GatewayConfig, bound: socket.socket) -> int:
+    clock = GatewayClock(lambda: time.time_ns() // 1_000_000, time.monotonic)
+    metrics = GatewayMetrics()
+    events = EventLines(sys.stderr)
+    unanswered = Allowance("bytes of writes without an answer", config.writes_max_bytes)
+    metrics.unanswered.set_function(lambda: unanswered.taken)
+    readers = Allowance("waiting readers", config.readers_max)
+    stopping = asyncio.Event()
+    request_timeout_s = config.request_timeout_ms / 1000
+    cluster = AsyncCluster(
+        config.bootstrap,
+        client_id="duramen-gateway",
+        timeout_s=request_timeout_s,
+        waiting_connections=config.readers_max,
+    )
+    async with cluster:
+        topics = StreamTopics(cluster, clock.now_ms, clock.monotonic_s, config.body_max_bytes)
+        appends = StreamAppends(cluster, clock.now_ms, config.request_timeout_ms // 2)
+        requests = StreamRequests(
+            Streams(cluster, topics, appends, config.reader_max_bytes),
+            RequestBodies(config.body_max_bytes, unanswered),
+            readers,
+            ReadLimits(config.long_poll_ms / 1000, config.sse_ms / 1000),
+            clock,
+            metrics,
+            stopping,
+        )
+        app = make_app(
+            requests, cluster, RequestGuard(config.hosts, config.origins), metrics, events, request_timeout_s
+        )
+        settings = uvicorn.Config(
+            app,
+            http=bounded_protocol(config.head_max_bytes, config.head_timeout_ms / 1000),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=STOP_S,
+            backlog=_BACKLOG,
+        )
+        address = HttpAddress(config.listener.host, bound.getsockname()[1])
+        server = GatewayServer(settings, stopping, lambda: _say_ready(address, config.bootstrap))
+        await server.serve([bound])
+    return 0
+
+
+def _say_ready(address: HttpAddress, bootstrap: list[str]) -> None:
+    sys.stdout.write(f"duramen gateway {VERSION} is ready: {address} (cluster {','.join(bootstrap)})\n")
+    sys.stdout.flush()
+
+
+def _bound(address: HttpAddress) -> socket.socket:
+    try:
+        return socket.create_server(
+            (address.host, address.port),
+            family=socket.AF_INET6 if ":" in address.host else socket.AF_INET,
+            backlog=_BACKLOG,
+        )
+    except OSError as error:
+        raise NetworkError(
+            f"{address} cannot be listened on: {error.strerror}; choose another one with --listen"
+        ) from None
+
+
+class GatewayServer(uvicorn.Server):
+    """uvicorn that says when it is ready, and that a signal ends in peace, with the readers let go at once."""
+
+    def __init__(self, settings: uvicorn.Config, stopping: asyncio.Event, on_ready: Callable[[], None]) -> None:
+        super().__init__(settings)
+        self._stopping = stopping
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._stop)
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def _stop(self) -> None:
+        self.should_exit = True
+        self._stopping.set()

@@ -1,0 +1,49 @@
+"""What a gateway counts, for Prometheus."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class GatewayMetrics:
+    """The counters of one gateway."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self.requests = Counter(
+            "duramen_gateway_requests",
+            "Requests that were answered.",
+            ("operation", "status"),
+            registry=self._registry,
+        )
+        self.abandoned = Counter(
+            "duramen_gateway_abandoned_requests",
+            "Requests whose client left before the answer; what they wrote may be stored.",
+            registry=self._registry,
+        )
+        self.seconds = Histogram(
+            "duramen_gateway_request_seconds",
+            "From the head of a request to the end of its answer, live reads apart.",
+            ("operation",),
+            registry=self._registry,
+        )
+        self.readers = Gauge(
+            "duramen_gateway_readers", "Readers that wait for records: long-poll and SSE.", registry=self._registry
+        )
+        self.unanswered = Gauge(
+            "duramen_gateway_unanswered_write_bytes",
+            "Bodies of writes that have no answer yet.",
+            registry=self._registry,
+        )
+        self.records_written = Counter(
+            "duramen_gateway_records_written", "Records that were stored for clients.", registry=self._registry
+        )
+        self.records_read = Counter(
+            "duramen_gateway_records_read", "Records that were sent to readers.", registry=self._registry
+        )
+
+    def page(self) -> bytes:
+        """The metrics as Prometheus reads them."""
+        return generate_latest(self._registry)

@@ -1,0 +1,43 @@
+"""The body of a request: read whole, within its limits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.requests import Request
+
+from duramen.gateway.limits import Allowance
+from duramen.gateway.problem import ProblemError
+
+
+class RequestBodies:
+    """Reads bodies of at most `max_bytes`; all that are unanswered count against `unanswered`."""
+
+    def __init__(self, max_bytes: int, unanswered: Allowance) -> None:
+        self._max_bytes = max_bytes
+        self._unanswered = unanswered
+
+    @asynccontextmanager
+    async def whole(self, request: Request) -> AsyncIterator[bytes]:
+        """The body, which counts as unanswered until the context ends. Problem 413, 503; ClientDisconnect."""
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) > self._max_bytes:
+            raise self._too_large()
+        taken = 0
+        parts: list[bytes] = []
+        try:
+            async for part in request.stream():
+                self._unanswered.take(len(part))
+                taken += len(part)
+                if taken > self._max_bytes:
+                    raise self._too_large()
+                parts.append(part)
+            yield b"".join(parts)
+        finally:
+            self._unanswered.take(-taken)
+
+    def _too_large(self) -> ProblemError:
+        return ProblemError(
+            413, "body-too-large", f"a body has at most {self._max_bytes} bytes (gateway.body.max.bytes); send less"
+        )

@@ -1,0 +1,23 @@
+"""The cursor of live reads, by which caches keep answers of different moments apart (Durable Streams, section 10.1)."""
+
+from __future__ import annotations
+
+import re
+
+INTERVAL_S = 20
+EPOCH_S = 1_728_432_000
+"""2024-10-09T00:00:00Z."""
+JITTER_MAX_S = 3600
+
+_CURSOR = re.compile(r"[0-9]{1,15}", re.ASCII)
+
+
+def next_cursor(now_s: float, given: str | None, jitter_s: int) -> str:
+    """The number of the interval of 20 s; where the reader's own is not smaller, one behind that.
+
+    jitter_s: 1 to 3600, by chance, so that readers of one moment part.
+    """
+    current = int(now_s - EPOCH_S) // INTERVAL_S
+    if given is None or not _CURSOR.fullmatch(given) or int(given) < current:
+        return str(current)
+    return str(int(given) + max(1, jitter_s // INTERVAL_S))

@@ -1,0 +1,46 @@
+"""The settings of a gateway: what may stand in its file, and where it may listen."""
+
+from __future__ import annotations
+
+import pytest
+
+from duramen.config import GATEWAY, load_gateway_config
+from duramen.errors import ConfigError
+
+
+def test_defaults_and_overrides() -> None:
+    config = load_gateway_config("gateway.hosts=Streams.example\nbootstrap.servers=a:1,b:2", {"gateway.sse.ms": "500"})
+    assert str(config.listener) == "http://127.0.0.1:8082"
+    assert config.bootstrap == ["a:1", "b:2"]
+    assert config.hosts == {"localhost", "127.0.0.1", "::1", "streams.example"}
+    assert config.sse_ms == 500
+    assert config.body_max_bytes == 8 << 20
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("gateway.listner", "x", "nearest is gateway.listener"),
+        ("gateway.listener", "http://0.0.0.0:8082", "needs TLS and logins"),
+        ("gateway.listener", "http://example.com:8082", "let a proxy"),
+        ("gateway.listener", "https://127.0.0.1:8082", "TLS is not served yet"),
+        ("gateway.listener", "127.0.0.1:8082", "http://host:port"),
+        ("gateway.listener", "http://127.0.0.1:99999", "http://host:port"),
+        ("gateway.body.max.bytes", "1", "out of bounds"),
+        ("gateway.writes.max.bytes", "1048576", "below"),
+        ("bootstrap.servers", "", "empty"),
+    ],
+)
+def test_what_may_not_be(name: str, text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        load_gateway_config(None, {name: text})
+
+
+@pytest.mark.parametrize("url", ["http://localhost:0", "http://[::1]:8082", "http://127.8.8.8:1"])
+def test_loopback_may_be(url: str) -> None:
+    assert str(load_gateway_config(None, {"gateway.listener": url}).listener) == url
+
+
+def test_settings_have_units() -> None:
+    for name, setting in GATEWAY.items():
+        assert bool(setting.unit) == name.endswith((".ms", ".bytes"))
