@@ -86,11 +86,13 @@ def decode(records: DataFrame, topic: Topic, *, joins: bool = False, whole: bool
         return records.select("key", "value", *beside, cause)
     form = form_of(topic.schema, topic)
     record = F.struct(*form.parts(), cause, "value", *beside)
-    wanted = _wanted(form, topic)
-    found = F.array(record) if wanted is None else F.filter(F.array(record), wanted)
     # Nothing passes a generator. Filters of the function, which see no value that does not fit, would be put before the
-    # check of a plain column, and parse every value once more.
-    plain = records.select(F.explode(found).alias("r")).select("r.*")
+    # check of a plain column, and parse every value once more. The check is a second one: Spark compiles it, but no
+    # lambda of `filter`.
+    plain = records.select(F.explode(F.array(record)).alias("r"))
+    if (wanted := _wanted(form, topic)) is not None:
+        plain = plain.select(F.explode(F.when(wanted, F.array("r"))).alias("r"))
+    plain = plain.select("r.*")
     columns = form.columns(F.col)
     if topic.corrupt == "keep":
         columns.append(form.text(F.col).alias(CORRUPT))
@@ -125,19 +127,17 @@ def cause_of_record(joins: bool, record: Column | None) -> Column:
     ).alias(CAUSE)
 
 
-def _wanted(form: Form, topic: Topic) -> Callable[[Column], Column] | None:
-    """Whether a record is a row; None where each is."""
-
-    def wanted(record: Column) -> Column:
-        fits = F.lit(True)
-        if topic.corrupt == "fail":
-            fits = _fits(record, form)
-        elif topic.corrupt == "quarantine":
-            fits = form.reason(record.__getitem__).isNull()
-        passed_over = form.passed_over(record.__getitem__)
-        return fits if passed_over is None else F.when(passed_over, F.lit(False)).otherwise(fits)
-
-    return None if topic.corrupt == "keep" and form.passed_over(F.col) is None else wanted
+def _wanted(form: Form, topic: Topic) -> Column | None:
+    """Whether the record `r` is a row; None where each is."""
+    if topic.corrupt == "keep" and form.passed_over(F.col) is None:
+        return None
+    record, fits = F.col("r"), F.lit(True)
+    if topic.corrupt == "fail":
+        fits = _fits(record, form)
+    elif topic.corrupt == "quarantine":
+        fits = form.reason(record.__getitem__).isNull()
+    passed_over = form.passed_over(record.__getitem__)
+    return fits if passed_over is None else F.when(passed_over, F.lit(False)).otherwise(fits)
 
 
 def _fits(record: Column, form: Form) -> Column:
