@@ -19,6 +19,7 @@ from duramen.storage.files.atomic import read_file
 from duramen.storage.log.log import Log
 from duramen.storage.segment.partition_metadata import read_topic_id
 from duramen.storage.segment.producer_state import Duplicate
+from duramen.storage.segment.stream_state import stream_after
 from duramen.wire.batch import ABORT, parse_header, read_marker, records
 
 READ_BYTES = 1 << 20
@@ -221,8 +222,24 @@ def check_log(log: Log, view: LogView, promise: LogPromise) -> None:
     if view.start == 0:
         _check_transactions(log, view)
     _check_ended(view, promise)
+    _check_stream(log, view)
     if promise.stable:
         _check_retries(log, promise, found)
+
+
+def _check_stream(log: Log, view: LogView) -> None:
+    """What is known of the stream is what its control records say; of one that retention took more may be known."""
+    told = None
+    for _, data in view.batches:
+        header = parse_header(data)
+        if header.is_control and header.producer_id < 0:
+            told = stream_after(told, data, header)
+    known = log.producers.stream
+    require(log.producers.closed_at == (told and told.closed_at), f"{log.tp}: closed at {log.producers.closed_at}")
+    if told is not None and told.writer is not None:
+        require(known is not None and known.writer == told.writer, f"{log.tp}: known is {known}, not {told}")
+    elif known is not None and known.writer is not None:
+        require(known.writer.offset < view.start, f"{log.tp}: known is {known}, which no record says")
 
 
 def _check_acknowledged(view: LogView, promise: LogPromise, found: dict[int, bytes]) -> None:

@@ -25,7 +25,7 @@ from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import Strays
 from duramen.storage.log.follower import append_as_follower
 from duramen.storage.log.log import Log
-from duramen.wire.batch import ABORT, COMMIT, build_batch, build_marker, parse_header
+from duramen.wire.batch import ABORT, COMMIT, build_batch, build_marker, parse_header, place
 
 KIB = 1024
 DATA = "/data"
@@ -248,6 +248,12 @@ class Session:
                 promise.ended[base] = data
 
         self._later(ended)
+
+    def say(self, number: int, record: bytearray) -> None:
+        """Append a control batch of ours: it opens the log for a writer, or closes it."""
+        log = self.log(number)
+        place(memoryview(record), parse_header(record), log.end_offset, log.epochs.latest)
+        self._append(log, self.promises[topic_id(number)], bytes(record))
 
     def _append(self, log: Log, promise: LogPromise, data: bytes, gap: int = 0, *, timeless: bool = False) -> None:
         base = log.end_offset + gap

@@ -20,6 +20,7 @@ from tests.crash.tape import TapeDisk, Tree
 from tests.crash.write_paths import compaction
 
 from duramen.errors import DuramenError
+from duramen.wire.records.control import ControlType, StreamClosedRecord, build_own, writer_record
 
 DATA_KINDS = {"*.log", "*.part", "*.log.swap", "*.seal.swap"}
 """Records, what was acknowledged of them and is not yet in its place, and compacted segments on their way to theirs."""
@@ -72,6 +73,8 @@ def history() -> Session:
     run = Session(5)
     compaction(run)
     run.create(4, stable=False)
+    run.create(6)
+    run.say(6, writer_record(77, "w", NOW))
     run.commit()
     for _ in range(5):
         run.put(1, 1300, producer=6)
@@ -94,6 +97,8 @@ def history() -> Session:
     run.put(1, 700, producer=6)
     run.put(3, 500, records=2, producer=8)
     run.put(4, 300)
+    run.put(6, 300, producer=77)
+    run.say(6, build_own(ControlType.STREAM_CLOSED, StreamClosedRecord.new(version=0), NOW))
     run.epoch(1, 4)
     run.commit()
     return run

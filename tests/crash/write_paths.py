@@ -10,6 +10,7 @@ from tests.crash.session import DATA, KIB, NOW, Session, topic_id
 
 from duramen.model import TopicPartition
 from duramen.wire.batch import batches
+from duramen.wire.records.control import ControlType, StreamClosedRecord, build_own, writer_record
 
 
 def append(run: Session) -> None:
@@ -626,6 +627,35 @@ def lose_unsynced(run: Session, tp: TopicPartition, synced_end: int) -> None:
     run.disk.sync_directory(home)
 
 
+def streams(run: Session) -> None:
+    """Logs are opened for one writer after the other and closed, and one of them is cut below that and closed again."""
+    _two_topics(run)
+    run.create(3, stable=False)
+    run.commit()
+    run.begin()
+    for writer in (20, 21):
+        for number in (1, 2, 3):
+            run.say(number, writer_record(writer, f"w{writer}", NOW))
+            run.put(number, 900, producer=writer)
+            run.put(number, 1300, producer=writer)
+        run.commit()
+        if writer == 20:
+            run.checkpoint()
+    run.put(1, 1200, producer=21)
+    for number in (1, 2, 3):
+        run.say(number, build_own(ControlType.STREAM_CLOSED, StreamClosedRecord.new(version=0), NOW))
+    run.commit()
+    run.truncate(2, run.log(2).end_offset - 2)
+    run.commit()
+    run.put(2, 300)
+    run.say(2, build_own(ControlType.STREAM_CLOSED, StreamClosedRecord.new(version=0), NOW + 1))
+    run.commit()
+    run.advance_start(1, 4)
+    run.commit()
+    run.keep_house(NOW)
+    run.checkpoint()
+
+
 def _two_topics(run: Session) -> None:
     run.start()
     run.create(1)
@@ -660,5 +690,6 @@ STORAGE_PATHS: dict[str, Callable[[Session], None]] = {
         begun_anew,
         transactions,
         lost_markers,
+        streams,
     )
 }
