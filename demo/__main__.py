@@ -127,7 +127,7 @@ class Demo:
 
     def run_pipeline(self, joined: Weather) -> None:
         """The acts of the pipeline; the node is stopped after them."""
-        self.display.say("Spark follows the topic into two tables, and joins two more into a third")
+        self.display.say("Spark follows the topic into two tables, and joins two others")
         self._create({WEATHER: 1, CANCELLATIONS: 1})
         self.told = self.tables.run(self.rows, joined)
         status = self.node.stop()

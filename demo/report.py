@@ -121,7 +121,7 @@ def too_late(facts: Facts, told: Told) -> str:
     """How many rows the watermark dropped."""
     sent = len(facts.weather.late)
     return (
-        f"{sent} cancellations were written when the year was over, behind the watermark of 7 days: Spark dropped "
+        f"{sent} cancellations were written when the year was over, older than the watermark of 7 days: Spark dropped "
         f"{told.late['run']}, and the run and its status say so."
     )
 

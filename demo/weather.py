@@ -39,7 +39,7 @@ class Event(NamedTuple):
 
 
 class Weather(NamedTuple):
-    """What the two topics get. late: cancellations that are written at the very end, far behind the watermark."""
+    """What the two topics get. late: cancellations that are written at the very end, far older than the watermark."""
 
     observed: list[Event]
     cancelled: list[Event]
