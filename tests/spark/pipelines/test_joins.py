@@ -278,6 +278,10 @@ def test_what_will_be_refused_is_found_when_it_is_planned(spark: SparkSession, t
     def ordered(rows: DataFrame) -> DataFrame:
         return rows.orderBy("k")
 
+    @wrong("there is no column kay among k", pipeline.table(seen, keys=["kay"]))
+    def mistyped(rows: DataFrame) -> DataFrame:
+        return rows.select("k", "_cause")
+
     @wrong(r'joins its source with itself: version="_timestamp" orders', pipeline.table(ORDERS, keys=["order"]))
     def with_itself(orders: DataFrame) -> DataFrame:
         both = orders.alias("a").join(orders.alias("b"), F.expr("a.order = b.order"))

@@ -356,6 +356,8 @@ class Pipeline:
         """
         if not keys:
             raise ConfigError("a table has keys; without any it is a history")
+        if isinstance(keys, str):
+            raise ConfigError(f'keys= is a list of columns: write keys=["{keys}"]')
         if aggregate and emits == "append":
             raise ConfigError('aggregate=True is emits="update": sums come again whenever they change')
         emits = "update" if aggregate else _emitted(emits)
@@ -405,15 +407,19 @@ class Pipeline:
         """Records of another topic, which has as many partitions as the first source where it is not there yet.
 
         aggregate: the function sums up, and a sum is written whenever it changes, by its key; the topic is created as a
-        compacted one. expect, on_violation: as of a table.
+        compacted one. expect, on_violation: as of a table. ConfigError where `to` is a topic that the step reads.
         """
         if aggregate and key is None:
             raise ConfigError("a stream of an aggregate has key=: by it the latest sum of each group is known")
         expected = expectations(expect, on_violation, aggregate=aggregate)
-        return self._register(
-            sources,
-            lambda name, f: StreamStep(name, sources, f, self.in_env(to), key, aggregate, expectations=expected),
-        )
+        topic = self.in_env(to)
+
+        def made(name: str, function: Callable[..., object]) -> StreamStep:
+            if {to, topic} & {source.name for source in _topics(sources)}:
+                raise ConfigError(f"{name} reads {to} and writes it, which has no end: give to= another topic")
+            return StreamStep(name, sources, function, topic, key, aggregate, expectations=expected)
+
+        return self._register(sources, made)
 
     def effect(self, *sources: Source, replayable: bool = False) -> Callable[[_F], _F]:
         """Something outside of the log and its tables, at least once. replayable: reprocessing may repeat it.

@@ -173,7 +173,10 @@ class Queries:
             pairs = zip(records, step.sources, strict=True)
             rows = together_with(rows, [corrupt(each, of, to) for each, of in pairs if of.corrupt == "quarantine"])
         if isinstance(step, TableStep):
-            STORES[step.store].check(step.shape, self._own_schema(rows))
+            try:
+                STORES[step.store].check(step.shape, self._own_schema(rows))
+            except ConfigError as error:
+                raise ConfigError(f"{step.name}: {error}") from None
             check_order(step, rows)
         check_mode(step, rows)
         return StepPlan(step, place, reads, rows)

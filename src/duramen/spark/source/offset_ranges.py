@@ -58,7 +58,7 @@ class OffsetRanges:
             topics = [found[name] for name in names]
         for topic in topics:
             if topic.error:
-                raise KafkaError(topic.error, f"topic {topic.name}: {topic.error.name}")
+                raise KafkaError(topic.error, f"topic {topic.name}: {_reason(topic.error)}")
         self.ids = {topic.name: topic.topic_id for topic in topics}
         there = [TopicPartition(topic.name, number) for topic in topics for number in sorted(topic.partitions)]
         if options["assign"] is None:
@@ -227,3 +227,10 @@ class OffsetRanges:
             except (DeadlineError, NetworkError):
                 time.sleep(self._options["fetchOffset.retryIntervalMs"] / 1000)
         return call()
+
+
+def _reason(code: ErrorCode) -> str:
+    """Why the node names no partitions of a topic, and what can be done where it is not there."""
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return "there is no such topic; `duramen topic list` shows those there are (UNKNOWN_TOPIC_OR_PARTITION)"
+    return code.name

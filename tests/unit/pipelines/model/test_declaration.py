@@ -42,6 +42,7 @@ def three(orders: Any, payments: Any, batch: int) -> None:
         (lambda p: p.history("orders"), two, "a source of two is str, not a Topic, a view or a lookup"),
         (lambda p: p.history(ORDERS, ORDERS), two, "two names topic orders twice: name it once, and use its DataFrame"),
         (lambda p: p.history(ORDERS), two, r"two is called with 1 arguments \(orders\), which its parameters do not"),
+        (lambda p: p.stream(ORDERS, to="orders"), one, "one reads orders and writes it, which has no end: give to="),
         (lambda p: p.effect(ORDERS, PAYMENTS), two, r"called with 3 arguments \(orders, payments, the batch number\)"),
     ],
 )
@@ -54,6 +55,16 @@ def test_sources_that_cannot_be_are_refused_by_name(
     assert pipeline.steps == {}
     pipeline.history(ORDERS, PAYMENTS)(two)
     pipeline.effect(ORDERS, PAYMENTS)(three)
+
+
+def test_keys_are_a_list(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'keys= is a list of columns: write keys=\["order"\]'):
+        pipelines.Pipeline("shop", folder=tmp_path).table(ORDERS, keys="order")
+
+
+def test_a_stream_in_an_environment_may_not_read_what_it_writes_without_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="one reads orders and writes it"):
+        pipelines.Pipeline("shop", folder=tmp_path, env="dev").stream(ORDERS, to="orders")(one)
 
 
 def test_a_table_with_history_has_a_version(tmp_path: Path) -> None:

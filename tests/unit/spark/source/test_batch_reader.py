@@ -306,7 +306,7 @@ def test_topics_by_pattern_and_partitions_by_name(node: LogNode) -> None:
     assert [str(part.tp) for part in assigned.partitions()] == ["pattern-a-1"]
     with pytest.raises(KafkaError, match="assign names pattern-a-9"):
         DuramenReader({**given, "assign": '{"pattern-a":[9]}'}, schema()).partitions()
-    with pytest.raises(KafkaError, match="topic nowhere"):
+    with pytest.raises(KafkaError, match="topic nowhere: there is no such topic; `duramen topic list` shows"):
         reader(node, "nowhere").partitions()
 
 
