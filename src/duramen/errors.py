@@ -168,6 +168,7 @@ class ErrorCode(IntEnum):
     STREAM_CLOSED = 10030
     """Ours, as all from 10000 on, and sent in answers of APIs of ours alone."""
     END_IS_ELSEWHERE = 10031
+    TXID_OUT_OF_ORDER = 10032
 
     @property
     def retriable(self) -> bool:

@@ -10,6 +10,9 @@ from duramen.config.registry import TOPIC, topic_setting
 from duramen.config.setting import Setting, Value
 from duramen.errors import ConfigError
 
+NO_TXID = "none"
+"""Of `duramen.txid`: timestamps are times."""
+
 
 class TopicConfig:
     """What holds for one topic. Immutable; the attributes are those that storage and partitions ask all the time.
@@ -48,6 +51,7 @@ class TopicConfig:
         "segment_index_bytes",
         "segment_jitter_ms",
         "segment_ms",
+        "txid",
         "writer_exclusive",
         "writer_expiration_ms",
     )
@@ -78,6 +82,7 @@ class TopicConfig:
     segment_index_bytes: int
     segment_jitter_ms: int
     segment_ms: int
+    txid: str
     writer_exclusive: bool
     writer_expiration_ms: int
 
@@ -114,6 +119,7 @@ class TopicConfig:
 
 _OURS = {
     "durability": "duramen.ack.durability",
+    "txid": "duramen.txid",
     "writer_exclusive": "duramen.writer.exclusive",
     "writer_expiration_ms": "duramen.writer.expiration.ms",
 }
@@ -146,6 +152,18 @@ def validate_topic_configs(broker: BrokerConfig, overrides: Mapping[str, str]) -
             f"min.compaction.lag.ms={config.min_compaction_lag_ms} is above "
             f"max.compaction.lag.ms={config.max_compaction_lag_ms}"
         )
+    if config.txid != NO_TXID:
+        _check_txid(config, overrides)
+
+
+def _check_txid(config: TopicConfig, overrides: Mapping[str, str]) -> None:
+    """What cannot be together with transaction ids: a log that loses its last record, another rule for timestamps."""
+    if "compact" in config.cleanup_policy:
+        raise ConfigError(f"duramen.txid={config.txid} needs cleanup.policy=delete: compaction removes last records")
+    wanted = "CreateTime" if config.txid == "application" else "LogAppendTime"
+    given = overrides.get("message.timestamp.type", wanted)
+    if given != wanted:
+        raise ConfigError(f"duramen.txid={config.txid} sets the timestamps: leave out message.timestamp.type={given}")
 
 
 def alter_list(setting: Setting, current: str | None, operation: str, value: str) -> str:

@@ -74,6 +74,15 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         update="cluster-wide",
     ),
     Setting(
+        "duramen.txid",
+        "string",
+        "none",
+        "Whether the timestamps of records are transaction ids that never step back: the application's, which are "
+        "refused if they do, or assigned by the leader, which takes its clock.",
+        allowed=("none", "application", "assigned"),
+        update="cluster-wide",
+    ),
+    Setting(
         "duramen.writer.exclusive",
         "boolean",
         "false",

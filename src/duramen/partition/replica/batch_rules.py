@@ -35,6 +35,14 @@ class RecordsRefusedError(KafkaError):
         self.errors = errors
 
 
+class TxidRefusedError(RecordsRefusedError):
+    """A batch refused for transaction ids that step back. last_txid: what they may not be below."""
+
+    def __init__(self, errors: list[tuple[int, str]], last_txid: int) -> None:
+        super().__init__(ErrorCode.INVALID_TIMESTAMP, errors)
+        self.last_txid = last_txid
+
+
 MAX_RECORD_ERRORS = 100
 """Records named in one refusal; the batch is refused as a whole anyway."""
 
@@ -45,6 +53,7 @@ def may_need_rewriting(config: TopicConfig) -> bool:
         config.compression_type != "producer"
         or "compact" in config.cleanup_policy
         or config.message_timestamp_before_max_ms < NO_BOUND
+        or config.txid == "application"
     )
 
 
@@ -56,7 +65,12 @@ def lacks_max_timestamp(header: BatchHeader) -> bool:
 def claims_too_late(config: TopicConfig, header: BatchHeader, now_ms: int) -> bool:
     """Whether a record is further ahead than the topic allows, if the header is right: its records know, and which."""
     latest = now_ms + config.message_timestamp_after_max_ms
-    return header.max_timestamp > latest and config.message_timestamp_type == "CreateTime"
+    return header.max_timestamp > latest and _are_times(config)
+
+
+def _are_times(config: TopicConfig) -> bool:
+    """Whether timestamps are times, and the producer's."""
+    return config.message_timestamp_type == "CreateTime" and config.txid == "none"
 
 
 def needs_rewriting(config: TopicConfig, header: BatchHeader) -> bool:
@@ -65,21 +79,33 @@ def needs_rewriting(config: TopicConfig, header: BatchHeader) -> bool:
         return True
     if config.compression_type != "producer" and CODECS[config.compression_type] != header.compression:
         return True
+    if config.txid == "application" and (header.count > 1 or header.base_timestamp != header.max_timestamp):
+        return True
     return "compact" in config.cleanup_policy or (
-        config.message_timestamp_before_max_ms < NO_BOUND and config.message_timestamp_type == "CreateTime"
+        config.message_timestamp_before_max_ms < NO_BOUND and _are_times(config)
     )
 
 
-def rewrite(batch: bytearray, config: TopicConfig, now_ms: int) -> bytearray:
+def check_txid(txid: int, last: int) -> str | None:
+    """Why a record with this transaction id may not follow the last one; None: it may."""
+    if txid >= last and txid > 0:
+        return None
+    return f"has transaction id {txid}, " + (f"below the last, {last}" if txid < last else "which must be above 0")
+
+
+def rewrite(batch: bytearray, config: TopicConfig, now_ms: int, last_txid: int = 0) -> bytearray:
     """Check each record against the topic's rules, say how young the youngest is, recompress for `compression.type`.
 
     Raises KafkaError INVALID_RECORD for a keyless record on a compacted topic, INVALID_TIMESTAMP for one outside
-    `message.timestamp.before.max.ms` and `…after.max.ms`, MESSAGE_TOO_LARGE when the recompressed batch outgrows
+    `message.timestamp.before.max.ms` and `…after.max.ms`, or with `duramen.txid=application` for one below the record
+    before it or the log's last one (TxidRefusedError), MESSAGE_TOO_LARGE when the recompressed batch outgrows
     `max.message.bytes` or when it inflates beyond reason.
     """
     header = parse_header(memoryview(batch))
     limit = most_inflated(config.max_message_bytes)
     payload = decompress(header.compression, memoryview(batch)[HEADER_SIZE:], limit)
+    if config.txid == "application":
+        _check_txids(payload, header, last_txid)
     youngest = _check_records(payload, header, config, now_ms)
     if youngest != header.max_timestamp:
         stamp_max_timestamp(batch, youngest)
@@ -105,10 +131,23 @@ def _level(config: TopicConfig, codec: int) -> int | None:
     return levels.get(codec)
 
 
+def _check_txids(payload: bytes, header: BatchHeader, last_txid: int) -> None:
+    refused: list[tuple[int, str]] = []
+    last = last_txid
+    for index, record in enumerate(payload_records(payload, header)):
+        why = check_txid(record.timestamp, last)
+        if why is None:
+            last = record.timestamp
+        elif len(refused) < MAX_RECORD_ERRORS:
+            refused.append((index, why))
+    if refused:
+        raise TxidRefusedError(refused, last_txid)
+
+
 def _check_records(payload: bytes, header: BatchHeader, config: TopicConfig, now_ms: int) -> int:
     """Each record against the topic's rules, one at a time: a small batch may hold millions. The greatest timestamp."""
     compacted = "compact" in config.cleanup_policy
-    bounded = config.message_timestamp_type == "CreateTime"
+    bounded = _are_times(config)
     oldest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
     youngest = NO_TIMESTAMP

@@ -15,7 +15,7 @@ from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.model import INTERNAL_TOPICS, NO_EPOCH, NO_TIMESTAMP
 from duramen.partition.replica.partition import Appended, Partition
 from duramen.storage import Duplicate
-from duramen.wire.batch import BatchHeader, parse_header, stamp_append_time
+from duramen.wire.batch import BatchHeader, parse_header
 from duramen.wire.records.control import ControlType, StreamClosedRecord, build_own
 
 NO_CONDITION = -1
@@ -181,11 +181,7 @@ def _check_closable(partition: Partition) -> None:
 
 
 def _append_batch(partition: Partition, view: memoryview, header: BatchHeader, now_ms: int) -> ConditionalResult:
-    append_time = NO_TIMESTAMP
-    if partition.config.message_timestamp_type == "LogAppendTime":
-        append_time = now_ms
-        stamp_append_time(view, now_ms)
-        header = parse_header(view)
+    header, append_time = partition.stamp(view, header, now_ms)
     base = partition.log_end_offset
     end = partition.append_own(view, header, now_ms)
     return ConditionalResult(base, end - 1, append_time, partition.log_start_offset, end, partition.leader_epoch, False)

@@ -109,7 +109,8 @@ def divergence(partition: Partition, epoch: int, end: int) -> tuple[int, int] | 
 def delete_records(partition: Partition, offset: int) -> int:
     """Raise the log start to `offset` (-1: the high watermark); returns the new log start (KIP-107).
 
-    In a closed log not beyond the record that closed it: a replica that begins with the log start is to find it.
+    In a closed log not beyond the record that closed it, and with transaction ids not beyond the last record: a replica
+    that begins with the log start is to find them.
     Durable with the journal's next group; the caller replies after that. Raises OFFSET_OUT_OF_RANGE.
     """
     high = partition.replication.high_watermark
@@ -122,6 +123,8 @@ def delete_records(partition: Partition, offset: int) -> int:
     closed_at = partition.log.producers.closed_at
     if closed_at is not None:
         target = min(target, closed_at)
+    elif partition.last_txid is not None:
+        target = min(target, high - 1)
     try:
         if target > partition.log.start_offset:
             partition.log.advance_start(target)

@@ -25,8 +25,10 @@ from typing import Final, NamedTuple
 from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError, StreamClosedError, check
 from duramen.machines.replication.leader import LeaderLease, Replication
-from duramen.model import NO_TIMESTAMP, TopicPartition
+from duramen.model import FIRST_SINK_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 from duramen.partition.replica.batch_rules import (
+    TxidRefusedError,
+    check_txid,
     claims_too_late,
     lacks_max_timestamp,
     may_need_rewriting,
@@ -36,7 +38,15 @@ from duramen.partition.replica.batch_rules import (
 from duramen.partition.replica.retry_gate import RetryGate
 from duramen.ports import Part, Submit
 from duramen.storage import COPIED_BYTES, Log, LogDirectory, Pending, TransactionGuard
-from duramen.wire.batch import TRANSACTIONAL, BatchHeader, check_produced, parse_header, place, stamp_append_time
+from duramen.wire.batch import (
+    CONTROL,
+    TRANSACTIONAL,
+    BatchHeader,
+    check_produced,
+    parse_header,
+    place,
+    stamp_append_time,
+)
 from duramen.wire.records.control import writer_record
 
 READ_UNCOMMITTED = 0
@@ -90,6 +100,7 @@ class Partition:
         "_on_stored",
         "_on_touched",
         "_queued",
+        "_stamps",
         "_submit",
         "_waiting",
         "_waiting_here",
@@ -100,6 +111,7 @@ class Partition:
         "config",
         "harden",
         "is_exclusive",
+        "last_txid",
         "log",
         "most_queued",
         "on_candidate",
@@ -120,6 +132,12 @@ class Partition:
         self.config = config
         self._decodes = may_need_rewriting(config)
         self.is_exclusive = config.writer_exclusive
+        self.last_txid: int | None = None
+        """While it leads: the greatest transaction id that is stored, 0 where there is none. None: the topic has none
+        (`duramen.txid`).
+        """
+        self._stamps = _sets_timestamps(config)
+        self._find_last_txid()
         self.replication = Replication(node_id)
         self._submit = submit
         self._on_touched = self._on_stored = on_touched
@@ -203,6 +221,7 @@ class Partition:
         else:
             replication.fewest = self.config.fewest_in_sync(len(replicas))
             replication.lead(epoch, replicas, isr, partition_epoch, self.durable_end, self.log.end_offset)
+            self._find_last_txid()
             self._settle_here()
         self._settle()
 
@@ -247,7 +266,13 @@ class Partition:
         """Whether somebody has to look into this batch before it may be appended (`start_rewrite`)."""
         if header.max_timestamp > now_ms and claims_too_late(self.config, header, now_ms):
             return True
-        return (self._decodes or lacks_max_timestamp(header)) and needs_rewriting(self.config, header)
+        doubtful = (self._decodes or lacks_max_timestamp(header)) and needs_rewriting(self.config, header)
+        # What is there already is not compared with what has come after it.
+        return doubtful and not (self.last_txid is not None and self._is_stored(header))
+
+    def _is_stored(self, header: BatchHeader) -> bool:
+        is_plain = header.producer_id >= 0 and not header.attributes & TRANSACTIONAL
+        return is_plain and self.log.producers.check(header) is not None
 
     def _refuse(self, view: memoryview, why: Exception, done: Done) -> None:
         error = why if isinstance(why, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {why}")
@@ -308,15 +333,42 @@ class Partition:
         if log.producers.stream is not None:
             self.check_open()
         append_time = NO_TIMESTAMP
-        if self.config.message_timestamp_type == "LogAppendTime":
-            append_time = now_ms
-            stamp_append_time(view, now_ms)
-            header = parse_header(view)
+        if self._stamps:
+            header, append_time = self.stamp(view, header, now_ms)
         base = log.end_offset
         end = self.append_own(view, header, now_ms)
         if is_exclusive:
             self.repeat_writer(now_ms)
         self.park(end, acks, done, Appended(base, append_time, log.start_offset))
+
+    def stamp(self, view: memoryview, header: BatchHeader, now_ms: int) -> tuple[BatchHeader, int]:
+        """Give a batch the topic's own timestamps, or check those it has: what its header says then, and the timestamp
+        of all its records (-1: they keep their own).
+
+        Raises KafkaError: TxidRefusedError for a transaction id below the last; POLICY_VIOLATION for a transaction,
+        whose records would be read in another order than they are stored in.
+        """
+        last = self.last_txid
+        if last is None:
+            if self.config.message_timestamp_type != "LogAppendTime":
+                return header, NO_TIMESTAMP
+        elif header.attributes & TRANSACTIONAL:
+            no = f"{self.tp}: a topic with duramen.txid={self.config.txid} takes no transactions"
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, no)
+        elif self.config.txid == "application" and header.producer_id < FIRST_SINK_PRODUCER_ID:
+            why = check_txid(header.max_timestamp, last)
+            if why is not None:
+                raise TxidRefusedError([(0, why)], last)
+            return header, NO_TIMESTAMP
+        else:  # a sink's were staged when the topic had other settings
+            now_ms = max(last, now_ms, 1)
+        stamp_append_time(view, now_ms)
+        return parse_header(view), now_ms
+
+    def _find_last_txid(self) -> None:
+        """Take it from what is stored, which need not be in order where it is older than the setting."""
+        has_none = self.config.txid == "none"
+        self.last_txid = None if has_none else max(0, *(segment.max_timestamp for segment in self.log.segments))
 
     def check_open(self) -> None:
         """StreamClosedError where nothing is appended any more."""
@@ -398,11 +450,20 @@ class Partition:
             raise KafkaError(too_few, self._too_few())
 
     def append_own(self, view: memoryview, header: BatchHeader, now_ms: int) -> int:
-        """Append a batch that nothing refuses any more; returns the new log end."""
+        """Append a batch that nothing refuses any more; returns the new log end.
+
+        Control batches of a topic with transaction ids have the last one, too: the log's last batch tells it.
+        """
+        last_txid = self.last_txid
+        if last_txid is not None and header.attributes & CONTROL:
+            stamp_append_time(view, last_txid)
+            header = parse_header(view)
         place(view, header, self.log.end_offset, self.replication.epoch)
         self.log.append(view, header, now_ms)
         self.bytes_in += header.size
         self.records_in += header.count
+        if last_txid is not None and header.max_timestamp > last_txid:
+            self.last_txid = header.max_timestamp
         self._on_touched(self)
         return self.log.end_offset
 
@@ -419,7 +480,7 @@ class Partition:
     ) -> None:
         """Decode a batch off the loop, then `go_on` with what it became, or tell `done` what refuses it."""
         self.rewriting = True
-        config = self.config
+        config, last_txid = self.config, self.last_txid
         copy = bytearray(view)
 
         def finish(result: bytearray | None, error: BaseException | None) -> None:
@@ -427,12 +488,15 @@ class Partition:
             if error is not None:
                 corrupt = ErrorCode.CORRUPT_MESSAGE
                 done(error if isinstance(error, KafkaError) else KafkaError(corrupt, f"{self.tp}: {error}"))
+            elif result is not None and last_txid != self.last_txid:
+                again = f"{self.tp}: the last transaction id has changed while the batch was decoded"
+                self._refuse(view, KafkaError(ErrorCode.REQUEST_TIMED_OUT, again), done)
             elif result is not None:
                 self._finish_rewrite(memoryview(result), done, go_on)
             while self._queued and not self.rewriting:
                 self._queued.pop(0)()
 
-        self._submit("rewriting", lambda: rewrite(copy, config, now_ms), finish)
+        self._submit("rewriting", lambda: rewrite(copy, config, now_ms, last_txid or 0), finish)
 
     def _finish_rewrite(self, view: memoryview, done: Done, go_on: Callable[[memoryview, BatchHeader], None]) -> None:
         try:
@@ -526,9 +590,10 @@ class Partition:
     def configure(self, config: TopicConfig) -> None:
         """Take over the topic's changed configuration, the log included (`Store.configure` says when)."""
         self.config = config
-        self._decodes = may_need_rewriting(config)
         self.is_exclusive = config.writer_exclusive
+        self._decodes, self._stamps = may_need_rewriting(config), _sets_timestamps(config)
         self.log.configure(config)
+        self._find_last_txid()
         self.replication.fewest = config.fewest_in_sync(len(self.replication.replicas))
         self._refuse_too_few()
         if self.replication.advance():
@@ -674,6 +739,11 @@ class Partition:
         """No more appends or reads; whoever waits is told that the partition is gone."""
         self.closed = True
         self.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} was closed"))
+
+
+def _sets_timestamps(config: TopicConfig) -> bool:
+    """Whether `Partition.stamp` has anything to do."""
+    return config.message_timestamp_type == "LogAppendTime" or config.txid != "none"
 
 
 def _stored_somewhere(header: BatchHeader, done: Done, result: Appended | KafkaError) -> None:

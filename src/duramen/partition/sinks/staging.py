@@ -14,7 +14,7 @@ from duramen.config import TopicConfig
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.machines.sink.pieces import Pieces, StagedRange
 from duramen.machines.sink.state import PRODUCER_EPOCH
-from duramen.partition.replica.batch_rules import needs_rewriting, rewrite
+from duramen.partition.replica.batch_rules import claims_too_late, needs_rewriting, rewrite
 from duramen.partition.replica.partition import Appended, Partition
 from duramen.partition.replica.staged_appends import append_staged
 from duramen.ports import FileSpan
@@ -47,7 +47,7 @@ def _check_plain(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
     if header.producer_id >= 0 or header.attributes & TRANSACTIONAL:
         raise KafkaError(ErrorCode.INVALID_RECORD, "staged batches have no producer id: the sink gives them its own")
     after = header.max_timestamp - now_ms
-    if after > config.message_timestamp_after_max_ms and config.message_timestamp_type == "CreateTime":
+    if after > 0 and claims_too_late(config, header, now_ms):
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP, f"timestamp {header.max_timestamp} is {after} ms ahead of the broker"
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import ErrorCode, KafkaError, StreamClosedError
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import INTERNAL_TOPICS, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TOPIC_ID
+from duramen.partition.replica.batch_rules import TxidRefusedError
 from duramen.partition.replica.conditional_append import (
     ConditionalBatch,
     ConditionalResult,
@@ -92,8 +93,7 @@ class ConditionalAppendCall:
         if self._partition is not None:
             _describe(response, self._partition)
         if isinstance(result, KafkaError):
-            is_closed = isinstance(result, StreamClosedError)
-            response.error_code = int(ErrorCode.STREAM_CLOSED if is_closed else result.code)
+            response.error_code = int(_own_code(result))
             response.error_message = result.message
             if self._partition is not None and result.code in _OF_THE_PRODUCER:
                 _describe_producer(response, self._partition, self._producer)
@@ -109,6 +109,13 @@ class ConditionalAppendCall:
         self._request.reply(response)
 
 
+def _own_code(error: KafkaError) -> ErrorCode:
+    """Errors that Kafka has no code for are told by ours here."""
+    if isinstance(error, StreamClosedError):
+        return ErrorCode.STREAM_CLOSED
+    return ErrorCode.TXID_OUT_OF_ORDER if isinstance(error, TxidRefusedError) else error.code
+
+
 def _describe(response: Any, partition: Partition) -> None:
     """How the log stands."""
     log = partition.log
@@ -116,6 +123,7 @@ def _describe(response: Any, partition: Partition) -> None:
     response.leader_epoch = partition.leader_epoch
     response.durability = int(log.stable)
     response.copies = len(partition.replication.isr)
+    response.last_txid = -1 if partition.last_txid is None else partition.last_txid
     response.closed = log.producers.closed_at is not None
 
 

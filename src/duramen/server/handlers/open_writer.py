@@ -66,6 +66,8 @@ class OpenWriterCall:
         """The answer; one that comes after the timeout changes nothing."""
         self._request.services.appends.outstanding.pop(self, None)
         response = OpenWriterResponse.new()
+        if self._partition is not None and self._partition.last_txid is not None:
+            response.last_txid = self._partition.last_txid
         if isinstance(result, KafkaError):
             is_closed = isinstance(result, StreamClosedError)
             response.error_code = int(ErrorCode.STREAM_CLOSED if is_closed else result.code)

@@ -110,6 +110,9 @@ class StageCall:
         if partition.is_exclusive:
             exclusive = f"{name} is open for one writer (duramen.writer.exclusive), which no sink is"
             raise KafkaError(ErrorCode.PRODUCER_FENCED, exclusive)
+        if partition.config.txid == "application":
+            no = f"{name} has duramen.txid=application, an order that sinks do not keep; they can write with `assigned`"
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, no)
         too_few = partition.replication.in_sync_error()
         if too_few is not None:
             raise KafkaError(too_few, f"{name}-{wanted.index}: too few in-sync replicas")

@@ -10,7 +10,7 @@ class LogConfig(Protocol):
     """Every setting of a topic that storage reads; `config.TopicConfig` has all of them, and more.
 
     Sizes are bytes, times milliseconds. durability: "stable" (acknowledged when synced) or "page-cache".
-    retention_bytes, retention_ms: -1 for no limit.
+    retention_bytes, retention_ms: -1 for no limit. txid: "none", or timestamps of records are no times.
     """
 
     @property
@@ -42,7 +42,14 @@ class LogConfig(Protocol):
     @property
     def segment_ms(self) -> int: ...
     @property
+    def txid(self) -> str: ...
+    @property
     def writer_expiration_ms(self) -> int: ...
+
+
+def dated_from(config: LogConfig) -> int:
+    """The least timestamp that says how old a batch is; else it is as old as it has been in the log."""
+    return 0 if config.txid == "none" else 1 << 63
 
 
 @dataclass(slots=True)
@@ -63,4 +70,5 @@ class PlainLogConfig:
     min_compaction_lag_ms: int = 0
     retention_bytes: int = -1
     retention_ms: int = 7 * 24 * 3600 * 1000
+    txid: str = "none"
     writer_expiration_ms: int = 7 * 24 * 3600 * 1000

@@ -19,7 +19,7 @@ from duramen.storage.files.open_files import OpenFiles
 from duramen.storage.files.sync_history import to_sync
 from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import LogJournal
-from duramen.storage.log.config import LogConfig
+from duramen.storage.log.config import LogConfig, dated_from
 from duramen.storage.log.leases import UNBOUNDED, Lease, Leases
 from duramen.storage.log.open_segment import SegmentLoader, Walk
 from duramen.storage.log.producer_rebuild import ProducerRebuild
@@ -81,6 +81,7 @@ class Log:
     active: Segment
 
     __slots__ = (
+        "_dated_from",
         "_leases",
         "_queue",
         "_reader",
@@ -153,7 +154,7 @@ class Log:
         self._queue: list[Buffer] = []
         self._reader = LogReader(VerifiedWindow() if hot is None else hot)
         self._leases: Leases | None = None
-        self._unsnapshotted = 0
+        self._unsnapshotted = self._dated_from = 0
         self._take_over(config)
 
     def configure(self, config: LogConfig) -> None:
@@ -180,6 +181,9 @@ class Log:
     def _take_over(self, config: LogConfig) -> None:
         self.config = config
         self.stable = config.durability == "stable" or self.tp.topic in INTERNAL_TOPICS
+        before, self._dated_from = self._dated_from, dated_from(config)
+        if self.segments and self._dated_from > before:
+            self.active.date_by_storing()
         times = config.segment_index_bytes // TIME_ENTRY_SIZE - 1
         self._rolls_at_entries = min(config.segment_index_bytes // OFFSET_ENTRY_SIZE, times)
         self._set_roll_time()
@@ -215,7 +219,7 @@ class Log:
         segment, offset, end = self.active, header.base_offset, self.end_offset
         last = offset + header.last_offset_delta
         timestamp = header.max_timestamp
-        stamp = timestamp if timestamp >= 0 else now_ms
+        stamp = timestamp if timestamp >= self._dated_from else now_ms
         position = segment.size
         if position and (
             position + size > self.config.segment_bytes
@@ -245,7 +249,7 @@ class Log:
         if timestamp > segment.max_timestamp:
             segment.max_timestamp = timestamp
             segment.max_timestamp_offset = last
-        elif segment.max_timestamp < 0:
+        if stamp is not timestamp:
             segment.stored_ms = now_ms
         if segment.unindexed > self.config.index_interval_bytes:
             segment.add_index_entry(last, position)

@@ -24,8 +24,9 @@ def removable_before(log: Log, now_ms: int, high_watermark: int, *, expires: boo
 
     A segment may go when all of it is below the log start (DeleteRecords), when its greatest timestamp (its last write,
     where no record has one) is older than `retention.ms`, or when the log without it still holds `retention.bytes`.
-    Never: what a lease covers, what the high watermark has not passed, or the active segment. Leases that hold back too
-    much are broken. Without `expires` only what is below the log start.
+    Never: what a lease covers, what the high watermark has not passed, or the active segment; with transaction ids
+    (`duramen.txid`) not the last segment with records either, which says what the last one was, and age is counted from
+    the last write there. Leases that hold back too much are broken. Without `expires` only what is below the log start.
     """
     limits = _limits(log) if expires else (-1, -1)
     free = _removable(log, log.segments[:-1], now_ms, high_watermark, limits)
@@ -42,10 +43,12 @@ def _removable(log: Log, segments: Sequence[Segment], now_ms: int, bound: int, l
     retention_ms, retention_bytes = limits
     excess = log.size - retention_bytes if retention_bytes >= 0 else -1
     removable = log.segments[0].base_offset
+    if log.config.txid != "none" and not log.active.size:
+        segments = log.segments[:-2]
     for segment in segments:
         if segment.next_offset > bound:
             break
-        expired = _expired(segment, now_ms, retention_ms)
+        expired = _expired(log, segment, now_ms, retention_ms)
         if segment.next_offset <= log.start_offset or expired or segment.size <= excess:
             removable = segment.next_offset
             excess -= segment.size
@@ -62,9 +65,11 @@ def active_expired(log: Log, now_ms: int, high_watermark: int) -> bool:
     """
     if log.producers.closed_at is not None:
         return False  # the record that closed the log is in it
+    if log.config.txid != "none":
+        return False  # it says what the last transaction id was
     active = log.active
     limits = retention_ms, retention_bytes = _limits(log)
-    goes = retention_bytes == 0 or _expired(active, now_ms, retention_ms)
+    goes = retention_bytes == 0 or _expired(log, active, now_ms, retention_ms)
     if active.next_offset == active.base_offset or not goes:
         return False
     leased = log.leased_from(now_ms)
@@ -72,9 +77,9 @@ def active_expired(log: Log, now_ms: int, high_watermark: int) -> bool:
     return _removable(log, log.segments, now_ms, bound, limits) == active.next_offset
 
 
-def _expired(segment: Segment, now_ms: int, retention_ms: int) -> bool:
-    """By the greatest timestamp of its records, or where they have none by when the last one was stored."""
-    latest = segment.latest_ms
+def _expired(log: Log, segment: Segment, now_ms: int, retention_ms: int) -> bool:
+    """By the greatest timestamp of its records, or where that is no time by when the last one was stored."""
+    latest = segment.latest_ms if log.config.txid == "none" else segment.last_stored_ms(now_ms)
     return latest >= 0 and 0 <= retention_ms < now_ms - latest
 
 

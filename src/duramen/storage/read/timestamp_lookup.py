@@ -131,6 +131,8 @@ class TimeLookup:
             for position, header in _headers(target, hint, seal):
                 if header.base_offset >= self._end:
                     return None
+                if header.is_control and header.producer_id < 0:
+                    continue  # one of ours, which no reader is shown
                 if header.max_timestamp >= self._timestamp and header.next_offset > self._start:
                     found = self._first_in(target, position, header, self._timestamp)
                     if found is not None:

@@ -73,10 +73,10 @@ class Segment:
     size: bytes including those still queued; flushed: bytes in the file; synced: bytes known to be on stable storage.
     max_timestamp (ms, -1 none) belongs to the batch that ends at max_timestamp_offset. first_timestamp (ms, -1
     unknown): greatest of the first batch, or when it was stored if it has none; `segment.ms` counts from it. stored_ms:
-    when the last record was stored if none has a timestamp (`latest_ms`). sealed: it has a `.seal`, read into `seal` on
-    use. written_sums: of large writes since the last checkpoint. replaced: compaction took it out of its log, and
-    another one takes its names. dormant: the active one as a checkpoint described it, until an append. staged: what
-    follows the names of its files, but for those in `unstaged`.
+    when the last record was stored if none has a timestamp (`latest_ms`), or timestamps are no times; -1 unknown.
+    sealed: it has a `.seal`, read into `seal` on use. written_sums: of large writes since the last checkpoint.
+    replaced: compaction took it out of its log, and another one takes its names. dormant: the active one as a
+    checkpoint described it, until an append. staged: what follows the names of its files, but for those in `unstaged`.
     """
 
     __slots__ = (
@@ -255,6 +255,17 @@ class Segment:
     def latest_ms(self) -> int:
         """Greatest timestamp of its records, or where none has one when the last was stored; -1 unknown."""
         return self.max_timestamp if self.max_timestamp >= 0 else self.stored_ms
+
+    def last_stored_ms(self, now_ms: int) -> int:
+        """When its last record was stored, whatever timestamps the records have; -1 without records. OSError."""
+        if self.stored_ms < 0 and self.size:
+            self.stored_ms = min(now_ms, self.disk.modified_ms(self.path))
+        return self.stored_ms
+
+    def date_by_storing(self) -> None:
+        """Its first timestamp may be no time: it counts as stored with the last write, if not before. OSError."""
+        if self.flushed:
+            self.first_timestamp = min(self.first_timestamp, self.disk.modified_ms(self.path))
 
     def first_batch_ms(self, now_ms: int) -> int:
         """Greatest timestamp of the first batch; -1 of a segment without one. OSError.
