@@ -27,6 +27,8 @@ LIMITS = {
     "gateway.head.max.bytes": "4096",
     "gateway.head.timeout.ms": "700",
     "gateway.origins": "https://app.example",
+    "gateway.expiry.delay.ms": "400",
+    "gateway.request.timeout.ms": "2000",
 }
 
 
@@ -59,8 +61,9 @@ def test_a_json_stream(gateway: ServedGateway, served: Served) -> None:
     assert (described.headers["content-type"], described.next) == (JSON, second.next)
     with Cluster(served.bootstrap) as cluster:  # and it is an ordinary topic
         assert cluster.partitions("finance.eu.ledger") == [0]
-        cluster.produce(TopicPartition("finance.eu.ledger", 0), build_batch([(b"k", b'"kafka"', [], 1)]))
-    assert gateway.ask("GET", f"{path}?offset={second.next}").json() == ["kafka"]
+        foreign = [(b"k", value, (), 1) for value in (b'"kafka"', b"text", None)]
+        cluster.produce(TopicPartition("finance.eu.ledger", 0), build_batch(foreign))
+    assert gateway.ask("GET", f"{path}?offset={second.next}").json() == ["kafka", {"not-json": "dGV4dA=="}, None]
     assert gateway.ask("DELETE", path).status == 204
     assert gateway.ask("DELETE", path).status == 404
     assert gateway.ask("GET", path).status == 404
@@ -87,7 +90,7 @@ def test_readers_follow(gateway: ServedGateway) -> None:
     writer.join()
 
 
-def test_bytes_and_a_ttl(gateway: ServedGateway) -> None:
+def test_bytes_and_a_ttl(gateway: ServedGateway, served: Served) -> None:
     path = "/v1/stream/raw"
     assert gateway.ask("PUT", path, b"\x00\xff", stream_ttl="2").status == 201
     assert gateway.ask("HEAD", path).headers["stream-ttl"] == "2"
@@ -101,6 +104,13 @@ def test_bytes_and_a_ttl(gateway: ServedGateway) -> None:
     assert gateway.ask("HEAD", path).status == 404
     assert gateway.ask("PUT", path, content_type="text/plain").status == 201
     assert gateway.ask("GET", path).body == b""
+    gateway.ask("PUT", "/v1/stream/swept", stream_ttl="0")
+    with Cluster(served.bootstrap) as cluster:
+        end = time.monotonic() + 10
+        while "swept" in (there := cluster.metadata().topics) and time.monotonic() < end:
+            time.sleep(0.1)
+    assert "swept" not in there
+    assert "raw" in there
 
 
 def test_the_client_of_the_protocol(gateway: ServedGateway) -> None:
@@ -152,6 +162,9 @@ def test_heads_have_bounds(gateway: ServedGateway) -> None:
     with gateway.connect() as slow:
         slow.sendall(b"GET /healthz HTTP/1.1\r\n")
         assert answer_from(slow).status == 408
+    with gateway.connect() as starving:
+        starving.sendall(request("POST", "/v1/stream/x", b"", content_length="10", content_type=JSON) + b"1")
+        assert answer_from(starving).status == 408
     with gateway.connect() as chunked:
         chunked.sendall(
             request("POST", "/v1/stream/x", transfer_encoding="chunked").replace(b"content-length: 0\r\n", b"")

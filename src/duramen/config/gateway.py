@@ -48,6 +48,7 @@ class GatewayConfig:
         self.writes_max_bytes: int = known["gateway.writes.max.bytes"]
         self.readers_max: int = known["gateway.readers.max"]
         self.reader_max_bytes: int = known["gateway.reader.max.bytes"]
+        self.expiry_delay_ms: int = known["gateway.expiry.delay.ms"]
         self.long_poll_ms: int = known["gateway.long.poll.ms"]
         self.sse_ms: int = known["gateway.sse.ms"]
 

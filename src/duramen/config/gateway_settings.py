@@ -62,7 +62,7 @@ GATEWAY_SETTINGS: tuple[Setting, ...] = (
         "gateway.request.timeout.ms",
         "int",
         "30000",
-        "How long a request may take, its body and the answer of the cluster included; streaming readers apart.",
+        "How long the body of a request may take to arrive, and how long the cluster may take to answer.",
         unit="ms",
         low=100,
     ),
@@ -90,6 +90,15 @@ GATEWAY_SETTINGS: tuple[Setting, ...] = (
         unit="bytes",
         low=1024,
         high=16 << 20,
+    ),
+    Setting(
+        "gateway.expiry.delay.ms",
+        "long",
+        "60000",
+        "How long after the end of a stream (Stream-TTL, Stream-Expires-At) its topic is deleted, at least, and how "
+        "often expired ones are looked for. Clocks of gateways may differ by less.",
+        unit="ms",
+        low=100,
     ),
     Setting(
         "gateway.long.poll.ms",

@@ -37,9 +37,8 @@ def make_app(
     guard: RequestGuard,
     metrics: GatewayMetrics,
     events: EventLines,
-    request_timeout_s: float,
 ) -> Edge:
-    """The application. request_timeout_s: of a request that writes or describes, its body included."""
+    """The application."""
 
     async def health(_request: Request) -> Response:
         return Response(b"ok\n", media_type="text/plain")
@@ -60,24 +59,12 @@ def make_app(
     async def described(_request: Request) -> Response:
         return Response(description, media_type="application/json")
 
-    def timed(handler: Handler) -> Handler:
-        async def answer(request: Request) -> Response:
-            try:
-                async with asyncio.timeout(request_timeout_s):
-                    return await handler(request)
-            except TimeoutError:
-                raise ProblemError(
-                    408, "body-timeout", "the body did not arrive in time", {"connection": "close"}, retriable=True
-                ) from None
-
-        return answer
-
     handlers: dict[str, Handler] = {
-        "createStream": timed(requests.put),
-        "appendToStream": timed(requests.post),
+        "createStream": requests.put,
+        "appendToStream": requests.post,
         "readStream": requests.get,
-        "describeStream": timed(requests.head),
-        "deleteStream": timed(requests.delete),
+        "describeStream": requests.head,
+        "deleteStream": requests.delete,
         "health": health,
         "readiness": readiness,
         "metrics": counters,

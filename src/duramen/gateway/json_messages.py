@@ -36,5 +36,17 @@ def split_messages(body: bytes) -> list[bytes]:
 
 
 def join_messages(messages: Iterable[bytes]) -> bytes:
-    """The array of the messages."""
-    return b"[" + b",".join(messages) + b"]"
+    """The array of the messages; each is JSON or what a Kafka client has written."""
+    return b"[" + b",".join(map(shown, messages)) + b"]"
+
+
+def shown(value: bytes) -> bytes:
+    """A record's value as a message: null for none, and what is no JSON (a Kafka client wrote it) as base64."""
+    if not value:
+        return b"null"
+    try:
+        value.decode()
+        _VALUE.decode(value)
+    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
+        return msgspec.json.encode({"not-json": value})
+    return value

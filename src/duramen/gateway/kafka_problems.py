@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from duramen.errors import DeadlineError, DuramenError, ErrorCode, OutcomeUnknownError, TopicReplacedError
-from duramen.gateway.problem import ProblemError
-
-_SOON = {"retry-after": "1"}
+from duramen.gateway.problem import SOON, ProblemError
 
 _BY_CODE: dict[ErrorCode, tuple[int, str, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (404, "no-such-stream", "it was deleted"),
@@ -41,10 +39,10 @@ def problem_of(error: DuramenError) -> ProblemError:
             status,
             code,
             f"{detail}: {last}",
-            _SOON if status in (429, 503) else None,
+            SOON if status in (429, 503) else None,
             kafka_error=last.code.name,
             retriable=status in (429, 503),
         )
     if last.retriable or isinstance(error, DeadlineError):
-        return ProblemError(503, "node-away", str(error), _SOON, kafka_error=last.code.name, retriable=True)
+        return ProblemError(503, "node-away", str(error), SOON, kafka_error=last.code.name, retriable=True)
     return ProblemError(502, "refused", f"the cluster refused it: {last}", kafka_error=last.code.name)

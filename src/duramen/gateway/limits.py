@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from duramen.gateway.problem import ProblemError
-
-RETRY_AFTER_S = "1"
+from duramen.gateway.problem import SOON, ProblemError
 
 
 class Allowance:
@@ -25,7 +23,7 @@ class Allowance:
                 503,
                 "overloaded",
                 f"{self.taken} {self._what} at a time are as many as this gateway takes; try again",
-                {"retry-after": RETRY_AFTER_S},
+                SOON,
                 retriable=True,
             )
         self.taken += amount

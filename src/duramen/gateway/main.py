@@ -25,6 +25,7 @@ from duramen.gateway.request_body import RequestBodies
 from duramen.gateway.request_guard import RequestGuard
 from duramen.gateway.stream_appends import StreamAppends
 from duramen.gateway.stream_requests import ReadLimits, StreamRequests
+from duramen.gateway.stream_sweep import sweep_expired
 from duramen.gateway.stream_topics import StreamTopics
 from duramen.gateway.streams import Streams
 from duramen.version import VERSION
@@ -63,16 +64,14 @@ async def _serve(config: GatewayConfig, bound: socket.socket) -> int:
         appends = StreamAppends(cluster, clock.now_ms, config.request_timeout_ms // 2)
         requests = StreamRequests(
             Streams(cluster, topics, appends, config.reader_max_bytes),
-            RequestBodies(config.body_max_bytes, unanswered),
+            RequestBodies(config.body_max_bytes, request_timeout_s, unanswered),
             readers,
             ReadLimits(config.long_poll_ms / 1000, config.sse_ms / 1000),
             clock,
             metrics,
             stopping,
         )
-        app = make_app(
-            requests, cluster, RequestGuard(config.hosts, config.origins), metrics, events, request_timeout_s
-        )
+        app = make_app(requests, cluster, RequestGuard(config.hosts, config.origins), metrics, events)
         settings = uvicorn.Config(
             app,
             http=bounded_protocol(config.head_max_bytes, config.head_timeout_ms / 1000),
@@ -87,7 +86,18 @@ async def _serve(config: GatewayConfig, bound: socket.socket) -> int:
         )
         address = HttpAddress(config.listener.host, bound.getsockname()[1])
         server = GatewayServer(settings, stopping, lambda: _say_ready(address, config.bootstrap))
-        await server.serve([bound])
+        sweep = asyncio.ensure_future(
+            sweep_expired(
+                topics,
+                config.expiry_delay_ms,
+                clock.now_ms,
+                lambda topic: events.write("info", "stream-expired", topic=topic),
+            )
+        )
+        try:
+            await server.serve([bound])
+        finally:
+            sweep.cancel()
     return 0
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 MEDIA_TYPE = "application/problem+json"
+SOON = {"retry-after": "1"}
+"""Headers of what may succeed in a moment."""
 
 
 class ProblemBody(msgspec.Struct, omit_defaults=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,27 +13,34 @@ from duramen.gateway.problem import ProblemError
 
 
 class RequestBodies:
-    """Reads bodies of at most `max_bytes`; all that are unanswered count against `unanswered`."""
+    """Reads bodies of at most `max_bytes` in `timeout_s`; all that are unanswered count against `unanswered`."""
 
-    def __init__(self, max_bytes: int, unanswered: Allowance) -> None:
+    def __init__(self, max_bytes: int, timeout_s: float, unanswered: Allowance) -> None:
         self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
         self._unanswered = unanswered
 
     @asynccontextmanager
     async def whole(self, request: Request) -> AsyncIterator[bytes]:
-        """The body, which counts as unanswered until the context ends. Problem 413, 503; ClientDisconnect."""
+        """The body, which counts as unanswered until the context ends. Problem 408, 413, 503; ClientDisconnect."""
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._max_bytes:
             raise self._too_large()
         taken = 0
         parts: list[bytes] = []
         try:
-            async for part in request.stream():
-                self._unanswered.take(len(part))
-                taken += len(part)
-                if taken > self._max_bytes:
-                    raise self._too_large()
-                parts.append(part)
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    async for part in request.stream():
+                        self._unanswered.take(len(part))
+                        taken += len(part)
+                        if taken > self._max_bytes:
+                            raise self._too_large()
+                        parts.append(part)
+            except TimeoutError:
+                raise ProblemError(
+                    408, "body-timeout", "the body did not arrive in time", {"connection": "close"}, retriable=True
+                ) from None
             yield b"".join(parts)
         finally:
             self._unanswered.take(-taken)

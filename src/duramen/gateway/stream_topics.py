@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
-from duramen.client.protocol.metadata import error_code, only
+from duramen.client.protocol.metadata import TopicMetadata, error_code, only
 from duramen.client.protocol.routes import ANY, CONTROLLER
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.media_type import DEFAULT
-from duramen.gateway.problem import ProblemError
+from duramen.gateway.problem import SOON, ProblemError
 from duramen.gateway.stream_expiry import StreamExpiry
 from duramen.model import TopicId, TopicPartition
 from duramen.wire.messages import API
@@ -32,6 +32,9 @@ _A_TOPIC: Final = 2
 _SET: Final = 0
 _KNOWN_MAX: Final = 10_000
 _BATCH_OVERHEAD: Final = 64 << 10
+_DESCRIBED_AT_ONCE: Final = 500
+_ATTEMPTS: Final = 100
+_PAUSE_S: Final = 0.1
 _GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -81,7 +84,7 @@ class StreamTopics:
 
     async def create(self, topic: str, content_type: str, expiry: StreamExpiry) -> tuple[StreamInfo, bool]:
         """The stream of this name, and whether it was made now. One that has expired is deleted first."""
-        while True:
+        for _ in range(_ATTEMPTS):
             found = await self._ask(topic)
             if found is not None and not found.expiry.expired(self._now_ms()):
                 return found, False
@@ -100,7 +103,10 @@ class StreamTopics:
                 made = await self._ask(topic)
                 if made is not None:
                     return made, True
-            await asyncio.sleep(0.05)  # another gateway has just made or deleted it
+            await asyncio.sleep(_PAUSE_S)  # another gateway has just made or deleted it, or not all nodes know
+        raise ProblemError(
+            503, "node-away", "the cluster does not know yet what it was asked for", SOON, retriable=True
+        )
 
     async def delete(self, info: StreamInfo) -> bool:
         """Whether it was there to be deleted."""
@@ -137,40 +143,52 @@ class StreamTopics:
         return info if self._monotonic_s() - moment < FRESH_S else None
 
     async def _ask(self, topic: str) -> StreamInfo | None:
-        metadata, settings = await asyncio.gather(self._cluster.metadata([topic]), self._settings(topic))
+        metadata, settings = await asyncio.gather(self._cluster.metadata([topic]), self._settings([topic]))
         found = metadata.topics.get(topic)
         self._known.pop(topic, None)
-        if found is None or found.error in _GONE or found.is_internal or settings is None:
+        if found is None or found.error in _GONE or found.is_internal or topic not in settings:
             return None
         if found.error:
             raise KafkaError(found.error, f"{topic}: {found.error.name}")
-        if len(found.partitions) != 1:
+        if not _is_stream(found):
             raise ProblemError(
                 400, "bad-request", f"path: topic {topic} has {len(found.partitions)} partitions; a stream has one"
             )
-        ttl, at = int(settings.get(TTL, "-1")), int(settings.get(EXPIRES_AT, "-1"))
-        info = StreamInfo(
-            topic,
-            found.topic_id,
-            settings.get(CONTENT_TYPE) or DEFAULT,
-            StreamExpiry(None if ttl < 0 else ttl, None if at < 0 else at),
-            next(iter(found.partitions.values())).leader_epoch,
-        )
+        info = _info(found, settings[topic])
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()
         self._known[topic] = (self._monotonic_s(), info)
         return info
 
-    async def _settings(self, topic: str) -> dict[str, str] | None:
-        """The settings of a stream that the topic has; None where there is no such topic."""
+    async def all(self) -> list[StreamInfo]:
+        """All topics that can be streams, asked now."""
+        metadata = await self._cluster.metadata()
+        there = [each for each in metadata.topics.values() if _is_stream(each)]
+        found: list[StreamInfo] = []
+        for start in range(0, len(there), _DESCRIBED_AT_ONCE):
+            some = there[start : start + _DESCRIBED_AT_ONCE]
+            settings = await self._settings([each.name for each in some])
+            found += [_info(each, settings[each.name]) for each in some if each.name in settings]
+        return found
+
+    async def _settings(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+        """The settings of streams that these topics have; without those that are not there."""
         message = API[DESCRIBE_CONFIGS].request
-        resource = message.DescribeConfigsResource(
-            resource_type=_A_TOPIC, resource_name=topic, configuration_keys=[CONTENT_TYPE, TTL, EXPIRES_AT]
-        )
-        found = await self._call(ANY, DESCRIBE_CONFIGS, message.new(resources=[resource]), "results", _GONE)
-        if found.error_code:
-            return None
-        return {config.name: config.value for config in found.configs if config.value is not None}
+        resources = [
+            message.DescribeConfigsResource(
+                resource_type=_A_TOPIC, resource_name=topic, configuration_keys=[CONTENT_TYPE, TTL, EXPIRES_AT]
+            )
+            for topic in topics
+        ]
+        response = await self._cluster.call(ANY, DESCRIBE_CONFIGS, message.new(resources=resources))
+        found = {}
+        for result in response.results:
+            if not result.error_code:
+                texts = {config.name: config.value for config in result.configs if config.value is not None}
+                found[result.resource_name] = texts
+            elif error_code(result.error_code) not in _GONE:
+                raise KafkaError(error_code(result.error_code), f"DescribeConfigs: {result.error_message or ''}")
+        return found
 
     async def _create(self, topic: str, settings: Mapping[str, str]) -> bool:
         """Whether it was not there."""
@@ -194,6 +212,21 @@ class StreamTopics:
         if answer.error_code and error_code(answer.error_code) not in allowed:
             raise KafkaError(error_code(answer.error_code), f"{name}: {answer.error_message or ''}")
         return answer
+
+
+def _is_stream(topic: TopicMetadata) -> bool:
+    return not topic.error and not topic.is_internal and len(topic.partitions) == 1
+
+
+def _info(topic: TopicMetadata, settings: Mapping[str, str]) -> StreamInfo:
+    ttl, at = int(settings.get(TTL, "-1")), int(settings.get(EXPIRES_AT, "-1"))
+    return StreamInfo(
+        topic.name,
+        topic.topic_id,
+        settings.get(CONTENT_TYPE) or DEFAULT,
+        StreamExpiry(None if ttl < 0 else ttl, None if at < 0 else at),
+        next(iter(topic.partitions.values())).leader_epoch,
+    )
 
 
 def no_such_stream(topic: str) -> ProblemError:
