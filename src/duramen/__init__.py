@@ -26,7 +26,7 @@ from duramen.errors import (
 from duramen.version import VERSION
 
 if TYPE_CHECKING:
-    from duramen.embedded import EmbeddedLog, Record, StoredRecord, Topic
+    from duramen.embedded import EmbeddedLog, Record, StoredRecord, Topic, Writer
     from duramen.embedded import open_log as open
 
 __version__ = VERSION
@@ -45,6 +45,7 @@ __all__ = [
     "StorageError",
     "StoredRecord",
     "Topic",
+    "Writer",
     "__version__",
     "open",
 ]
@@ -54,6 +55,7 @@ _EMBEDDED = {
     "Record": "Record",
     "StoredRecord": "StoredRecord",
     "Topic": "Topic",
+    "Writer": "Writer",
     "open": "open_log",
 }
 

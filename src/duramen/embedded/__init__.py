@@ -2,5 +2,6 @@
 
 from duramen.embedded.log import EmbeddedLog, Topic, open_log
 from duramen.embedded.records import Record, StoredRecord
+from duramen.embedded.stream_writes import Writer
 
-__all__ = ["EmbeddedLog", "Record", "StoredRecord", "Topic", "open_log"]
+__all__ = ["EmbeddedLog", "Record", "StoredRecord", "Topic", "Writer", "open_log"]

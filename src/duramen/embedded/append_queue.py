@@ -37,7 +37,7 @@ class PendingAppend:
         self._offsets = [-1] * len(rows)
         self._open = 1
         self._error: KafkaError | None = None
-        told = [_row(row, now) for row in rows]
+        told = [encode_row(row, now) for row in rows]
         self._encoded = [
             (home, positions, build_batch([told[position] for position in positions]))
             for home, all_positions in spread.items()
@@ -114,7 +114,8 @@ def _chunks(rows: list[Row], positions: list[int], most_bytes: int) -> Iterator[
         yield chunk
 
 
-def _row(record: Record, now: int) -> Row:
+def encode_row(record: Record, now: int) -> Row:
+    """What a batch is built of; now: the time of a record that has none, ms."""
     headers = [(name.encode() if isinstance(name, str) else name, value) for name, value in record.headers]
     return (
         record.key,

@@ -22,6 +22,7 @@ from duramen.embedded.append_queue import BATCH_TARGET_BYTES, Done, PendingAppen
 from duramen.embedded.arguments import Isolation, check_name, level_of, texts
 from duramen.embedded.log_chunk import LogChunk, content
 from duramen.embedded.records import Record, StoredRecord, check_records, partition_for
+from duramen.embedded.stream_writes import Writer, append_batch, close_stream, open_exclusive, release_exclusive
 from duramen.embedded.threads import ThreadResult, begin_thread, unbroken_long, waiting_time
 from duramen.embedded.world import Turn, local_world
 from duramen.errors import (
@@ -349,14 +350,26 @@ class Topic:
     # ---- writing ---------------------------------------------------------------------------------------------
 
     def append(
-        self, records: Iterable[Record], partition: int | None = None, timeout: float | None = None
+        self,
+        records: Iterable[Record],
+        partition: int | None = None,
+        timeout: float | None = None,
+        *,
+        expected_offset: int | None = None,
+        writer: Writer | None = None,
     ) -> list[int]:
         """Append and return the records' offsets, in their order, once they are on stable storage.
 
         Without `partition` a key chooses it as Kafka's default partitioner does; records without a key go to one
         partition per call, in turn. Records of one partition keep their order. Raises KafkaError when refused (none
         was stored then, unless the message says how many) or when the disk failed (the outcome is unknown then).
+
+        With `expected_offset` or `writer` all go into `partition` as one batch: only where that ends at the offset
+        (END_IS_ELSEWHERE), and once however often the writer sends them. What it stored long ago has offsets -1.
         """
+        if expected_offset is not None or writer is not None:
+            self._turn.check_may_wait()
+            return append_batch(self, records, 0 if partition is None else partition, expected_offset, writer, timeout)
         self._turn.check_may_wait()
         most = waiting_time(timeout)  # before anything is stored
         stored: ThreadResult[list[int] | Exception] = ThreadResult()
@@ -365,6 +378,18 @@ class Topic:
         if isinstance(result, Exception):
             raise result
         return result
+
+    def open_writer(self, partition: int, name: str) -> Writer:
+        """Open a partition of an exclusive topic (`duramen.writer.exclusive`) for one writer: all others are fenced."""
+        return open_exclusive(self, partition, name)
+
+    def release_writer(self, partition: int, writer: Writer) -> None:
+        """Give it up: nobody writes until it is opened again. PRODUCER_FENCED where it belongs to somebody else."""
+        release_exclusive(self, partition, writer)
+
+    def close_stream(self, partition: int, expected_offset: int | None = None) -> int:
+        """Close a partition for good: nothing is appended any more, which is durable on return. Returns its end."""
+        return close_stream(self, partition, expected_offset)
 
     def append_async(self, records: Iterable[Record], partition: int | None = None) -> Future[list[int]]:
         """Like `append`, but returns at once with a future of the offsets.
