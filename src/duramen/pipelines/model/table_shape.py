@@ -60,4 +60,6 @@ class TableShape(NamedTuple):
             if name in self.added:
                 raise ConfigError(f"the column {name} is the table's own, which has history: give it another name")
             if name.startswith(("_", "#")) and name not in (TIMESTAMP, ALSO):
-                raise ConfigError(f"the column {name} begins with {name[0]}: such names are the store's own")
+                raise ConfigError(
+                    f"the column {name} begins with {name[0]}: such names are the store's own: give it another (alias)"
+                )
