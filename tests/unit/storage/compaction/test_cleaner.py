@@ -31,6 +31,7 @@ from duramen.wire.batch import (
     records,
 )
 from duramen.wire.compression import NAMES
+from duramen.wire.records.control import writer_record
 
 NOW = 1_000_000_000
 HOUR = 3_600_000
@@ -279,6 +280,17 @@ def test_of_a_coordinators_transactions_only_the_last_marker_stays(bench: Bench)
         bench.clean()
     assert [header.base_offset for header in bench.headers() if header.is_control] == [9]
     assert [(each.id, each.epoch, each.coordinator_epoch) for each in bench.log.producers.active()] == [(9, 0, 7)]
+
+
+def test_what_opened_the_log_for_a_writer_stays(bench: Bench) -> None:
+    bench.append(writer_record(50, "w", bench.now))
+    for wait in (0, HOUR + 1000, HOUR + 1000):
+        bench.now += wait
+        bench.put((b"x", b"%d" % wait))
+        bench.roll()
+        bench.clean()
+    assert [header.base_offset for header in bench.headers() if header.is_control] == [0]
+    assert bench.left()[-1][2] == b"%d" % (HOUR + 1000)
 
 
 def test_nothing_behind_an_open_transaction_is_touched(bench: Bench) -> None:
