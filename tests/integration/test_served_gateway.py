@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import socket
 import subprocess
 import threading
@@ -286,3 +288,17 @@ def test_an_append_where_the_end_is_expected(gateway: ServedGateway) -> None:
     assert gateway.ask("POST", path, b"s", content_type="application/octet-stream", stream_seq="3").status == 409
     assert gateway.ask("POST", path, b"s", content_type="application/octet-stream", stream_seq="4").status == 204
     assert gateway.ask("GET", path).body == b"as--" + b"-s-s-s"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_the_page_does_what_it_says(gateway: ServedGateway) -> None:
+    page = (Path(__file__).parents[2] / "docs/streams.md").read_text()
+    blocks = [block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "curl" in block]
+    script = "\n".join(blocks).replace("http://127.0.0.1:8082", gateway.url).replace("curl ", "curl -sS ")
+    script = re.sub(r"\?offset=now&live=long-poll", "?offset=-1&live=long-poll", script)
+    ran = subprocess.run(["sh", "-euc", script], capture_output=True, text=True, timeout=30, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert '[{"id": 9007199254740993, "price": 1.10},{"id": 2},{"id": 3}]' in ran.stdout
+    assert "event: control" in ran.stdout
+    path = "/v1/stream/finance/orders"
+    assert [each["id"] for each in gateway.ask("GET", path).json()] == [9007199254740993, 2, 3, 4]
