@@ -3,5 +3,6 @@
 from duramen.embedded.log import EmbeddedLog, Topic, open_log
 from duramen.embedded.records import Record, StoredRecord
 from duramen.embedded.stream_writes import Writer
+from duramen.embedded.topic_stream import TopicStream, TopicStreamAnswer
 
-__all__ = ["EmbeddedLog", "Record", "StoredRecord", "Topic", "Writer", "open_log"]
+__all__ = ["EmbeddedLog", "Record", "StoredRecord", "Topic", "TopicStream", "TopicStreamAnswer", "Writer", "open_log"]

@@ -1,0 +1,39 @@
+"""Streams as a library: namespaces, appends with receipts, readers by position. `open` gives a namespace.
+
+with duramen.streams.open("duramen://127.0.0.1:9092/finance") as finance:
+    receipt = finance.create("ledger").append(b"first")
+    for record in finance.stream("ledger").reader():
+        print(record.offset, record.value)
+"""
+
+from duramen.streams.errors import (
+    NoSuchStreamError,
+    PositionDivergedError,
+    StreamEndMovedError,
+    StreamExistsError,
+    TruncatedError,
+)
+from duramen.streams.namespace import Namespace, open_namespace
+from duramen.streams.reader import Reader
+from duramen.streams.receipt import Receipt
+from duramen.streams.records import NewStreamRecord, StreamRecord
+from duramen.streams.stream import Stream
+from duramen.streams.writer import StreamWriter
+
+open = open_namespace
+
+__all__ = [
+    "Namespace",
+    "NewStreamRecord",
+    "NoSuchStreamError",
+    "PositionDivergedError",
+    "Reader",
+    "Receipt",
+    "Stream",
+    "StreamEndMovedError",
+    "StreamExistsError",
+    "StreamRecord",
+    "StreamWriter",
+    "TruncatedError",
+    "open",
+]

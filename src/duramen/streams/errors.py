@@ -1,0 +1,54 @@
+"""What streams are refused for, beside StreamClosedError: errors that say where to go on."""
+
+from __future__ import annotations
+
+from duramen.errors import ErrorCode, KafkaError
+
+
+class NoSuchStreamError(KafkaError):
+    """There is no stream of this name in the namespace."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no stream {name!r}; create it first")
+        self.name = name
+
+    @property
+    def retriable(self) -> bool:
+        """Not before somebody creates it."""
+        return False
+
+
+class StreamExistsError(KafkaError):
+    """A stream that is to be created is there."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(ErrorCode.TOPIC_ALREADY_EXISTS, f"the stream {name!r} exists")
+        self.name = name
+
+
+class StreamEndMovedError(KafkaError):
+    """The stream does not end where an append expected it to; nothing was stored. end: where it does (an offset)."""
+
+    def __init__(self, message: str, end: int) -> None:
+        super().__init__(ErrorCode.END_IS_ELSEWHERE, message)
+        self.end = end
+
+
+class TruncatedError(KafkaError):
+    """A position lies before the first record that is kept. first: that one's offset, where reading can go on."""
+
+    def __init__(self, name: str, position: object, first: int) -> None:
+        text = f"{name}: {position} was truncated; the first offset that is kept is {first}"
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+        self.first = first
+
+
+class PositionDivergedError(KafkaError):
+    """A position names a record that this stream does not hold: it was lost, or is another history's.
+
+    end: where the stream ends (an offset), -1 where that was not asked.
+    """
+
+    def __init__(self, message: str, end: int = -1) -> None:
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        self.end = end

@@ -1,0 +1,169 @@
+"""The streams library over both of its back ends: a node, and a directory in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from tests.worlds.served_node import Served
+
+from duramen import streams
+from duramen.dlsn import BEFORE_FIRST
+from duramen.errors import ClosedError, ConfigError, KafkaError, StreamClosedError
+
+
+@pytest.fixture(params=["node", "directory"], scope="module")
+def space(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[streams.Namespace]:
+    """A namespace of its own."""
+    if request.param == "node":
+        served: Served = request.getfixturevalue("served")
+        uri = f"duramen://{served.bootstrap}/tests/a"
+    else:
+        folder: Path = tmp_path_factory.mktemp("streams")
+        uri = f"duramen+file://{folder}?namespace=tests/a"
+    with streams.open(uri, timeout_s=10) as opened:
+        yield opened
+
+
+@pytest.fixture
+def stream(space: streams.Namespace) -> streams.Stream:
+    return space.create(f"s-{uuid4().hex}")
+
+
+def values(reader: streams.Reader) -> list[bytes | None]:
+    return [record.value for record in reader]
+
+
+def test_what_is_appended_is_read_with_the_positions_of_the_receipts(stream: streams.Stream) -> None:
+    first = stream.append(b"a")
+    rest = stream.append([b"b", streams.NewStreamRecord(b"c", b"key", [("h", None)], 7)])
+    assert (first.offset, first.end, rest.offset, rest.end) == (0, 1, 1, 3)
+    assert (rest.durability, rest.copies, rest.epoch) == ("stable", 1, rest.dlsn.leader_epoch)
+    a, b, c = stream.reader()
+    assert (a.dlsn, b.dlsn, c.dlsn) == (first.dlsn, rest.dlsn, rest.dlsn.next)
+    assert (c.value, c.key, c.headers, c.timestamp_ms) == (b"c", b"key", (("h", None),), 7)
+    assert (stream.start(), stream.end()) == (0, 3)
+
+
+def test_a_reader_starts_where_it_is_asked_to(stream: streams.Stream) -> None:
+    begin = datetime.now(UTC) - timedelta(seconds=1)
+    middle = stream.append([b"a", b"b", b"c"]).dlsn.next
+    last = stream.append(b"d").dlsn
+    assert values(stream.reader(2)) == [b"c", b"d"]
+    assert values(stream.reader(middle)) == [b"b", b"c", b"d"]
+    assert values(stream.reader(after=middle)) == [b"c", b"d"]
+    assert values(stream.reader(after=last)) == []
+    assert values(stream.reader(BEFORE_FIRST)) == [b"a", b"b", b"c", b"d"]
+    assert values(stream.reader("end")) == []
+    assert values(stream.reader(begin)) == [b"a", b"b", b"c", b"d"]
+    assert values(stream.reader(begin + timedelta(hours=1))) == []
+
+
+def test_a_position_of_another_history_is_no_other_record(stream: streams.Stream) -> None:
+    here = stream.append(b"a").dlsn
+    elsewhere = here._replace(lssn=here.lssn + 5)
+    with pytest.raises(streams.PositionDivergedError, match="names a record that was lost"):
+        next(stream.reader(elsewhere))
+    with pytest.raises(streams.PositionDivergedError) as ahead:
+        next(stream.reader(17))
+    assert ahead.value.end == 1
+
+
+def test_of_two_appends_at_one_position_one_succeeds(stream: streams.Stream) -> None:
+    assert stream.append(b"a", expected_position=0).end == 1
+    with pytest.raises(streams.StreamEndMovedError) as refused:
+        stream.append(b"b", expected_position=0)
+    assert refused.value.end == 1
+    assert stream.append(b"c", expected_position=refused.value.end).offset == 1
+    assert values(stream.reader()) == [b"a", b"c"]
+
+
+def test_a_writer_appends_a_batch_per_flush_and_holds_its_position(stream: streams.Stream) -> None:
+    with stream.writer(expected_position=0, max_bytes=4) as writer:
+        assert writer.write(b"aa") is None
+        assert writer.write(b"bb") is None
+        full = writer.write(b"cc")
+        assert full is not None
+        assert (full.offset, full.end) == (0, 2)
+    assert [record.dlsn.slot for record in stream.reader()] == [0, 1, 0]
+    stolen = stream.writer(expected_position=2)
+    stolen.write(b"dd")
+    with pytest.raises(streams.StreamEndMovedError):
+        stolen.flush()
+    with pytest.raises(ClosedError, match="open another one"):
+        stolen.write(b"ee")
+
+
+def test_nothing_is_appended_to_a_closed_stream_and_its_readers_end(stream: streams.Stream) -> None:
+    follower = stream.reader(follow=True)
+    stream.append([b"a", b"b"])
+    assert (next(follower).value, next(follower).value) == (b"a", b"b")
+    assert not stream.is_closed
+    assert stream.append(b"c", close=True).offset == 2
+    stream.close_stream()
+    assert stream.is_closed
+    with pytest.raises(StreamClosedError, match="the stream is closed"):
+        stream.append(b"d")
+    assert values(follower) == [b"c"]
+    assert follower.is_ended
+    assert values(stream.reader("end", follow=True)) == []
+
+
+def test_a_reader_that_follows_waits_for_more(space: streams.Namespace, stream: streams.Stream) -> None:
+    follower = stream.reader(follow=True)
+    if "127.0.0.1" in space.address:
+        other = streams.open(space.address, timeout_s=10)
+    else:
+        other = space
+    later = threading.Timer(0.3, lambda: other.stream(stream.name).append(b"late", close=True))
+    later.start()
+    assert values(follower) == [b"late"]
+    later.join()
+    if other is not space:
+        other.close()
+
+
+def test_truncation_is_exact_and_positions_before_it_say_where_to_go_on(stream: streams.Stream) -> None:
+    dlsn = stream.append([b"a", b"b", b"c", b"d"]).dlsn
+    assert stream.truncate(before=dlsn.next) == 1
+    assert values(stream.reader()) == [b"b", b"c", b"d"]
+    with pytest.raises(streams.TruncatedError) as gone:
+        next(stream.reader(dlsn))
+    assert gone.value.first == 1
+    assert values(stream.reader(after=dlsn)) == [b"b", b"c", b"d"]
+    assert stream.truncate(before="end") == 4
+    with pytest.raises(streams.PositionDivergedError):
+        stream.truncate(before=9)
+
+
+def test_streams_are_created_listed_and_deleted(space: streams.Namespace) -> None:
+    folder = f"f{uuid4().hex}"
+    names = [f"{folder}/{name}" for name in ("one", "two/x", "two/y")]
+    for name in names:
+        space.create(name, retention_ms=-1)
+    assert space.list(f"{folder}/") == names
+    assert space.list(f"{folder}/two") == names[1:]
+    assert space.list(f"{folder}/", limit=2) == names[:2]
+    assert space.list(f"{folder}/", after=names[1]) == names[2:]
+    with pytest.raises(streams.StreamExistsError):
+        space.create(names[0])
+    with pytest.raises(KafkaError, match="retention"):
+        space.create(f"{folder}/bad", retention_ms="soon")
+    doomed = space.stream(names[0])
+    space.delete(names[0])
+    assert not space.exists(names[0])
+    with pytest.raises(streams.NoSuchStreamError, match="create it first"):
+        space.stream(names[0])
+    with pytest.raises(streams.NoSuchStreamError):
+        space.delete(names[0])
+    assert doomed.name == names[0]
+
+
+@pytest.mark.parametrize("name", ["", "a//b", "/a", "../b", "a.b", "a/.position", "a b", "ä"])
+def test_a_name_that_leaves_its_namespace_is_refused(space: streams.Namespace, name: str) -> None:
+    with pytest.raises(ConfigError, match="is no name"):
+        space.create(name)
