@@ -198,8 +198,9 @@ class LogLoader:
         if known is not None and state is not None and not state.producers and log.start_offset <= known.recovery_point:
             known_to = known.recovery_point
         else:
-            known_to = log.snapshots.restore(log.producers, OURS_OR_KAFKAS if clean and known is None else OURS)
-            if log.producers.stream is None and known_to >= 0:
+            kinds = OURS_OR_KAFKAS if clean and known is None else OURS
+            known_to = log.snapshots.restore(log.producers, kinds)
+            if kinds is OURS_OR_KAFKAS and log.producers.stream is None and known_to >= 0:
                 _find_close(log)
         producers_from = max(first, known_to)
         start = min(epochs_from, producers_from)
