@@ -302,3 +302,46 @@ def test_the_page_does_what_it_says(gateway: ServedGateway) -> None:
     assert "event: control" in ran.stdout
     path = "/v1/stream/finance/orders"
     assert [each["id"] for each in gateway.ask("GET", path).json()] == [9007199254740993, 2, 3, 4]
+
+
+def test_kills_between_a_writer_and_a_reader(tmp_path: Path) -> None:
+    node = Served(tmp_path)
+    node.start()
+    gateway = ServedGateway(tmp_path, node.bootstrap)
+    gateway.start()
+    path = "/v1/stream/killed"
+    seen: list[int] = []
+
+    def write(number: int) -> int:
+        who = {"producer_id": "w", "producer_epoch": "0", "producer_seq": str(number)}
+        return gateway.ask("POST", path, b"%d" % number, content_type=JSON, **who).status
+
+    def take(events: Iterator[tuple[str, str]], until: int) -> str:
+        position = ""
+        while len(seen) < until:
+            name, values = next(events)
+            assert name == "data"
+            seen.extend(json.loads(values))
+            position = json.loads(next(events)[1])["streamNextOffset"]
+        return position
+
+    try:
+        gateway.ask("PUT", path, content_type=JSON)
+        with gateway.events(f"{path}?offset=-1&live=sse") as events:
+            assert next(events)[0] == "control"
+            assert [write(number) for number in range(5)] == [200] * 5
+            node.kill()
+            back = threading.Timer(0.3, node.start)
+            back.start()
+            assert write(5) in (200, 204)  # it waited for the node
+            back.join()
+            position = take(events, 6)  # on the same connection
+            gateway.kill()
+        gateway.start()
+        assert [write(number) for number in (5, 6)] == [204, 200]
+        with gateway.events(f"{path}?offset={position}&live=sse") as events:
+            take(events, 7)
+        assert seen == gateway.ask("GET", path).json() == list(range(7))
+    finally:
+        gateway.kill()
+        node.kill()
