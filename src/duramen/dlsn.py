@@ -47,9 +47,9 @@ class Dlsn(NamedTuple):
         return all(low <= number <= high for low, number, high in zip((1, 0, 0), self, _GREATEST, strict=True))
 
     def __str__(self) -> str:
-        """34 characters that sort as the positions do. ValueError for one that is no record's."""
+        """34 characters that sort as the positions do; of one that no record can have, its base64."""
         if not self.is_record:
-            raise ValueError(f"{tuple(self)} is no record's position, and has no text: use base64_text")
+            return self.base64_text
         return f"{self.lssn:08x}-{self.entry:016x}-{self.slot:08x}"
 
     @property
