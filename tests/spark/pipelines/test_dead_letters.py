@@ -15,6 +15,7 @@ from tests.worlds.served_node import Served
 
 from duramen import pipelines
 from duramen.cli.main import main
+from duramen.errors import ConfigError
 from duramen.pipelines.model import dead_letter
 from duramen.pipelines.model.progress import BatchProgress
 from duramen.pipelines.run.connector import DuramenConnector
@@ -130,6 +131,13 @@ def test_rows_are_dropped_or_refused_and_counted(spark: SparkSession, tmp_path: 
     topics.append("orders", [("d", order("Dan", None))])
     with pytest.raises(QueryFailedError, match=r"orders-0@3: the row does not hold what is expected: paid"):
         run(Runner(pipeline, spark, topics), "strict")
+
+    @pipeline.history(orders, expect={"paid": "amount >"})
+    def slip(orders: DataFrame) -> DataFrame:
+        return orders
+
+    with pytest.raises(ConfigError, match=r"slip expects 'paid', 'amount >': .*Syntax error"):
+        run(Runner(pipeline, spark, topics), "slip")
 
 
 def test_joins_aggregates_and_streams_have_dead_letters(spark: SparkSession, tmp_path: Path) -> None:

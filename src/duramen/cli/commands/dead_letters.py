@@ -13,7 +13,18 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 
 from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import NAME, ClusterAccess, cluster_options, failure, json_option, partitions_of
-from duramen.cli.shared.letters import Letter, OffsetSpan, chosen, is_note, letter_of, note_of, noted, once_each, span
+from duramen.cli.shared.letters import (
+    Letter,
+    OffsetSpan,
+    chosen,
+    is_note,
+    kinds,
+    letter_of,
+    note_of,
+    noted,
+    once_each,
+    span,
+)
 from duramen.cli.shared.output import note, plural, print_field, print_json, print_table, printable
 from duramen.cli.shared.position import iso
 from duramen.cli.shared.records import Incoming, to_json
@@ -140,7 +151,8 @@ def show(
 ) -> None:
     records = _records(cluster, topic)
     replayed = noted(records)
-    letters = chosen(_letters(records), reasons, steps, spans)
+    there = list(_letters(records))
+    letters = chosen(there, reasons, steps, spans)
     if as_json:
         print_json([_as_json(letter, replayed) for letter in letters])
         return
@@ -159,7 +171,7 @@ def show(
         print_field("key", printable(_text(at.key)))
         print_field("value", printable(_text(at.value)))
     if not letters:
-        note(f"{topic} has no dead letters" + (" of these" if reasons or steps or spans else ""))
+        note(f"{topic} has no dead letters" + (f" of these; {printable(kinds(there))}" if there else ""))
 
 
 def _text(content: bytes | None) -> str:
@@ -221,7 +233,8 @@ def replay(
     as_json: bool,
 ) -> None:
     records = _records(cluster, topic)
-    meant = chosen(_letters(records), reasons, steps, spans)
+    there = list(_letters(records))
+    meant = chosen(there, reasons, steps, spans)
     waiting = once_each(meant, noted(records))
     done = len({letter.source for letter in meant}) - len(waiting)
     if done and not as_json:
@@ -234,7 +247,10 @@ def replay(
         confirm(f"Write {plural(len(waiting), 'record')} to {told}?", yes)
         counts = _Replay(cluster, topic, to, partitions).run(waiting)
     elif not as_json:
-        note(f"{topic} has nothing to put back")
+        note(
+            f"{topic} has nothing to put back"
+            + (f" of these; {printable(kinds(there))}" if there and not meant else "")
+        )
     if as_json:
         print_json([{"topic": name, "records": count} for name, count in sorted(counts.items())])
         return

@@ -110,6 +110,14 @@ def chosen(
     return [letter for letter in letters if asked(letter)]
 
 
+def kinds(letters: Iterable[Letter]) -> str:
+    """The reasons and steps that there are, for who asked for others."""
+    found = list(letters)
+    reasons = sorted({each for letter in found for each in letter.reason.split(", ")})
+    steps = sorted({letter.step for letter in found})
+    return f"there are the reasons {', '.join(reasons)} and the steps {', '.join(steps)}" if found else ""
+
+
 def once_each(letters: Iterable[Letter], replayed: Collection[str]) -> list[Letter]:
     """One letter of each record that was not put back: two steps, or versions, have one each of it."""
     first: dict[str, Letter] = {}

@@ -325,8 +325,10 @@ class Pipeline:
         self.stopping = True
 
     def chosen(self, names: Sequence[str] | None) -> list[str]:
-        """The steps named, all when none is. ConfigError for an unknown one."""
+        """The steps named, all when none is. ConfigError for an unknown one, and where there are none."""
         given = [names] if isinstance(names, str) else names or ()
+        if not self.steps:
+            raise ConfigError(f"pipeline {self.name} has no steps: decorate functions with @{self.name}.table")
         return [self.step(name).name for name in given] or list(self.steps)
 
     def table(
@@ -553,9 +555,7 @@ def _check_parameters(name: str, function: Callable[..., object], given: Sequenc
     try:
         inspect.signature(function).bind(*given)
     except TypeError:
-        raise ConfigError(
-            f"{name} is called with {len(given)} arguments ({', '.join(given)}), which its parameters do not fit"
-        ) from None
+        raise ConfigError(f"{name} is called with {', '.join(given)}, which its parameters do not fit") from None
 
 
 def _emitted(emits: Emits | None) -> Emits | None:

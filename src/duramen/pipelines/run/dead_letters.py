@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql.types import StructType
@@ -19,6 +20,7 @@ from duramen.errors import ConfigError
 from duramen.pipelines.model import dead_letter
 from duramen.pipelines.model.declaration import Step, Topic
 from duramen.pipelines.model.progress import DROPPED, QUARANTINED
+from duramen.pipelines.run import failures
 from duramen.pipelines.run.columns import CAUSE, LETTER, cause_of_record, check_cause, form_of, record_of
 from duramen.pipelines.tables.changelog import TRACE
 
@@ -34,11 +36,16 @@ class Addressee(NamedTuple):
 
 def judged(rows: DataFrame, step: Step, to: Addressee) -> DataFrame:
     """The function's rows without those that do not hold, or with `_dead_letter`, as the step has it. ConfigError where
-    a row cannot be traced to its record."""
+    a row cannot be traced to its record, and for a condition that Spark cannot read."""
     conditions, on_violation = step.expectations
     if not conditions:
         return rows
     check_cause(rows, step.name)
+    for name, condition in conditions:
+        try:
+            rows.select(~F.coalesce(F.expr(condition), F.lit(False)))
+        except AnalysisException as error:  # a ParseException is one, too
+            raise ConfigError(f"{step.name} expects {name!r}, {condition!r}: {failures.reason(error)}") from None
     failed = rows.withColumn(_FAILED, _failed(conditions))
     if on_violation == "drop":
         counted = failed.observe(DROPPED, F.count(_FAILED).alias("rows"))

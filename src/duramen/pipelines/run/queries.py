@@ -341,6 +341,7 @@ class Queries:
         other, of_others = other_logic(plan.step, about), other_sources(plan.step, about)
         if other is not None and (of_others or not accept):
             changed, goes_on = self._other_columns(plan)
+            goes_on &= not (changed and mode_of(plan.step) == "update")  # Spark keeps its sums as they were begun
             raise ConfigError(
                 f"{plan.step.name} {plan.version.name} {other}{f' ({changed})' if changed else ''}: "
                 "`duramen spark reprocess` builds it again beside the old one"

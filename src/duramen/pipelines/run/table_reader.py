@@ -40,7 +40,7 @@ def changes(pipeline: Pipeline, table: str, after: int = -1, version: str | None
     store = open_table(pipeline, table, current)
     last = store.last()
     if after > (last.version if last else -1):
-        raise ConfigError(f"{table} {current} has no version {after}, so that is of another one: {anew}")
+        raise ConfigError(f"{table} {current} has no version {after}: it is of a table that was here before; {anew}")
     return store.changes(after)
 
 

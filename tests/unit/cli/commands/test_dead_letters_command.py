@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from duramen.cli.commands import dead_letters
+from duramen.cli.main import main
 from duramen.cli.shared.letters import OffsetSpan, letter_of, span
 from duramen.cli.shared.records import Incoming
 from duramen.librdkafka import LibraryProducer
@@ -138,6 +139,15 @@ def test_what_cannot_be_is_told_in_one_line(run: Run, topic: str, letters: str) 
     assert "expected PARTITION:OFFSET" in run("dead-letters", "show", letters, "--offsets", "17", code=2)
     assert "no such topic" in run("dead-letters", "replay", letters, "--to", topic + "-not", "--yes", code=1)
     assert run("dead-letters", "list", topic, "--json") == []
+
+
+@pytest.mark.parametrize("command", [("show",), ("replay", "--yes")])
+def test_who_asks_for_what_there_is_none_of_hears_what_there_is(
+    letters: str, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dead-letters", *command, letters, "--reason", "corupt"]) == 0
+    said = capsys.readouterr().err
+    assert "of these; there are the reasons corrupt, named, paid and the steps shop.paid, shop.sums" in said
 
 
 def test_places_and_letters_are_read() -> None:
