@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from benchmarks.kafka_peer import tool
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.worlds.async_load import AsyncLoad
@@ -23,12 +23,13 @@ from tests.worlds.controller_trio import ControllerTrio, ServedController, waite
 from tests.worlds.kafka_classes import with_all_tools
 from tests.worlds.served_node import only_duramen
 
+from duramen.client import EARLIEST, LATEST, Cluster
 from duramen.client.aio import AsyncCluster
 from duramen.client.blocking.connection import MAX_FRAME_BYTES, BlockingConnection
 from duramen.client.protocol import produce
 from duramen.errors import ErrorCode
 from duramen.model import NO_TOPIC_ID, TopicPartition
-from duramen.wire.batch import build_batch
+from duramen.wire.batch import batches, build_batch, records
 
 pytestmark = [pytest.mark.timeout(300), only_duramen]
 
@@ -113,6 +114,66 @@ def test_kafkas_tool_gets_leaders_back_to_their_first_places(trio: ControllerTri
     told = tool(ELECTION, "--bootstrap-server", node.bootstrap, *everything, timeout=150)
     assert "Successfully completed leader election (PREFERRED) for partitions" in told.stdout
     waited(lambda: leaders(trio, "moved") == first_places(trio, "moved"), "leaders are not back")
+
+
+def test_truncation_and_the_last_transaction_id_outlive_their_leaders(trio: ControllerTrio) -> None:
+    """Each leader is killed right after its answer: the log begins where that said, and ids go on from the last."""
+    admin = AdminClient({"bootstrap.servers": trio.bootstrap, **QUIET})
+    numbered = NewTopic("numbered", 1, 3, config={"duramen.txid": "application"})
+    admin.create_topics([numbered])["numbered"].result(WAIT_SECONDS)
+    trio.whole()
+    producer = Producer({"bootstrap.servers": trio.bootstrap, "enable.idempotence": True, "linger.ms": 200, **QUIET})
+    told: list[int | None] = []
+
+    def write(*txids: int) -> list[int | None]:
+        told.clear()
+        for txid in txids:
+            producer.produce(
+                "numbered",
+                b"%d" % txid,
+                timestamp=txid,
+                on_delivery=lambda error, _: told.append(error and error.code()),
+            )
+        assert producer.flush(WAIT_SECONDS) == 0
+        return told
+
+    def truncate_and_kill(offset: int) -> int:
+        leader = leaders(trio, "numbered")[0]
+        asks = AdminClient(
+            {"bootstrap.servers": trio.bootstrap, **QUIET}
+        )  # one that knows the leader of before, does not
+        (deleted,) = asks.delete_records([ConfluentPartition("numbered", 0, offset)]).values()
+        start = deleted.result(WAIT_SECONDS).low_watermark
+        trio.node(leader).kill()
+        waited(lambda: leaders(trio, "numbered")[0] not in (-1, leader), "nobody took over")
+        return int(start)
+
+    def read() -> list[tuple[int, bytes]]:
+        with Cluster(trio.bootstrap) as cluster:
+            tp = TopicPartition("numbered", 0)
+            end = cluster.list_offsets({tp: LATEST})[tp].offset
+            start = cluster.list_offsets({tp: EARLIEST})[tp].offset
+            found: list[tuple[int, bytes]] = []
+            while start < end:
+                fetched = cluster.fetch(tp, start)
+                for at, header in batches(fetched.data):
+                    rows = records(fetched.data[at:], header, max_bytes=1 << 20)
+                    found += [(row.offset, row.value or b"") for row in rows if row.offset >= start]
+                start = fetched.next_offset
+            return found
+
+    assert write(5, 6, 7, 8) == [None] * 4
+    assert write(9) == [None]
+    assert truncate_and_kill(2) == 2
+    assert read() == [(2, b"7"), (3, b"8"), (4, b"9")]
+    assert write(8) == [KafkaError.INVALID_TIMESTAMP]
+    assert write(9) == [None]
+    trio.whole()
+    assert truncate_and_kill(-1) == 5
+    assert read() == [(5, b"9")]
+    assert write(8) == [KafkaError.INVALID_TIMESTAMP]
+    assert write(10) == [None]
+    trio.whole()
 
 
 class Member:

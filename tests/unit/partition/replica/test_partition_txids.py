@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.worlds.partition_world import NOW, Bench, plain, transactional
+from tests.worlds.partition_world import NOW, Bench, transactional
 
 from duramen.config import validate_topic_configs
 from duramen.errors import ConfigError, ErrorCode, KafkaError
@@ -277,6 +277,25 @@ def test_a_follower_that_leads_knows_it_also_behind_a_cut() -> None:
     assert stored(follower.produce(ids(10))) == 2
 
 
+def test_a_replica_that_begins_with_the_log_start_learns_it() -> None:
+    leader = application()
+    for each in (ids(5), ids(7, 9)):
+        leader.produce(each)
+    start = delete_records(leader.partition, -1)
+    leader.run()
+    assert start == 2
+    new = application(epoch=None)
+    data = memoryview(leader.bytes_from(start))
+    new.partition.begin_anew(new.directory, start, parse_header(data).base_offset)
+    new.run()
+    append_as_follower(new.partition.log, data, parse_header(data), NOW)
+    new.partition.touched()
+    new.run()
+    new.partition.lead(2, (1,), (1,), 0)
+    assert (new.partition.log_start_offset, new.partition.last_txid) == (2, 9)
+    assert refused(new.produce(ids(8)))[1] == 9
+
+
 def test_a_topic_that_gets_the_setting_goes_on_from_its_greatest_timestamp() -> None:
     bench = Bench()
     bench.produce(ids(100))
@@ -346,4 +365,3 @@ def test_a_power_cut_anywhere_leaves_ids_in_order(seed: int) -> None:
 def test_settings_that_cannot_be_together(settings: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         validate_topic_configs(Bench().broker_config, settings)
-    assert parse_header(plain(b"v")).count == 1
