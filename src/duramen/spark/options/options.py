@@ -70,7 +70,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "failOnDataLoss",
         kind.boolean,
         True,
-        "fail, naming the range, when offsets that should be read are gone; false goes on behind them with a warning",
+        "fail, naming the range, when offsets that should be read are gone; false goes on after them with a warning",
     ),
     Option("kafkaConsumer.pollTimeoutMs", kind.at_least(1), 120_000, "how long an executor waits for data"),
     Option("fetchOffset.numRetries", kind.at_least(0), 3, "how often the driver asks again for offsets"),
