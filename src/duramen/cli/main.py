@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topic": ("duramen.cli.commands.topic", "Create, list, describe, alter and delete topics."),
     "produce": ("duramen.cli.commands.produce", "Write records from stdin or files."),
     "consume": ("duramen.cli.commands.consume", "Read records."),
+    "stream": ("duramen.cli.commands.stream", "Create, append to, read, truncate and close streams."),
     "group": ("duramen.cli.commands.group", "List, describe, alter, reset and delete groups."),
     "transaction": ("duramen.cli.commands.transaction", "List and abort transactions; find those that hang."),
     "dead-letters": ("duramen.cli.commands.dead_letters", "List, show and replay what pipelines put aside."),

@@ -17,7 +17,7 @@ from duramen.streams.namespace import Namespace, open_namespace
 from duramen.streams.reader import Reader
 from duramen.streams.receipt import Receipt
 from duramen.streams.records import NewStreamRecord, StreamRecord
-from duramen.streams.stream import Stream
+from duramen.streams.stream import Position, Stream
 from duramen.streams.writer import StreamWriter
 
 open = open_namespace
@@ -26,6 +26,7 @@ __all__ = [
     "Namespace",
     "NewStreamRecord",
     "NoSuchStreamError",
+    "Position",
     "PositionDivergedError",
     "Reader",
     "Receipt",

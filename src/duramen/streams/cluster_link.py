@@ -19,6 +19,8 @@ _DELETE_TOPICS: Final = 20
 _DELETE_RECORDS: Final = 21
 _CONDITIONAL_APPEND: Final = 10031
 _WAIT_MS: Final = 500
+FIRST_CONTACT_S: Final = 5.0
+"""Until an address that takes no connection is given up, where none of them ever did; a node restarts in less."""
 _NO_PLACE: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
 
 
@@ -34,7 +36,9 @@ class ClusterLink:
     """A cluster, for one thread at a time. timeout_s: of each call, elections and restarts included."""
 
     def __init__(self, nodes: str, timeout_s: float) -> None:
-        self._cluster = Cluster(nodes, client_id="duramen-streams", timeout_s=timeout_s, first_contact_s=1.0)
+        self._cluster = Cluster(
+            nodes, client_id="duramen-streams", timeout_s=timeout_s, first_contact_s=FIRST_CONTACT_S
+        )
         self._timeout_ms = int(timeout_s * 1000)
         self._producers: dict[str, _Producer] = {}
         self._known: set[str] = set()
@@ -92,7 +96,13 @@ class ClusterLink:
         request = API[_CONDITIONAL_APPEND].request.new(
             topic_name=topic, expected_offset=expected, close=close, records=batch, timeout_ms=self._timeout_ms
         )
-        answer = _answer(self._call(TopicPartition(topic, 0), _CONDITIONAL_APPEND, request))
+        try:
+            answer = _answer(self._call(TopicPartition(topic, 0), _CONDITIONAL_APPEND, request))
+        except KafkaError as error:
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                text = f"{error}; streams are written to nodes of Duramen, of this release or a later one"
+                raise KafkaError(error.code, text) from error
+            raise
         if producer is not None and answer.code in (ErrorCode.NONE, ErrorCode.END_IS_ELSEWHERE):
             count = len(rows or ()) if answer.code is ErrorCode.NONE else 0
             self._producers[topic] = producer._replace(sequence=wrapped(producer.sequence + count))

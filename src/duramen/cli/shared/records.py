@@ -173,20 +173,28 @@ def _is_text(name: str) -> bool:
 
 def to_json(record: Incoming) -> bytes:
     """A record as one JSON object; bytes that are not UTF-8 stand in base64 under `key_base64`, `value_base64`."""
-    told: dict[str, Any] = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": None if record.timestamp_ms < 0 else record.timestamp_ms,
-    }
-    for name, content in (("key", record.key), ("value", record.value)):
+    place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    return json_line({**place, **described(record.timestamp_ms, record.key, record.value, record.headers)})
+
+
+def described(
+    timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
+) -> dict[str, Any]:
+    """What a record holds, for a JSON object."""
+    told: dict[str, Any] = {"timestamp": None if timestamp_ms < 0 else timestamp_ms}
+    for name, content in (("key", key), ("value", value)):
         text = _text(content)
         if content is not None and text is None:
             told[f"{name}_base64"] = base64.b64encode(content).decode("ascii")
         else:
             told[name] = text
-    if record.headers:
-        told["headers"] = [[name, _header_value(value)] for name, value in record.headers]
+    if headers:
+        told["headers"] = [[name, _header_value(content)] for name, content in headers]
+    return told
+
+
+def json_line(told: dict[str, Any]) -> bytes:
+    """A JSON object on one line, without its end."""
     return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
 
 

@@ -1,0 +1,285 @@
+"""`duramen stream`: create, list, append to, read, truncate, close and delete streams."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import click
+
+from duramen.cli.shared.confirmation import confirm
+from duramen.cli.shared.connection import NAME, json_option
+from duramen.cli.shared.output import note, pairs, plural, print_json
+from duramen.cli.shared.position import StartPosition
+from duramen.cli.shared.records import described, json_line
+from duramen.cli.shared.signals import ended_in_order
+from duramen.cli.shared.stream_access import (
+    StreamAccess,
+    dlsn_option,
+    place_in,
+    stream_options,
+    stream_position_option,
+)
+from duramen.dlsn import Dlsn
+from duramen.streams import Receipt, Stream, StreamExistsError, StreamRecord
+
+READ_BYTES = 256 * 1024
+POSITIONS = "An offset, a DLSN, `start`, `end`, -N (so many before the end), or a time (ISO 8601, or 10m for ago)."
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  duramen stream create finance/ledger
+  echo hello | duramen stream append finance/ledger
+  duramen stream read finance/ledger --follow
+  duramen stream close finance/ledger
+  duramen stream list --at 'duramen+file:///data/log'
+""",
+    help="""Create, append to, read, truncate and close streams.
+
+    A stream is a topic with one partition: finance/ledger is the topic finance.ledger.
+    """,
+)
+def command() -> None:
+    pass
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  duramen stream create finance/ledger --config retention.ms=-1
+  duramen stream create ledger --at 'duramen+file:///data/log?namespace=eu'
+""",
+    help="Create streams. A directory (--at duramen+file://) is made where it is not there.",
+)
+@click.argument("names", metavar="STREAM...", nargs=-1, required=True, type=NAME)
+@click.option("-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="No error when the stream exists.")
+@stream_options
+def create(access: StreamAccess, names: tuple[str, ...], settings: tuple[str, ...], if_not_exists: bool) -> None:
+    config = pairs("--config", settings)
+    with access.opened(makes_directory=True) as space:
+        for name in dict.fromkeys(names):
+            try:
+                access.call(lambda name=name: space.create(name, **config))  # type: ignore[misc]
+                note(f"created {name}")
+            except StreamExistsError as error:
+                if not if_not_exists:
+                    raise click.ClickException(f"{error}; --if-not-exists makes that no error.") from None
+                note(f"{name} exists")
+
+
+@command.command(
+    "list",
+    epilog="""\b
+Examples:
+  duramen stream list
+  duramen stream list finance/ --limit 100
+  duramen stream list finance/ --limit 100 --after finance/ledger
+  duramen stream list --json
+""",
+    help="List the names of streams that begin with PREFIX, sorted.",
+)
+@click.argument("prefix", default="")
+@click.option("--limit", type=click.IntRange(1), default=1_000_000, help="At most so many.")
+@click.option("--after", default="", metavar="STREAM", help="Go on behind this name, the last of the page before.")
+@json_option
+@stream_options
+def list_(access: StreamAccess, prefix: str, limit: int, after: str, as_json: bool) -> None:
+    with access.opened() as space:
+        names = access.call(lambda: space.list(prefix, after=after, limit=limit))
+    if as_json:
+        print_json(names)
+    else:
+        for name in names:
+            click.echo(name)
+        if not names and not prefix and not after:
+            note("there are no streams; `duramen stream create NAME` makes one")
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  echo hello | duramen stream append greetings
+  duramen stream append greetings lines.txt --expect 0
+  duramen stream append images cat.png --whole
+  tail -f app.log | duramen stream append logs
+""",
+    help="""Append the lines of a file or of stdin, each as a record, or all of it as one (--whole).
+
+    Lines that come together are one batch. Says where they went, once they are durable.
+    """,
+)
+@click.argument("name", metavar="STREAM", type=NAME)
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--whole", is_flag=True, help="The whole input is one record, line ends and all.")
+@click.option("--expect", type=click.IntRange(0), metavar="OFFSET", help="Only where the stream ends there.")
+@json_option
+@stream_options
+def append(access: StreamAccess, name: str, file: BinaryIO, whole: bool, expect: int | None, as_json: bool) -> None:
+    count, first, last = 0, None, None
+    with access.opened() as space:
+        stream = access.call(lambda: space.stream(name))
+        try:
+            for batch in [[file.read()]] if whole else _batches(file):
+                receipt = access.call(
+                    lambda batch=batch, expect=expect: stream.append(batch, expected_position=expect)  # type: ignore[misc]
+                )
+                count += len(batch)
+                first, last = first or receipt, receipt
+                expect = expect if expect is None else receipt.end
+                if as_json:
+                    print_json({"stream": name, "records": len(batch), **_told(receipt)})
+        except BaseException:
+            if count:
+                note(f"{plural(count, 'record')} of the input are stored; what follows is not, or its fate is unknown")
+            raise
+    if not as_json:
+        note(f"appended {plural(count, 'record')} to {name}" + ("" if first is None else _where(first, last or first)))
+
+
+def _told(receipt: Receipt) -> dict[str, object]:
+    return {**receipt._asdict(), "dlsn": str(receipt.dlsn)}
+
+
+def _where(first: Receipt, last: Receipt) -> str:
+    copies = "1 copy" if last.copies == 1 else f"{last.copies} copies"
+    return f" from offset {first.offset} (DLSN {first.dlsn}), ends at {last.end}; {last.durability}, {copies}"
+
+
+def _batches(file: BinaryIO) -> Iterator[list[bytes]]:
+    """The lines that are there, without waiting for more; without their ends."""
+    read = getattr(file, "read1", file.read)
+    rest = b""
+    while piece := read(READ_BYTES):
+        *lines, rest = (rest + piece).split(b"\n")
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
+    if rest:
+        yield [rest]
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  duramen stream read ledger
+  duramen stream read ledger --from -10 --follow
+  duramen stream read ledger --from 2026-05-01T00:00:00Z --json
+  duramen stream read ledger --after 00000001-0000000000000004-00000002
+""",
+    help="""Print a stream's records, each value on a line, up to its end.
+
+    --follow waits there for more, until the stream is closed.
+    """,
+)
+@click.argument("name", metavar="STREAM", type=NAME)
+@click.option(
+    "--from", "start", callback=stream_position_option, metavar="POSITION", help=f"Where to begin. {POSITIONS}"
+)
+@click.option("--after", callback=dlsn_option, metavar="DLSN", help="Begin behind this record instead.")
+@click.option("-f", "--follow", is_flag=True, help="At the end wait for more.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="Stop after so many records.")
+@json_option
+@stream_options
+def read(
+    access: StreamAccess,
+    name: str,
+    start: StartPosition | Dlsn | None,
+    after: Dlsn | None,
+    follow: bool,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    if start is not None and after is not None:
+        raise click.UsageError("--from and --after both say where to begin; give one of them.")
+    with ended_in_order(), access.opened() as space:
+        stream = access.call(lambda: space.stream(name))
+        place = "start" if start is None else access.call(lambda: place_in(stream, start))
+        reader = access.call(lambda: stream.reader(place, after=after, follow=follow))
+        left = limit
+        out = sys.stdout.buffer
+        for record in reader:
+            out.write((json_line(_described(record)) if as_json else record.value or b"") + b"\n")
+            if follow:
+                out.flush()
+            if left is not None:
+                left -= 1
+                if not left:
+                    break
+        out.flush()
+
+
+def _described(record: StreamRecord) -> dict[str, object]:
+    place = {"offset": record.offset, "dlsn": str(record.dlsn)}
+    return {**place, **described(record.timestamp_ms, record.key, record.value, record.headers)}
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  duramen stream truncate ledger --before 1000
+  duramen stream truncate ledger --before 7d --yes
+""",
+    help="Delete the records before a position. The offsets of the others do not change.",
+)
+@click.argument("name", metavar="STREAM", type=NAME)
+@click.option(
+    "--before",
+    callback=stream_position_option,
+    required=True,
+    metavar="POSITION",
+    help=f"Everything before it goes. {POSITIONS}",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
+@stream_options
+def truncate(access: StreamAccess, name: str, before: StartPosition | Dlsn, yes: bool, as_json: bool) -> None:
+    with access.opened() as space:
+        stream = access.call(lambda: space.stream(name))
+        confirm(f"Delete the records of {name} before that position?", yes)
+        first = access.call(lambda: stream.truncate(before=place_in(stream, before)))
+    if as_json:
+        print_json({"stream": name, "start_offset": first})
+    else:
+        click.echo(f"{name} now starts at offset {first}")
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  duramen stream close ledger
+  duramen stream close ledger --expect 1000 --yes
+""",
+    help="Close a stream: nothing is appended to it any more, by anybody, for ever. Its records stay.",
+)
+@click.argument("name", metavar="STREAM", type=NAME)
+@click.option("--expect", type=click.IntRange(0), metavar="OFFSET", help="Only where the stream ends there.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@stream_options
+def close(access: StreamAccess, name: str, expect: int | None, yes: bool) -> None:
+    with access.opened() as space:
+        stream: Stream = access.call(lambda: space.stream(name))
+        confirm(f"Close {name} for ever?", yes)
+        access.call(lambda: stream.close_stream(expected_position=expect))
+    note(f"closed {name}")
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  duramen stream delete ledger
+  duramen stream delete old/a old/b --yes
+""",
+    help="Delete streams with all their records.",
+)
+@click.argument("names", metavar="STREAM...", nargs=-1, required=True, type=NAME)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@stream_options
+def delete(access: StreamAccess, names: tuple[str, ...], yes: bool) -> None:
+    with access.opened() as space:
+        confirm(f"Delete {', '.join(names)} with all records?", yes)
+        for name in dict.fromkeys(names):
+            access.call(lambda name=name: space.delete(name))  # type: ignore[misc]
+            note(f"deleted {name}")

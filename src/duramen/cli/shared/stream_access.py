@@ -1,0 +1,140 @@
+"""Which namespace a command of streams works in, and its calls: made beside the main thread, which Ctrl-C ends."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+
+from duramen.cli.shared.connection import DEFAULT_BOOTSTRAP, Seconds
+from duramen.cli.shared.output import ProgressLine
+from duramen.cli.shared.position import StartPosition, now_ms, parse_position
+from duramen.cli.shared.preflight import find_node, with_ports
+from duramen.dlsn import Dlsn, parse_dlsn
+from duramen.errors import DuramenError
+from duramen.streams import Namespace, Position, Stream
+from duramen.streams import open as open_namespace
+from duramen.streams.address import parse_address
+
+_T = TypeVar("_T")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_LOOK_SECONDS: Final = 0.2
+
+
+class StreamAccess(NamedTuple):
+    """A namespace's address, and how many seconds a call may take."""
+
+    address: str
+    timeout: float
+
+    @contextmanager
+    def opened(self, *, makes_directory: bool = False) -> Iterator[Namespace]:
+        """The namespace, which is closed behind the block. A directory that is not there ends the command, unless it
+        may be made."""
+        found = parse_address(self.address)
+        if found.nodes:
+            try:
+                find_node(with_ports(found.nodes), self.timeout, "plaintext", "")
+            except click.ClickException as error:
+                raise click.ClickException(error.message.replace("--bootstrap", "--at")) from None
+        elif not makes_directory and not os.path.isdir(found.directory):
+            there = f"{found.directory}: there is no such directory; `duramen stream create` makes a log there"
+            raise click.ClickException(f"{there}.")
+        space = self.call(lambda: open_namespace(self.address, timeout_s=self.timeout))
+        try:
+            yield space
+        finally:
+            space.close()
+
+    def call(self, work: Callable[[], _T]) -> _T:
+        """What `work` returns or raises; says what is waited for after a second."""
+        results: list[_T] = []
+        errors: list[Exception] = []
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except (DuramenError, OSError, ValueError, TypeError, RuntimeError) as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=run, name="stream-call", daemon=True)
+        thread.start()
+        with ProgressLine(f"waiting for {self.address}") as progress:
+            while thread.is_alive():
+                thread.join(_LOOK_SECONDS)
+                progress.show()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+
+def stream_options(command: _Command) -> _Command:
+    """Adds --at and --timeout; the command gets them as its first argument, a StreamAccess."""
+
+    @functools.wraps(command)
+    def with_access(*args: Any, address: str | None, timeout: float, **rest: Any) -> Any:
+        nodes = os.environ.get("DURAMEN_BOOTSTRAP") or DEFAULT_BOOTSTRAP
+        return command(StreamAccess(address or f"duramen://{nodes}", timeout), *args, **rest)
+
+    options = (
+        click.option(
+            "--at",
+            "address",
+            envvar="DURAMEN_STREAMS",
+            show_envvar=True,
+            metavar="ADDRESS",
+            help="The namespace: duramen://HOST:PORT/PATH or duramen+file:///DIRECTORY?namespace=PATH. Without it the "
+            f"root of the cluster at DURAMEN_BOOTSTRAP, or at {DEFAULT_BOOTSTRAP}.",
+        ),
+        click.option("--timeout", type=Seconds(0.1, 86_400), default=30.0, show_default=True, help="Seconds to wait."),
+    )
+    wrapped: Any = with_access
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]
+
+
+def stream_position_option(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> StartPosition | Dlsn | None:
+    """The callback of an option whose value is a position of a stream: a DLSN, too."""
+    if value is None:
+        return None
+    try:
+        return parse_dlsn(value.strip())
+    except ValueError:
+        pass
+    try:
+        return parse_position(value, now_ms())
+    except ValueError as error:
+        raise click.BadParameter(f"{error}, nor a DLSN.", ctx, param) from None
+
+
+def dlsn_option(ctx: click.Context, param: click.Parameter, value: str | None) -> Dlsn | None:
+    """The callback of an option whose value is a DLSN."""
+    try:
+        return None if value is None else parse_dlsn(value.strip())
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", ctx, param) from None
+
+
+def place_in(stream: Stream, position: StartPosition | Dlsn) -> Position:
+    """The position as the library takes it."""
+    if isinstance(position, Dlsn):
+        return position
+    if position.kind == "earliest":
+        return "start"
+    if position.kind == "latest":
+        return "end"
+    if position.kind == "from-end":
+        return max(stream.start(), stream.end() - position.value)
+    if position.kind == "time":
+        return datetime.fromtimestamp(position.value / 1000, UTC)
+    return position.value
