@@ -23,6 +23,8 @@ def parse_address(uri: str) -> Address:
     """The parts of an address. ConfigError says what it has to be."""
     try:
         parts = urlsplit(uri)
+        if "@" in parts.netloc:  # not shown: a password may be in it
+            raise ConfigError(f"an address of streams holds no login; it is {_FORMS}")
         if parts.scheme == "duramen":
             return _of_nodes(uri, parts.netloc, parts.path.strip("/"), parts.query or parts.fragment)
         if parts.scheme == "duramen+file":
@@ -33,7 +35,7 @@ def parse_address(uri: str) -> Address:
 
 
 def _of_nodes(uri: str, nodes: str, namespace: str, rest: str) -> Address:
-    if not nodes or "@" in nodes or rest:
+    if not nodes or rest:
         raise ConfigError(f"{uri!r:.200} is no address of streams; it is {_FORMS}")
     if namespace:
         check_path("namespace", namespace)

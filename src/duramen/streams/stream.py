@@ -124,11 +124,11 @@ class Stream:
         if isinstance(position, datetime):
             if position.tzinfo is None:
                 raise ValueError(f"{position} has no time zone; give it one, such as datetime.UTC")
-            found = self._link.offset_at(self.topic, int(position.timestamp() * 1000))
+            found = self._link.offset_at(self.topic, max(0, int(position.timestamp() * 1000)))
             return self._place.bounds()[1] if found is None else found
         if isinstance(position, Dlsn):
             return offset_before(position) if not position.is_record else position
-        if isinstance(position, int) and not isinstance(position, bool) and position >= 0:
+        if isinstance(position, int) and not isinstance(position, bool) and 0 <= position < 1 << 63:
             return position
         raise TypeError(f'a position is "start", "end", an offset, a Dlsn or a datetime, not {position!r:.80}')
 
@@ -145,6 +145,6 @@ class Stream:
 def _condition(expected: int | None) -> int:
     if expected is None:
         return NO_CONDITION
-    if not isinstance(expected, int) or isinstance(expected, bool) or expected < 0:
+    if not isinstance(expected, int) or isinstance(expected, bool) or not 0 <= expected < 1 << 63:
         raise TypeError(f"expected_position is an offset or None, not {expected!r:.80}")
     return expected
