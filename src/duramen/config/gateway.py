@@ -49,6 +49,8 @@ class GatewayConfig:
         self.readers_max: int = known["gateway.readers.max"]
         self.reader_max_bytes: int = known["gateway.reader.max.bytes"]
         self.expiry_delay_ms: int = known["gateway.expiry.delay.ms"]
+        self.tail_max_bytes: int = known["gateway.tail.max.bytes"]
+        self.tail_linger_ms: int = known["gateway.tail.linger.ms"]
         self.long_poll_ms: int = known["gateway.long.poll.ms"]
         self.sse_ms: int = known["gateway.sse.ms"]
 

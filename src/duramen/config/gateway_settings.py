@@ -101,6 +101,23 @@ GATEWAY_SETTINGS: tuple[Setting, ...] = (
         low=100,
     ),
     Setting(
+        "gateway.tail.max.bytes",
+        "long",
+        str(64 << 20),
+        "Memory for what came last in the streams that are followed, all together, for readers slower than others. "
+        "The oldest goes first; a reader that still wanted it reads on its own until it has caught up.",
+        unit="bytes",
+        low=64 << 10,
+    ),
+    Setting(
+        "gateway.tail.linger.ms",
+        "int",
+        "5000",
+        "How long the end of a stream is still read when its last reader has left.",
+        unit="ms",
+        low=0,
+    ),
+    Setting(
         "gateway.long.poll.ms",
         "int",
         "60000",

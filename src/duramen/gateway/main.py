@@ -20,14 +20,17 @@ from duramen.gateway.clock import GatewayClock
 from duramen.gateway.event_lines import EventLines
 from duramen.gateway.http_protocol import bounded_protocol
 from duramen.gateway.limits import Allowance
+from duramen.gateway.live_readers import LiveReaders, ReadLimits
 from duramen.gateway.metrics import GatewayMetrics
 from duramen.gateway.request_body import RequestBodies
 from duramen.gateway.request_guard import RequestGuard
+from duramen.gateway.shared_tails import SharedTails
 from duramen.gateway.stream_appends import StreamAppends
-from duramen.gateway.stream_requests import ReadLimits, StreamRequests
+from duramen.gateway.stream_requests import StreamRequests
 from duramen.gateway.stream_sweep import sweep_expired
 from duramen.gateway.stream_topics import StreamTopics
 from duramen.gateway.streams import Streams
+from duramen.gateway.tail_rings import TailRings
 from duramen.version import VERSION
 
 STOP_S = 9
@@ -62,14 +65,17 @@ async def _serve(config: GatewayConfig, bound: socket.socket) -> int:
     async with cluster:
         topics = StreamTopics(cluster, clock.now_ms, clock.monotonic_s, config.body_max_bytes)
         appends = StreamAppends(cluster, clock.now_ms, config.request_timeout_ms // 2)
+        streams = Streams(cluster, topics, appends, config.reader_max_bytes)
+        rings = TailRings(config.tail_max_bytes, config.tail_linger_ms / 1000)
+        metrics.watch_tails(rings)
+        tails = SharedTails(rings, streams.arriving, config.reader_max_bytes, clock, metrics, stopping)
+        limits = ReadLimits(config.long_poll_ms / 1000, config.sse_ms / 1000)
         requests = StreamRequests(
-            Streams(cluster, topics, appends, config.reader_max_bytes),
+            streams,
             RequestBodies(config.body_max_bytes, request_timeout_s, unanswered),
-            readers,
-            ReadLimits(config.long_poll_ms / 1000, config.sse_ms / 1000),
+            LiveReaders(streams, tails, readers, limits, clock, metrics, stopping),
             clock,
             metrics,
-            stopping,
         )
         app = make_app(requests, cluster, RequestGuard(config.hosts, config.origins), metrics, events)
         settings = uvicorn.Config(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from duramen.gateway.tail_rings import TailRings
+
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -43,6 +45,25 @@ class GatewayMetrics:
         self.records_read = Counter(
             "duramen_gateway_records_read", "Records that were sent to readers.", registry=self._registry
         )
+
+        self.tail_bytes_read = Counter(
+            "duramen_gateway_tail_bytes_read",
+            "Bytes that came from the cluster at the ends of streams, once for all readers of a stream.",
+            registry=self._registry,
+        )
+        self.tails = Gauge(
+            "duramen_gateway_tails",
+            "Streams whose end is read, whatever the number of readers.",
+            registry=self._registry,
+        )
+        self.tail_held = Gauge(
+            "duramen_gateway_tail_held_bytes", "Memory of what came at the ends of streams.", registry=self._registry
+        )
+
+    def watch_tails(self, rings: TailRings) -> None:
+        """Show how many there are, and what they hold."""
+        self.tails.set_function(lambda: len(rings))
+        self.tail_held.set_function(lambda: rings.held_bytes)
 
     def page(self) -> bytes:
         """The metrics as Prometheus reads them."""

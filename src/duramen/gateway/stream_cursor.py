@@ -12,12 +12,20 @@ JITTER_MAX_S = 3600
 _CURSOR = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 
+def interval_of(now_s: float) -> int:
+    """The number of the interval of 20 s, since `EPOCH_S`."""
+    return int(now_s - EPOCH_S) // INTERVAL_S
+
+
+def known_interval(given: str | None) -> int:
+    """The interval of a reader's cursor, which the next one has to be behind; -1 for none."""
+    return -1 if given is None or not _CURSOR.fullmatch(given) else int(given)
+
+
 def next_cursor(now_s: float, given: str | None, jitter_s: int) -> str:
     """The number of the interval of 20 s; where the reader's own is not smaller, one behind that.
 
     jitter_s: 1 to 3600, by chance, so that readers of one moment part.
     """
-    current = int(now_s - EPOCH_S) // INTERVAL_S
-    if given is None or not _CURSOR.fullmatch(given) or int(given) < current:
-        return str(current)
-    return str(int(given) + max(1, jitter_s // INTERVAL_S))
+    current, known = interval_of(now_s), known_interval(given)
+    return str(current if known < current else known + max(1, jitter_s // INTERVAL_S))

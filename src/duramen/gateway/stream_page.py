@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from duramen.client.protocol.fetch import FetchedBytes
@@ -16,12 +17,16 @@ INFLATED_MAX = 128 << 20
 
 
 class StreamPage(NamedTuple):
-    """Messages in order, and where to go on. up_to_date: nothing more could be read; closed: nothing will come."""
+    """Messages in order, and where to go on. up_to_date: nothing more could be read; closed: nothing will come.
+
+    offsets: those of the messages, where they were read from the log.
+    """
 
     messages: list[bytes]
     position: Dlsn
     up_to_date: bool
     closed: bool
+    offsets: Sequence[int] = ()
 
 
 def read_page(fetched: FetchedBytes, asked: Dlsn) -> StreamPage:
@@ -32,6 +37,7 @@ def read_page(fetched: FetchedBytes, asked: Dlsn) -> StreamPage:
     """
     aborted = AbortedTransactions(fetched.aborted)
     messages: list[bytes] = []
+    offsets: list[int] = []
     position = asked
     closed = False
     for start, header in batches(fetched.data):
@@ -41,14 +47,13 @@ def read_page(fetched: FetchedBytes, asked: Dlsn) -> StreamPage:
             closed = True
             break
         if not hidden and not header.is_control:
-            messages += [
-                record.value or b""
-                for record in records(batch, header, max_bytes=INFLATED_MAX)
-                if record.offset >= asked.offset
-            ]
+            for record in records(batch, header, max_bytes=INFLATED_MAX):
+                if record.offset >= asked.offset:
+                    messages.append(record.value or b"")
+                    offsets.append(record.offset)
         position = behind(header.leader_epoch, header.base_offset, header.last_offset)
     up_to_date = closed or max(position.offset, fetched.next_offset) >= fetched.last_stable_offset
-    return StreamPage(messages, position, up_to_date, closed)
+    return StreamPage(messages, position, up_to_date, closed, offsets)
 
 
 def _is_closing(batch: memoryview) -> bool:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from duramen.dlsn import Dlsn
-from duramen.errors import DuramenError
-from duramen.gateway import media_type, sse_frames
+from duramen.gateway import media_type, page_forms
 from duramen.gateway.clock import GatewayClock
-from duramen.gateway.json_messages import join_messages, split_messages
-from duramen.gateway.limits import Allowance
+from duramen.gateway.json_messages import split_messages
+from duramen.gateway.live_readers import LiveReaders
 from duramen.gateway.metrics import GatewayMetrics
 from duramen.gateway.problem import ProblemError, bad_request
 from duramen.gateway.request_body import RequestBodies
 from duramen.gateway.stream_appends import AppendWish
-from duramen.gateway.stream_cursor import JITTER_MAX_S, next_cursor
 from duramen.gateway.stream_expiry import StreamExpiry, requested_expiry, rfc_3339
 from duramen.gateway.stream_page import StreamPage
 from duramen.gateway.stream_path import topic_of
@@ -35,10 +31,6 @@ CLOSED: Final = "stream-closed"
 CURSOR: Final = "stream-cursor"
 TRUE: Final = "true"
 
-HEARTBEAT_S: Final = 15.0
-RETRY_MS: Final = (1000, 4000)
-"""Between these an EventSource is asked to wait: readers of one moment come back at different ones."""
-
 
 class ReadRequest(NamedTuple):
     """What a GET asks for. live: "", "long-poll" or "sse"; offset: the text that was given, -1 for none."""
@@ -48,33 +40,22 @@ class ReadRequest(NamedTuple):
     cursor: str | None
 
 
-class ReadLimits(NamedTuple):
-    """How long a long-poll waits and an SSE response lasts, in seconds."""
-
-    long_poll_s: float
-    sse_s: float
-
-
 class StreamRequests:
-    """Answers requests on streams. `stopping` is set when the gateway ends: who waits is let go."""
+    """Answers requests on streams; `live` those that follow one."""
 
     def __init__(
         self,
         streams: Streams,
         bodies: RequestBodies,
-        readers: Allowance,
-        limits: ReadLimits,
+        live: LiveReaders,
         clock: GatewayClock,
         metrics: GatewayMetrics,
-        stopping: asyncio.Event,
     ) -> None:
         self._streams = streams
         self._bodies = bodies
-        self._readers = readers
-        self._limits = limits
+        self._live = live
         self._clock = clock
         self._metrics = metrics
-        self._stopping = stopping
 
     # ---- there is a stream -----------------------------------------------------------------------------------
 
@@ -204,7 +185,9 @@ class StreamRequests:
             page = await self._streams.read(info, position)
         return self._page(request, info, asked, page)
 
-    def _page(self, request: Request, info: StreamInfo, asked: ReadRequest, page: StreamPage) -> Response:
+    def _page(
+        self, request: Request, info: StreamInfo, asked: ReadRequest, page: StreamPage, body: bytes | None = None
+    ) -> Response:
         headers = self._read_headers(page, asked.cursor)
         headers["content-type"] = info.content_type
         if asked.offset == NOW:
@@ -218,96 +201,23 @@ class StreamRequests:
             if etag in _listed(request.headers.get("if-none-match")):
                 return Response(status_code=304, headers=headers)
         self._metrics.records_read.inc(len(page.messages))
-        return Response(_body(page, info.content_type), headers=headers)
+        return Response(page_forms.body(page, info.content_type) if body is None else body, headers=headers)
 
     async def _long_poll(self, request: Request, info: StreamInfo, position: Dlsn, asked: ReadRequest) -> Response:
-        page = await self._streams.read(info, position)
-        if not page.messages and not page.closed:
-            self._readers.check()
-            with self._readers.one(), self._metrics.readers.track_inprogress():
-                page = await self._awaited(request, info, page)
+        page, body = await self._live.poll(request, info, position)
         if page.messages:
-            return self._page(request, info, asked, page)
+            return self._page(request, info, asked, page, body)
         headers = self._read_headers(page._replace(up_to_date=True), asked.cursor)
         headers["cache-control"] = "no-store"
         return Response(status_code=204, headers=headers)
 
-    async def _awaited(self, request: Request, info: StreamInfo, page: StreamPage) -> StreamPage:
-        """What comes until the time is up, the client has left or the gateway ends."""
-        end = self._clock.monotonic_s() + self._limits.long_poll_s
-        left = asyncio.ensure_future(_disconnected(request))
-        stopped = asyncio.ensure_future(self._stopping.wait())
-        try:
-            while not page.messages and not page.closed:
-                wait_s = end - self._clock.monotonic_s()
-                if wait_s <= 0 or left.done() or stopped.done():
-                    break
-                came = asyncio.ensure_future(self._streams.follow(info, page.position, wait_s))
-                try:
-                    await asyncio.wait((came, left, stopped), return_when=asyncio.FIRST_COMPLETED)
-                    page = (came.result() or page) if came.done() else page
-                finally:
-                    came.cancel()
-        finally:
-            left.cancel()
-            stopped.cancel()
-        return page
-
     async def _sse(self, info: StreamInfo, position: Dlsn, cursor: str | None) -> Response:
         page = await self._streams.read(info, position)
-        binary = not media_type.is_text(info.content_type)
         headers = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
-        if binary:
+        if not media_type.is_text(info.content_type):
             headers["stream-sse-data-encoding"] = "base64"
-        self._readers.check()
-        return StreamingResponse(self._frames(info, page, cursor, binary), headers=headers)
-
-    async def _frames(
-        self, info: StreamInfo, page: StreamPage, cursor: str | None, binary: bool
-    ) -> AsyncIterator[bytes]:
-        end = self._clock.monotonic_s() + self._limits.sse_s
-        stopped = asyncio.ensure_future(self._stopping.wait())
-        head = sse_frames.retry(random.randint(*RETRY_MS))
-        try:
-            with self._readers.one(), self._metrics.readers.track_inprogress():
-                while True:
-                    if page.messages or page.closed or head:
-                        yield head + self._frame(info, page, cursor, binary)
-                        head = b""
-                    if page.closed or stopped.done():
-                        return
-                    if not page.up_to_date:
-                        page = await self._streams.read(info, page.position)
-                        continue
-                    wait_s = end - self._clock.monotonic_s()
-                    if wait_s <= 0:
-                        return
-                    came = asyncio.ensure_future(self._streams.follow(info, page.position, min(wait_s, HEARTBEAT_S)))
-                    try:
-                        await asyncio.wait((came, stopped), return_when=asyncio.FIRST_COMPLETED)
-                        found = came.result() if came.done() else None
-                    finally:
-                        came.cancel()
-                    if found is None:
-                        yield sse_frames.HEARTBEAT
-                        page = page._replace(messages=[])
-                    else:
-                        page = found
-        except DuramenError:
-            return  # the reader connects again from its position, and is told then
-        finally:
-            stopped.cancel()
-
-    def _frame(self, info: StreamInfo, page: StreamPage, cursor: str | None, binary: bool) -> bytes:
-        self._metrics.records_read.inc(len(page.messages))
-        control = sse_frames.ControlData(
-            str(page.position),
-            None if page.closed else self._cursor(cursor),
-            page.up_to_date,
-            page.closed,
-        )
-        data = sse_frames.data_event(_body(page, info.content_type), binary=binary) if page.messages else b""
-        return data + sse_frames.control_event(control)
+        self._live.check()
+        return StreamingResponse(self._live.events(info, page, cursor), headers=headers)
 
     def _read_headers(self, page: StreamPage, cursor: str | None) -> dict[str, str]:
         headers = {NEXT_OFFSET: str(page.position)}
@@ -316,15 +226,8 @@ class StreamRequests:
         if page.closed:
             headers[CLOSED] = TRUE
         else:
-            headers[CURSOR] = self._cursor(cursor)
+            headers[CURSOR] = self._live.cursor(cursor)
         return headers
-
-    def _cursor(self, given: str | None) -> str:
-        return next_cursor(self._clock.now_ms() / 1000, given, random.randint(1, JITTER_MAX_S))
-
-
-def _body(page: StreamPage, content_type: str) -> bytes:
-    return join_messages(page.messages) if media_type.is_json(content_type) else b"".join(page.messages)
 
 
 def _messages(body: bytes, content_type: str) -> list[bytes]:
@@ -348,12 +251,6 @@ def _read_request(request: Request) -> ReadRequest:
     if offset not in (BEGINNING, NOW):
         parse_position(offset)
     return ReadRequest(offset, live, query.get("cursor"))
-
-
-async def _disconnected(request: Request) -> None:
-    """Returns when the client has left."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _listed(header: str | None) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
@@ -47,7 +46,6 @@ class Streams:
         self._cluster = cluster
         self._appends = appends
         self._chunk_max_bytes = chunk_max_bytes
-        self._tails = TailFetches(cluster, chunk_max_bytes)
         self.topics = topics
 
     async def append(self, info: StreamInfo, wish: AppendWish) -> StreamAppended:
@@ -114,17 +112,16 @@ class Streams:
                 return page
             position = page.position
 
-    async def follow(self, info: StreamInfo, position: Dlsn, wait_s: float) -> StreamPage | None:
-        """What comes behind a position that has reached the end; None when nothing came in time.
+    async def arriving(self, info: StreamInfo, position: Dlsn) -> FetchedBytes:
+        """What comes at a position, for all readers that have reached the end; nothing when nothing came for 5 s.
 
-        Readers that wait at one position share one request to the cluster. A page may have no messages.
+        Errors as of `AsyncCluster.fetch`.
         """
-        fetched = await self._tails.wait(info, position.offset, wait_s)
-        return None if fetched is None else read_page(fetched, position)
+        return await self._fetch(info, position.offset, self._chunk_max_bytes, _WAIT_MS)
 
-    async def _fetch(self, info: StreamInfo, offset: int, max_bytes: int) -> FetchedBytes:
+    async def _fetch(self, info: StreamInfo, offset: int, max_bytes: int, wait_ms: int = 0) -> FetchedBytes:
         return await self._cluster.fetch(
-            info.partition, offset, max_bytes, READ_COMMITTED, max_wait_ms=0, topic_id=info.topic_id
+            info.partition, offset, max_bytes, READ_COMMITTED, max_wait_ms=wait_ms, topic_id=info.topic_id
         )
 
     async def _moved(self, info: StreamInfo, position: Dlsn) -> Dlsn:
@@ -146,43 +143,3 @@ class Streams:
             "position-diverged",
             "offset: it is behind the end of the stream; it belongs to another stream, or to records that were lost",
         )
-
-
-class TailFetches:
-    """Requests that wait for records at the ends of streams: one for all readers of a position."""
-
-    def __init__(self, cluster: AsyncCluster, chunk_max_bytes: int) -> None:
-        self._cluster = cluster
-        self._chunk_max_bytes = chunk_max_bytes
-        self._under_way: dict[tuple[bytes, int], tuple[asyncio.Task[FetchedBytes], list[None]]] = {}
-
-    async def wait(self, info: StreamInfo, offset: int, wait_s: float) -> FetchedBytes | None:
-        """What came at the offset; None when nothing came in time. Errors as of `AsyncCluster.fetch`."""
-        key = (info.topic_id, offset)
-        if key not in self._under_way:
-            self._under_way[key] = (asyncio.create_task(self._fetch(info, offset)), [])
-        task, waiting = self._under_way[key]
-        waiting.append(None)
-        try:
-            done, _ = await asyncio.wait((task,), timeout=wait_s)
-            return task.result() if done else None
-        finally:
-            waiting.pop()
-            if not waiting or task.done():
-                if self._under_way.get(key, (None,))[0] is task:
-                    del self._under_way[key]
-                if not waiting:
-                    task.cancel()
-
-    async def _fetch(self, info: StreamInfo, offset: int) -> FetchedBytes:
-        while True:
-            fetched = await self._cluster.fetch(
-                info.partition,
-                offset,
-                self._chunk_max_bytes,
-                READ_COMMITTED,
-                max_wait_ms=_WAIT_MS,
-                topic_id=info.topic_id,
-            )
-            if fetched.data:
-                return fetched
