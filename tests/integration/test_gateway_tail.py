@@ -7,15 +7,18 @@ import re
 import selectors
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.worlds.served_gateway import ServedGateway, request
+from tests.worlds.served_gateway import ServedGateway, answer_from, request
 from tests.worlds.served_node import Served
 
 JSON = "application/json"
 READERS = 100
 PATH = "/v1/stream/crowd"
 SECONDS_MAX = 30
+LAST_CHUNK = b"\r\n0\r\n\r\n"
+TAIL_BYTES = 1 << 20
 
 
 def test_a_hundred_readers_over_a_kill(served: Served, tmp_path: Path) -> None:
@@ -41,9 +44,45 @@ def test_a_hundred_readers_over_a_kill(served: Served, tmp_path: Path) -> None:
         found = re.search(r"\nduramen_gateway_tail_bytes_read_total (\S+)\n", metrics)
         assert found is not None
         assert 0 < float(found[1]) < 1.5 * one_copy
+        gateway.ask("POST", PATH, stream_closed="true")
+        _receive(readers, lambda received: received.endswith(LAST_CHUNK))
+        assert all(received.count(b'"streamClosed":true') == 1 for received in readers.values())
     finally:
         for reader in readers:
             reader.close()
+        gateway.kill()
+
+
+def test_a_slow_reader_keeps_nobody_waiting_and_loses_nothing(served: Served, tmp_path: Path) -> None:
+    path, count = "/v1/stream/slow", 60
+    gateway = ServedGateway(tmp_path, served.bootstrap, {"gateway.tail.max.bytes": str(TAIL_BYTES)})
+    gateway.start()
+    try:
+        gateway.ask("PUT", path, content_type="text/plain")
+        with gateway.connect() as slow, gateway.connect() as quick, gateway.connect() as polling:
+            for reader in (slow, quick):
+                reader.sendall(request("GET", f"{path}?offset=-1&live=sse"))
+            received = {quick: bytearray()}
+            _receive(received, lambda got: b"upToDate" in got)
+            for number in range(count):
+                body = b"<%d>" % number + b"x" * (128 << 10)
+                assert gateway.ask("POST", path, body, content_type="text/plain").status == 204
+                _receive(received, lambda got, mark=b"<%d>" % number: mark in got)  # type: ignore[misc]
+            held = re.search(rb"\nduramen_gateway_tail_held_bytes (\S+)\n", gateway.ask("GET", "/metrics").body)
+            assert held is not None
+            assert float(held[1]) <= TAIL_BYTES
+            assert b"catch_up_reads_total 0.0" in gateway.ask("GET", "/metrics").body
+            received[slow] = bytearray()
+            _receive(received, lambda got: b"<%d>" % (count - 1) in got)
+            for got in received.values():
+                assert [int(number) for number in re.findall(rb"data:<(\d+)>", got)] == list(range(count))
+            assert b"catch_up_reads_total 0.0" not in gateway.ask("GET", "/metrics").body
+            polling.sendall(request("GET", f"{path}?offset=now&live=long-poll"))
+            time.sleep(0.2)
+            assert gateway.ask("DELETE", path).status == 204
+            assert answer_from(polling).status == 404
+            _receive(received, lambda got: got.endswith(LAST_CHUNK))
+    finally:
         gateway.kill()
 
 
@@ -56,23 +95,29 @@ def _write(gateway: ServedGateway, numbers: range) -> None:
 
 def _read_until(readers: dict[socket.socket, bytearray], count: int) -> None:
     """Every reader has exactly the first numbers, in order."""
+    _receive(readers, lambda received: len(_numbers(received)) >= count)
+    for received in readers.values():
+        assert _numbers(received) == list(range(count))
+
+
+def _receive(readers: dict[socket.socket, bytearray], has_all: Callable[[bytearray], bool]) -> None:
+    """Until each reader has what it has to."""
     end = time.monotonic() + SECONDS_MAX
     with selectors.DefaultSelector() as selector:
-        for reader in readers:
-            selector.register(reader, selectors.EVENT_READ)
+        for reader, received in readers.items():
+            if not has_all(received):
+                selector.register(reader, selectors.EVENT_READ)
         while selector.get_map():
             assert time.monotonic() < end
             for key, _ in selector.select(1):
                 reader = key.fileobj
                 assert isinstance(reader, socket.socket)
-                part = reader.recv(1 << 16)
-                assert part, readers[reader][-200:]
+                part = reader.recv(1 << 20)
                 readers[reader] += part
-            for reader in [each for each in readers if each in selector.get_map()]:
-                if len(_numbers(readers[reader])) >= count:
+                if has_all(readers[reader]):
                     selector.unregister(reader)
-    for received in readers.values():
-        assert _numbers(received) == list(range(count))
+                else:
+                    assert part, readers[reader][-200:]
 
 
 def _numbers(received: bytearray) -> list[int]:

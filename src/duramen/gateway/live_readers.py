@@ -154,6 +154,7 @@ class LiveReaders:
                 if taken.pages[-1].closed:
                     return
             elif taken.alone:
+                self._metrics.catch_ups.inc()
                 page = await self._streams.read(info, reader.position)
                 if page.messages or page.closed:
                     yield self._frame(info, page, cursor)

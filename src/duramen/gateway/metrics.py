@@ -51,6 +51,11 @@ class GatewayMetrics:
             "Bytes that came from the cluster at the ends of streams, once for all readers of a stream.",
             registry=self._registry,
         )
+        self.catch_ups = Counter(
+            "duramen_gateway_catch_up_reads",
+            "Reads of one reader alone, which is slower than what is kept for those who follow.",
+            registry=self._registry,
+        )
         self.tails = Gauge(
             "duramen_gateway_tails",
             "Streams whose end is read, whatever the number of readers.",
