@@ -18,6 +18,7 @@ from tests.worlds.served_gateway import ServedGateway, answer_from, request
 from tests.worlds.served_node import DURAMEN, Served
 
 from duramen.client import Cluster
+from duramen.dlsn import parse_dlsn
 from duramen.model import TopicPartition
 from duramen.wire.batch import build_batch
 
@@ -288,6 +289,29 @@ def test_an_append_where_the_end_is_expected(gateway: ServedGateway) -> None:
     assert gateway.ask("POST", path, b"s", content_type="application/octet-stream", stream_seq="3").status == 409
     assert gateway.ask("POST", path, b"s", content_type="application/octet-stream", stream_seq="4").status == 204
     assert gateway.ask("GET", path).body == b"as--" + b"-s-s-s"
+
+
+def test_receipts_and_positions_of_one_history(gateway: ServedGateway, served: Served) -> None:
+    path = "/v1/stream/history"
+    made = gateway.ask("PUT", path, b"[1, 2]", content_type=JSON)
+    first = json.loads(made.headers["stream-receipt"])
+    assert (first["offset"], first["durability"], first["copies"]) == (0, "stable", 1)
+    assert parse_dlsn(first["dlsn"]).leader_epoch == first["epoch"]
+    who = {"producer_id": "w", "producer_epoch": "0", "producer_seq": "0"}
+    served.stop()
+    served.start()  # which leads in a new epoch
+    written = gateway.ask("POST", path, b"[3, 4]", content_type=JSON, **who)
+    receipt = json.loads(written.headers["stream-receipt"])
+    assert (receipt["offset"], receipt["epoch"] > first["epoch"]) == (2, True)
+    again = gateway.ask("POST", path, b"[3, 4]", content_type=JSON, **who)
+    assert (again.status, json.loads(again.headers["stream-receipt"])) == (204, receipt)
+    for where, found in ((made.next, [3, 4]), (first["dlsn"], [1, 2, 3, 4]), (receipt["dlsn"], [3, 4])):
+        assert gateway.ask("GET", f"{path}?offset={where}").json() == found
+    lost = parse_dlsn(receipt["dlsn"])._replace(lssn=first["epoch"] + 1)  # of the leader before
+    for where in (lost, lost.next, lost._replace(slot=2), lost._replace(entry=9)):
+        for live in ("", "&live=long-poll", "&live=sse"):
+            answer = gateway.ask("GET", f"{path}?offset={where}{live}")
+            assert (answer.status, answer.json()["type"]) == (409, "urn:duramen:position-diverged"), where
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")

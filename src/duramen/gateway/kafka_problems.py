@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from duramen.client.protocol.positions import BelowStartError
 from duramen.errors import DeadlineError, DuramenError, ErrorCode, OutcomeUnknownError, TopicReplacedError
 from duramen.gateway.problem import SOON, ProblemError
 
@@ -17,6 +18,7 @@ _BY_CODE: dict[ErrorCode, tuple[int, str, str]] = {
     ErrorCode.PRODUCER_FENCED: (403, "writer-fenced", "the stream takes records of one writer alone, another one"),
     ErrorCode.TXID_OUT_OF_ORDER: (409, "txid-out-of-order", "the stream's transaction ids never step back"),
     ErrorCode.INVALID_TIMESTAMP: (409, "txid-out-of-order", "the stream's transaction ids never step back"),
+    ErrorCode.OFFSET_OUT_OF_RANGE: (409, "position-diverged", "it is no position of this stream, or no longer one"),
     ErrorCode.NOT_ENOUGH_REPLICAS: (503, "too-few-replicas", "too few copies are in sync; try again"),
     ErrorCode.KAFKA_STORAGE_ERROR: (503, "disk-full", "the leader's disk takes nothing; try again when it does"),
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: (429, "quota", "too much of it at a time; try again"),
@@ -32,6 +34,8 @@ def problem_of(error: DuramenError) -> ProblemError:
             f"no answer came from the cluster, and it may be stored: {error}. Read the end of the stream before you "
             "send it again; with Producer-Id, -Epoch and -Seq it may be sent again as it is",
         )
+    if isinstance(error, BelowStartError):
+        return ProblemError(410, "truncated", str(error), {"stream-next-offset": str(error.first.dlsn)})
     if isinstance(error, TopicReplacedError):
         return ProblemError(404, "no-such-stream", "it was deleted and another one has its name")
     last = error.last if isinstance(error, DeadlineError) and error.last is not None else error

@@ -19,9 +19,9 @@ ALLOWED_HEADERS = (
     "stream-closed, stream-expected-offset, producer-id, producer-epoch, producer-seq"
 )
 EXPOSED_HEADERS = (
-    "etag, location, retry-after, stream-next-offset, stream-cursor, stream-up-to-date, stream-closed, stream-ttl, "
-    "stream-expires-at, stream-sse-data-encoding, producer-epoch, producer-seq, producer-expected-seq, "
-    "producer-received-seq"
+    "etag, location, retry-after, stream-next-offset, stream-receipt, stream-advanced-to, stream-cursor, "
+    "stream-up-to-date, stream-closed, stream-ttl, stream-expires-at, stream-sse-data-encoding, producer-epoch, "
+    "producer-seq, producer-expected-seq, producer-received-seq"
 )
 
 

@@ -78,8 +78,11 @@ _PATH = Parameter("path", "path", "Segments of letters, digits, _ and -, joined 
 _STREAM = "/v1/stream/{path}"
 _TYPE = Parameter("Content-Type", "header", "Media type of the stream; what it is compared by has no parameters")
 _END = ("Stream-Next-Offset",)
-_WRITTEN = ("Stream-Next-Offset", "Stream-Closed", "Producer-Epoch", "Producer-Seq")
-_READ = ("Stream-Next-Offset", "Stream-Up-To-Date", "Stream-Closed", "Stream-Cursor", "ETag", "Cache-Control")
+_WRITTEN = ("Stream-Next-Offset", "Stream-Receipt", "Stream-Closed", "Producer-Epoch", "Producer-Seq")
+_READ = (
+    "Stream-Next-Offset", "Stream-Up-To-Date", "Stream-Closed", "Stream-Cursor", "Stream-Advanced-To", "ETag",
+    "Cache-Control",
+)  # fmt: skip
 
 ROUTES: tuple[RouteRow, ...] = (
     RouteRow(
@@ -89,7 +92,7 @@ ROUTES: tuple[RouteRow, ...] = (
         "stream",
         "Make a stream, or find the same one",
         (
-            RouteAnswer(201, "The stream was made", ("Location", "Content-Type", *_END)),
+            RouteAnswer(201, "The stream was made", ("Location", "Content-Type", *_END, "Stream-Receipt")),
             RouteAnswer(200, "It was there, with the same type, expiry, closing; a body counts if it is empty", _END),
         ),
         (*ANY_CALL, "bad-request", "exists", "closed", "end-is-elsewhere", "body-too-large", "record-too-large",
@@ -137,7 +140,7 @@ ROUTES: tuple[RouteRow, ...] = (
         "Read what there is from a position, or follow (long-poll, server-sent events)",
         (
             RouteAnswer(200, "Records of the stream's type (JSON: an array), or text/event-stream", _READ, "*/*"),
-            RouteAnswer(204, "live=long-poll: nothing came in time", _READ[:4]),
+            RouteAnswer(204, "live=long-poll: nothing came in time", _READ[:5]),
             RouteAnswer(304, "If-None-Match has the ETag: nothing is new", _READ),
         ),
         (*ANY_CALL, "bad-request", "no-such-stream", "truncated", "position-diverged", "overloaded"),
@@ -145,6 +148,7 @@ ROUTES: tuple[RouteRow, ...] = (
             _PATH,
             Parameter("offset", "query", "A position that an answer gave, -1 (the beginning, the default) or now"),
             Parameter("live", "query", "long-poll or sse; then offset has to be given"),
+            Parameter("on_truncated", "query", "fail (the default) or advance: from the first record that there is"),
             Parameter("cursor", "query", "The Stream-Cursor of the answer before"),
             Parameter("Last-Event-ID", "header", "With live=sse: the position to go on from, before offset"),
             Parameter("If-None-Match", "header", "ETags of answers that the client holds"),

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from duramen.client.protocol.positions import BelowStartError
 from duramen.dlsn import Dlsn
 from duramen.gateway import media_type, page_forms
 from duramen.gateway.clock import GatewayClock
@@ -29,15 +30,20 @@ NEXT_OFFSET: Final = "stream-next-offset"
 UP_TO_DATE: Final = "stream-up-to-date"
 CLOSED: Final = "stream-closed"
 CURSOR: Final = "stream-cursor"
+ADVANCED_TO: Final = "stream-advanced-to"
 TRUE: Final = "true"
 
 
 class ReadRequest(NamedTuple):
-    """What a GET asks for. live: "", "long-poll" or "sse"; offset: the text that was given, -1 for none."""
+    """What a GET asks for. live: "", "long-poll" or "sse"; offset: the text that was given, -1 for none.
+
+    advance: where the records there were truncated, to begin with the first one that there is.
+    """
 
     offset: str
     live: str
     cursor: str | None
+    advance: bool
 
 
 class StreamRequests:
@@ -76,9 +82,11 @@ class StreamRequests:
                 end = await self._streams.end(info)
                 _check_same(info, content_type, expiry)
             # A PUT with a body that was cut short in the middle has left an empty stream: this one completes it.
+            receipt = {}
             if end == (START, False) and (messages or (made and closing)):
                 appended = await self._streams.append(info, AppendWish(messages, closing, START))
                 end = StreamEnd(appended.position, appended.closed)
+                receipt = appended.receipt
                 self._metrics.records_written.inc(len(messages))
         if end.closed != closing:
             raise ProblemError(
@@ -88,6 +96,7 @@ class StreamRequests:
             "content-type": info.content_type,
             NEXT_OFFSET: str(end.position),
             **_closed(end.closed),
+            **receipt,
         }
         if made:
             found["location"] = str(request.url.replace(query="", fragment=""))
@@ -131,7 +140,7 @@ class StreamRequests:
             await self._streams.topics.touch(info)
         if not appended.duplicate:
             self._metrics.records_written.inc(len(wish.messages))
-        answer = {NEXT_OFFSET: str(appended.position), **_closed(appended.closed)}
+        answer = {NEXT_OFFSET: str(appended.position), **_closed(appended.closed), **appended.receipt}
         writer = wish.writer
         if writer is not None:
             known = appended.duplicate and appended.expected_sequence >= 0
@@ -144,7 +153,13 @@ class StreamRequests:
         closing = _is_closing(headers)
         writer = named_writer(headers)
         expected = headers.get("stream-expected-offset")
-        position = None if expected is None else START if expected == BEGINNING else parse_position(expected)
+        position = (
+            None
+            if expected is None
+            else START
+            if expected == BEGINNING
+            else parse_position(expected, "Stream-Expected-Offset")
+        )
         if not body:
             if not closing:
                 raise bad_request("body", "it is empty, and there is no Stream-Closed: true")
@@ -170,6 +185,18 @@ class StreamRequests:
         asked = _read_request(request)
         info = await self._streams.topics.get(topic)
         await self._streams.topics.touch(info)
+        try:
+            return await self._read(request, info, asked)
+        except BelowStartError as error:
+            if not asked.advance and asked.offset != BEGINNING:
+                raise
+            first = str(error.first.dlsn)
+        answer = await self._read(request, info, asked._replace(offset=first))
+        if asked.advance:
+            answer.headers[ADVANCED_TO] = first
+        return answer
+
+    async def _read(self, request: Request, info: StreamInfo, asked: ReadRequest) -> Response:
         if asked.offset == NOW:
             end = await self._streams.end(info)
             position, closed = end.position, end.closed
@@ -242,6 +269,9 @@ def _read_request(request: Request) -> ReadRequest:
     live = query.get("live", "")
     if live not in ("", "long-poll", "sse"):
         raise bad_request("live", "it is neither long-poll nor sse")
+    advance = query.get("on_truncated", "fail")
+    if advance not in ("fail", "advance"):
+        raise bad_request("on_truncated", "it is neither fail nor advance")
     resumed = request.headers.get("last-event-id") if live == "sse" else None
     offset = resumed or (given[0] if given else None)
     if offset is None:
@@ -250,7 +280,7 @@ def _read_request(request: Request) -> ReadRequest:
         offset = BEGINNING
     if offset not in (BEGINNING, NOW):
         parse_position(offset)
-    return ReadRequest(offset, live, query.get("cursor"))
+    return ReadRequest(offset, live, query.get("cursor"), advance == "advance")
 
 
 def _listed(header: str | None) -> list[str]:

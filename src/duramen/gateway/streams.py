@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
+from duramen.client.aio.async_position_lookup import locate
 from duramen.client.protocol.fetch import FetchedBytes
-from duramen.client.protocol.list_offsets import EARLIEST, LATEST
-from duramen.dlsn import Dlsn
+from duramen.client.protocol.list_offsets import LATEST
+from duramen.client.protocol.positions import AtOffset, LogPlace, Position
+from duramen.dlsn import Dlsn, dlsn_at
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.problem import ProblemError
+from duramen.gateway.receipt_header import receipt_header
 from duramen.gateway.stream_appends import CLOSED_HEADER, AppendWish, EndMovedError, StoredBatchError, StreamAppends
 from duramen.gateway.stream_page import StreamPage, read_page
-from duramen.gateway.stream_position import START, behind
+from duramen.gateway.stream_position import START, behind, is_confirmed
 from duramen.gateway.stream_topics import StreamInfo, StreamTopics
+from duramen.wire.batch import parse_header
 
 READ_COMMITTED: Final = 1
 _WAIT_MS: Final = 5000
@@ -28,13 +32,14 @@ class StreamEnd(NamedTuple):
 
 
 class StreamAppended(NamedTuple):
-    """What was appended: the position behind it, whether it was there already, whether the stream is closed now, and
-    the sequence that has to come next from its named writer (-1: not known)."""
+    """What was appended: the position behind it, whether it was there already, whether the stream is closed now, the
+    sequence that has to come next from its named writer (-1: not known), and the header with the receipt."""
 
     position: Dlsn
     duplicate: bool
     closed: bool
     expected_sequence: int
+    receipt: dict[str, str]
 
 
 class Streams:
@@ -70,7 +75,8 @@ class Streams:
             position = behind(answer.leader_epoch, answer.base_offset, answer.last_offset)
         else:
             position = (await self.end(info)).position
-        return StreamAppended(position, answer.duplicate, answer.closed or wish.close, answer.expected_sequence)
+        closed = answer.closed or wish.close
+        return StreamAppended(position, answer.duplicate, closed, answer.expected_sequence, receipt_header(answer))
 
     async def closed_problem(self, info: StreamInfo) -> ProblemError:
         """What answers an append behind the end of a closed stream."""
@@ -87,25 +93,30 @@ class Streams:
         end = (await self._cluster.list_offsets({info.partition: LATEST}, READ_COMMITTED))[info.partition].offset
         if end == 0:
             return StreamEnd(START, False)
-        at = Dlsn(max(0, info.leader_epoch) + 1, end - 1, 0)
         try:
-            fetched = await self._fetch(info, at.offset, 1)
+            fetched = await self._fetch(info, end - 1, 1)
         except KafkaError as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            return StreamEnd(at._replace(entry=end), False)  # retention has emptied it
-        page = read_page(fetched, at)
+            return StreamEnd((await self.locate(info, AtOffset(LATEST))).dlsn, False)  # it was emptied
+        header = parse_header(fetched.data)
+        page = read_page(fetched, dlsn_at(end - 1, header.base_offset, header.leader_epoch))
         return StreamEnd(page.position, page.closed)
 
+    async def locate(self, info: StreamInfo, position: Position) -> LogPlace:
+        """Where a position is; raises as `positions.find_place`."""
+        return await locate(self._cluster, info.partition, position, info.topic_id)
+
     async def read(self, info: StreamInfo, position: Dlsn) -> StreamPage:
-        """The next messages at a position, or the news that there are none now. Problem 410, 409."""
+        """The next messages at a position, or the news that there are none now. BelowStartError, DlsnDivergedError."""
         while True:
             try:
                 fetched = await self._fetch(info, position.offset, self._chunk_max_bytes)
+                await self._confirm(info, position, fetched)
             except KafkaError as error:
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
-                position = await self._moved(info, position)
+                await self.locate(info, position)  # says why
                 continue
             page = read_page(fetched, position)
             if page.messages or page.up_to_date:
@@ -115,31 +126,25 @@ class Streams:
     async def arriving(self, info: StreamInfo, position: Dlsn) -> FetchedBytes:
         """What comes at a position, for all readers that have reached the end; nothing when nothing came for 5 s.
 
-        Errors as of `AsyncCluster.fetch`.
+        Errors as of `AsyncCluster.fetch`; BelowStartError, DlsnDivergedError.
         """
-        return await self._fetch(info, position.offset, self._chunk_max_bytes, _WAIT_MS)
+        fetched = await self._fetch(info, position.offset, self._chunk_max_bytes, _WAIT_MS)
+        if fetched.data:
+            await self._confirm(info, position, fetched)
+        return fetched
+
+    async def _confirm(self, info: StreamInfo, position: Dlsn, fetched: FetchedBytes) -> None:
+        """Raises as `locate` unless what was fetched goes on from the record that the position is behind.
+
+        It comes after the fetch: what is stored by then was stored before.
+        """
+        found = fetched.data
+        if not found and position.offset > max(START.offset, fetched.log_start_offset):
+            found = (await self._fetch(info, position.offset - 1, 1)).data
+        if not is_confirmed(position, found):
+            await self.locate(info, position)
 
     async def _fetch(self, info: StreamInfo, offset: int, max_bytes: int, wait_ms: int = 0) -> FetchedBytes:
         return await self._cluster.fetch(
             info.partition, offset, max_bytes, READ_COMMITTED, max_wait_ms=wait_ms, topic_id=info.topic_id
-        )
-
-    async def _moved(self, info: StreamInfo, position: Dlsn) -> Dlsn:
-        """Where to read from instead of a position that is not in the log; Problem where that would skip records."""
-        tp = info.partition
-        start = (await self._cluster.list_offsets({tp: EARLIEST}, READ_COMMITTED))[tp].offset
-        first = Dlsn(max(0, info.leader_epoch) + 1, start, 0)
-        if position == START:
-            return first
-        if position.offset < start:
-            raise ProblemError(
-                410,
-                "truncated",
-                f"offset: the records there are gone; the first position that there is: {first}",
-                {"stream-next-offset": str(first)},
-            )
-        raise ProblemError(
-            409,
-            "position-diverged",
-            "offset: it is behind the end of the stream; it belongs to another stream, or to records that were lost",
         )

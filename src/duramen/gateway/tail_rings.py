@@ -75,9 +75,14 @@ class TailRings:
         return len(self._rings)
 
     def holds(self, key: StreamKey, position: Dlsn) -> bool:
-        """Whether a reader at the position would get all that comes from the ring."""
+        """Whether a reader at the position would get all that comes from the ring.
+
+        A position of another leader epoch than the ring's end has to be looked at first: it may be of lost records.
+        """
         ring = self._rings.get(key)
-        return ring is not None and ring.start.offset <= position.offset <= ring.end.offset
+        if ring is None or position.leader_epoch != ring.end.leader_epoch:
+            return False
+        return ring.start.offset <= position.offset <= ring.end.offset
 
     def join(self, key: StreamKey, position: Dlsn) -> TailReader:
         """A new reader. Where the stream has no ring, one begins at its position: that is to be read on from then."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from duramen.dlsn import BEFORE_FIRST, INVALID
 from duramen.gateway.problem import ProblemError
 from duramen.gateway.stream_position import START, behind, parse_position
 
@@ -16,7 +17,13 @@ def test_behind_a_batch_comes_the_next() -> None:
     assert behind(-1, 0, 0).lssn == 1
 
 
-@pytest.mark.parametrize("text", ["", "0", "-2", "a,b", "1 2", f"{START} ", "f" * 34])
+def test_positions_of_distributedlog() -> None:
+    position = behind(4, 10, 12)
+    assert parse_position(position.base64_text) == position
+    assert parse_position(str(BEFORE_FIRST)) == START
+
+
+@pytest.mark.parametrize("text", ["", "0", "-2", "a,b", "1 2", f"{START} ", "f" * 34, str(INVALID)])
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ProblemError, match="offset"):
         parse_position(text)

@@ -19,6 +19,7 @@ class ConditionalAnswer(NamedTuple):
 
     base_offset, last_offset: of the batch, -1 unknown. end_offset: the log's end. expected_sequence: what has to come
     next from the batch's producer, -1 where that was no question; writer_epoch: its newest epoch, -1 unknown.
+    is_stable: on stable storage, else in the page cache; copies: in-sync replicas that had it.
     """
 
     code: ErrorCode
@@ -31,6 +32,8 @@ class ConditionalAnswer(NamedTuple):
     expected_sequence: int
     writer_epoch: int
     closed: bool
+    is_stable: bool
+    copies: int
 
 
 def request(
@@ -61,4 +64,6 @@ def parsed(response: Any) -> ConditionalAnswer:
         response.expected_sequence,
         response.writer_epoch,
         response.closed,
+        bool(response.durability),
+        response.copies,
     )

@@ -1,0 +1,32 @@
+"""The receipt of an append as a header: where its first record is, and how safe it is there. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from duramen.client.protocol.conditional_append import ConditionalAnswer
+from duramen.dlsn import dlsn_at
+
+RECEIPT: Final = "stream-receipt"
+
+
+class ReceiptBody(msgspec.Struct):
+    """The JSON of the header. offset, dlsn: of the first record; epoch: of the leader that stored it."""
+
+    offset: int
+    dlsn: str
+    epoch: int
+    durability: Literal["stable", "page-cache"]
+    copies: int
+
+
+def receipt_header(answer: ConditionalAnswer) -> dict[str, str]:
+    """The header; none where no record was appended, or where it is not known any more where it is."""
+    if answer.base_offset < 0 or answer.leader_epoch < 0:
+        return {}
+    dlsn = dlsn_at(answer.base_offset, answer.base_offset, answer.leader_epoch)
+    durability: Literal["stable", "page-cache"] = "stable" if answer.is_stable else "page-cache"
+    body = ReceiptBody(answer.base_offset, str(dlsn), answer.leader_epoch, durability, answer.copies)
+    return {RECEIPT: msgspec.json.encode(body).decode("ascii")}
