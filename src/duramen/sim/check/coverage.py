@@ -69,7 +69,16 @@ SHARED_GROUP_STATES = (
 )
 """What the members of a group of both protocols report."""
 
+STREAM_STATES = (
+    "stream closed",
+    "append to a closed stream refused",
+    "batch of a named writer sent once more",
+    "older epoch of a named writer refused",
+)
+"""What writers of streams report."""
+
 SEEN_FROM_OUTSIDE = (
+    *STREAM_STATES,
     *TRANSACTION_STATES,
     *SHARED_GROUP_STATES,
     "five batches in flight",

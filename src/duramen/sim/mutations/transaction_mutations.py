@@ -14,6 +14,7 @@ from duramen.partition.replica import transactional_writes
 from duramen.partition.replica.partition import Partition
 from duramen.server.coordinators.transactions import TransactionCoordinators
 from duramen.sim.mutations.mutations import GUARDS, Guard
+from duramen.sim.mutations.stream_mutations import STREAM_GUARDS
 from duramen.sim.world.plan import KINDS
 from duramen.storage.log import log as log_module
 from duramen.storage.segment.producer_state import ProducerStates
@@ -265,5 +266,5 @@ TRANSACTION_GUARDS: dict[str, Guard] = {
     "even-shares": EvenShares(),
 }
 """By the name that BREAK= takes."""
-SINGLE_GUARDS: dict[str, Guard] = GUARDS | TRANSACTION_GUARDS
+SINGLE_GUARDS: dict[str, Guard] = GUARDS | TRANSACTION_GUARDS | STREAM_GUARDS
 """All that worlds of one node can do without."""

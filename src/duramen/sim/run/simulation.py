@@ -28,6 +28,8 @@ from duramen.sim.workload.group_workload import SimMember
 from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.shared_group import SharedGroup
 from duramen.sim.workload.sink_workload import LATE, Driver, Latecomer, Sunk, check_event, read_sunk, watch_sink
+from duramen.sim.workload.stream_stage import StreamStage
+from duramen.sim.workload.stream_workload import StreamWorld
 from duramen.sim.workload.time_lookups import check_times
 from duramen.sim.workload.topics import EXPIRING, STABLE, draw_scene
 from duramen.sim.workload.transaction_stage import TransactionStage
@@ -165,6 +167,9 @@ class Simulation:
         self.transactions = TransactionWorld(TransactionStage(self.scene, self._run)) if has_transactions else None
         shares = plan.has("shared group", Random(f"a shared group in {seed}"))
         self.shared_group = SharedGroup(self.scene, self._run) if shares else None
+        drawn = Random(f"streams of {seed}")
+        has_streams = plan.has("streams", drawn)
+        self.streams = StreamWorld(StreamStage(self.scene, drawn, self._run)) if has_streams else None
         for node in self.nodes.values():
             node.disk.on_power_cut = self._power_failed
             node.on_state = self.coverage.hit
@@ -273,6 +278,8 @@ class Simulation:
         self.ledger.power_failed()
         if self.transactions is not None:
             self.transactions.stage.book.power_failed()
+        if self.streams is not None:
+            self.streams.stage.book.power_failed()
 
     def act(self, name: str, script: Script) -> Actor:
         """Run a script on a client of its own."""
@@ -336,11 +343,16 @@ class Simulation:
         group = self.shared_group
         if group is not None:
             group.begin()
+        streams = self.streams
+        if streams is not None:
+            streams.begin()
         self._until("everything is produced", lambda: all(actor.finished for actor in actors))
         if transactions is not None:
             self._until("every transaction is over", lambda: transactions.is_over)
         if group is not None:
             self._until("the shared group settles", lambda: not group.running)
+        if streams is not None:
+            self._until("writers of streams end", lambda: streams.is_over)
         self._until("everything is read", lambda: all_read(self.scene, readers, members))
         scene.reading_on = False
         self._until("readers end", lambda: all(actor.finished for actor in watchers))
@@ -409,6 +421,8 @@ class Simulation:
         self._finish("reading back", read_back(self.scene, tps, found[0]))
         if self.transactions is not None:
             self._finish("transactions are whole", self.transactions.judge())
+        if self.streams is not None:
+            self._finish("streams are whole", self.streams.judge())
         self._finish("a clean restart", self._stop_and_start())
         self._finish("reading again", read_back(self.scene, tps, found[1]))
         for tp, before in found[0].items():
@@ -420,6 +434,8 @@ class Simulation:
                 raise InvariantViolated("CleanRestartChangesNothing", f"{tp}: {len(before)} records before")
         if self.transactions is not None:
             self._finish("transactions are whole behind a restart", self.transactions.judge())
+        if self.streams is not None:
+            self._finish("streams are whole after a restart", self.streams.judge())
         if self.sunk is not None:
             for sunk in (self.sunk, self.late):
                 self._finish("what is committed is there", read_sunk(self.scene, sunk, final=True))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 CHANCES = {"small journal": 0.6, "compacted": 0.4, "expiring": 0.5, "recreator": 0.7, "hardener": 0.7, "trimmer": 0.7,
            "second producer": 0.4, "second group": 0.3, "odd times": 0.4,
            "cached compaction": 0.4, "grower": 0.4, "configurer": 0.5, "static members": 0.4,
-           "two directories": 0.3, "transactions": 0.35, "shared group": 0.25}  # fmt: skip
+           "two directories": 0.3, "transactions": 0.35, "shared group": 0.25, "streams": 0.0}  # fmt: skip
 """Features of a world and the share of the seeds that have each."""
 
 
@@ -51,7 +51,7 @@ class ClusterPlan:
     """The shape of a world of several nodes. nodes: None draws it. faults: how many; None draws that. changes: of each
     who makes some. kinds: only faults of these kinds; empty: all. small_snapshots: None draws it. brokers: whether the
     nodes are brokers, too, with clients; None draws it. copies: of a partition at most. transactions: None
-    draws whether there are some. shared_group: of both protocols; None draws it.
+    draws whether there are some. shared_group: of both protocols; None draws it. streams: whether some are written to.
     """
 
     nodes: int | None = None
@@ -63,6 +63,7 @@ class ClusterPlan:
     copies: int = 3
     transactions: bool | None = None
     shared_group: bool | None = None
+    streams: bool = False
 
 
 class WorldKind(NamedTuple):
@@ -80,6 +81,7 @@ KINDS = {
         replace(QUIET, features=("transactions", "checkpoints")),
         ClusterPlan(brokers=True, changes=2, transactions=True),
     ),
+    "streams": WorldKind(replace(QUIET, features=("streams",)), ClusterPlan(brokers=True, changes=2, streams=True)),
     "groups": WorldKind(
         replace(QUIET, features=("shared group",)), ClusterPlan(brokers=True, changes=2, shared_group=True)
     ),

@@ -1,0 +1,195 @@
+"""Writers of streams: named ones that send again and live twice, and those who close what others write to."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from duramen.errors import ErrorCode
+from duramen.machines.contract import ProducerEpoch
+from duramen.model import TopicPartition, named_producer_id
+from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.check.stream_book import Sent
+from duramen.sim.workload.scripts import Script, Steps
+from duramen.sim.workload.stream_stage import (
+    CLOSED,
+    CLOSED_CACHED,
+    CLOSED_CODES,
+    FENCED_CODES,
+    NAMED,
+    StreamStage,
+    Told,
+)
+from duramen.sim.workload.workload import RETRY_S, unexpected
+
+MORE_WHILE_FAULTS: Final = 5
+IN_FLIGHT: Final = 4
+AGAIN: Final = 0.15
+"""Of the acknowledged batches of a named writer, how many come once more, later."""
+REFUSALS: Final = 3
+"""So often is a closed stream written to by each writer."""
+
+
+class NamedProgram:
+    """Lives of one name, each with the next epoch; one may go on while the next has begun. total: batches of a life."""
+
+    def __init__(self, stage: StreamStage, name: str, tp: TopicPartition, lives: int, total: int) -> None:
+        self.stage = stage
+        self.name = name
+        self.tp = tp
+        self.lives = lives
+        self.total = total
+
+    def script(self) -> Script:
+        """Begin one life behind the other."""
+        random = self.stage.random
+        for epoch in range(self.lives):
+            self.stage.run(f"{self.name} {epoch}", self._life(epoch))
+            yield random.choice((0.05, 0.5, 3.0)) * random.random()
+
+    def _life(self, epoch: int) -> Script:
+        stage, random, scene = self.stage, self.stage.random, self.stage.scene
+        producer = ProducerEpoch(named_producer_id(self.name), epoch)
+        waiting: list[Sent] = []
+        stored: list[Sent] = []
+        made = refused = 0
+        while waiting or made < self.total or (scene.faults_on and made < self.total * MORE_WHILE_FAULTS):
+            while len(waiting) < random.randint(1, IN_FLIGHT):
+                waiting.append(self._batch(producer, made))
+                made += 1
+            if scene.faults_on:
+                yield random.choice((0.0, 0.05, 0.4)) * random.random()
+            if stored and random.random() < AGAIN:
+                scene.coverage.hit("batch of a named writer sent once more")
+                again = random.choice(stored[-8:])
+                (told,) = yield from stage.append(self.name, self.tp, again)
+                if told.code == ErrorCode.NONE and not told.stored.is_duplicate:
+                    raise InvariantViolated("NamedOnce", f"{self.tp}: {again.values} is appended once more: {told}")
+                self._check_known(told, again)
+            found = yield from stage.append(self.name, self.tp, *waiting, by_produce=random.random() < 0.3)
+            for told in found:
+                if told.code != ErrorCode.NONE:
+                    break
+                stored.append(waiting.pop(0))
+            else:
+                continue
+            if told.code in FENCED_CODES:
+                scene.coverage.hit("older epoch of a named writer refused")
+                return
+            if told.code in CLOSED_CODES and self.tp in stage.book.close_asked:
+                scene.coverage.hit("append to a closed stream refused")
+                refused += 1
+                if refused == REFUSALS:
+                    return
+            elif len(found) == 1 or told is found[0]:
+                self._check_known(told, waiting[0])
+            yield RETRY_S * random.uniform(0.5, 1.5)
+
+    def _check_known(self, told: Told, sent: Sent) -> None:
+        """What was acknowledged before it must be known."""
+        if told.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self.stage.scene.ledger.lasts(self.tp):
+            expected = told.expected_sequence
+            raise InvariantViolated("NamedOnce", f"{self.tp}: sequence {sent.sequence} is sent, {expected} expected")
+        is_meant = told.code in (ErrorCode.NONE, *FENCED_CODES, *CLOSED_CODES)
+        if not told.is_open and not is_meant and told.code is not None:
+            raise unexpected(f"{self.name} append", told.code)
+
+    def _batch(self, producer: ProducerEpoch, number: int) -> Sent:
+        random = self.stage.random
+        count = random.choice((1, 1, 2, 4))
+        padding = b"." * random.choice((0, 10, 300))
+        values = tuple(f"{self.name}:{producer.epoch}:{number}:{at} ".encode() + padding for at in range(count))
+        return Sent(values, producer, number)
+
+
+class PlainProgram:
+    """Appends without a producer until the stream is closed."""
+
+    def __init__(self, stage: StreamStage, name: str, tp: TopicPartition) -> None:
+        self.stage = stage
+        self.name = name
+        self.tp = tp
+
+    def script(self) -> Script:
+        """Until it was refused often enough."""
+        stage, random = self.stage, self.stage.random
+        made = refused = 0
+        while refused < REFUSALS:
+            sent = Sent((f"{self.name}:{made} ".encode() + b"." * random.choice((0, 100)),))
+            made += 1
+            (told,) = yield from stage.append(self.name, self.tp, sent, by_produce=random.random() < 0.5)
+            if told.code in CLOSED_CODES and self.tp in stage.book.close_asked:
+                stage.scene.coverage.hit("append to a closed stream refused")
+                refused += 1
+            elif told.code != ErrorCode.NONE and not told.is_open:
+                assert told.code is not None
+                raise unexpected(f"{self.name} append", told.code)
+            yield random.choice((0.02, 0.1, 0.5)) * random.random()
+
+
+class Closer:
+    """Closes a stream, with a last record or without, as often as it takes, and sometimes once more."""
+
+    def __init__(self, stage: StreamStage, name: str, tp: TopicPartition) -> None:
+        self.stage = stage
+        self.name = name
+        self.tp = tp
+
+    def script(self) -> Script:
+        """Close it."""
+        stage, random = self.stage, self.stage.random
+        yield random.choice((0.3, 2.0, 6.0)) * random.random()
+        last = (f"{self.name}:last".encode(),)
+        stage.book.close_asked.add(self.tp)
+        producer = ProducerEpoch(named_producer_id(self.name), 0)
+        sent = random.choice((Sent((), closes=True), Sent(last, closes=True), Sent(last, producer, 0, closes=True)))
+        while not (yield from self._close(sent)):
+            yield RETRY_S * random.uniform(0.5, 1.5)
+        stage.scene.coverage.hit("stream closed")
+        if random.random() < 0.5:
+            yield 3.0 * random.random()
+            yield from self._close(Sent((), closes=True))
+
+    def _close(self, sent: Sent) -> Steps[bool]:
+        """Once; whether it is closed."""
+        (told,) = yield from self.stage.append(self.name, self.tp, sent)
+        if told.code != ErrorCode.NONE and told.code not in CLOSED_CODES and not told.is_open:
+            assert told.code is not None
+            raise unexpected(f"{self.name} close", told.code)
+        return told.code == ErrorCode.NONE or told.code in CLOSED_CODES
+
+
+class StreamWorld:
+    """All who write to streams in one world."""
+
+    def __init__(self, stage: StreamStage) -> None:
+        self.stage = stage
+
+    def begin(self) -> None:
+        """Let everybody begin."""
+        stage, random = self.stage, self.stage.random
+        stage.running += 1
+
+        def set_up() -> Script:
+            yield from stage.set_up()
+            stage.running -= 1
+
+        stage.spawn("streams", set_up())
+        for number in range(2):
+            tp = TopicPartition(NAMED, 0)
+            writer = NamedProgram(stage, f"n{number}", tp, random.randint(1, 3), random.randint(3, 12))
+            stage.run(writer.name, writer.script())
+        for topic in (each for each in (CLOSED, CLOSED_CACHED) if each in stage.configs):
+            tp = TopicPartition(topic, 0)
+            stage.run(f"plain-{topic}", PlainProgram(stage, f"plain-{topic}", tp).script())
+            stage.run(f"closer-{topic}", Closer(stage, f"closer-{topic}", tp).script())
+            if topic == CLOSED:
+                stage.run("n-closed", NamedProgram(stage, "n-closed", tp, random.randint(1, 2), 1000).script())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everybody has ended."""
+        return not self.stage.running
+
+    def judge(self) -> Script:
+        """Hold the logs against what writers know."""
+        yield from self.stage.read_all()

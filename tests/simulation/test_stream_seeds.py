@@ -1,0 +1,37 @@
+"""Simulated worlds whose streams are closed and written to by named writers: every promise holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from duramen.sim.check.coverage import STREAM_STATES
+from duramen.sim.mutations.stream_mutations import STREAM_GUARDS
+from duramen.sim.run.campaign import Violation, jobs_for, run_one
+from duramen.sim.run.simulation import simulate
+from duramen.sim.world.plan import KINDS
+
+SEEDS = (1, 2, 3, 4)
+SEARCHED = 20
+"""Seeds within which the absence of a guard shows."""
+
+
+def test_streams_keep_their_promises_and_every_step_occurs() -> None:
+    states: Counter[str] = Counter()
+    for seed in SEEDS:
+        states.update(simulate(seed, KINDS["streams"].single).states)
+    assert {state for state in STREAM_STATES if not states[state]} == set()
+
+
+def test_a_history_of_streams_repeats() -> None:
+    plan = KINDS["streams"].single
+    assert simulate(3, plan).digest == simulate(3, plan).digest
+
+
+@pytest.mark.parametrize("guard", STREAM_GUARDS)
+def test_without_the_guard_the_invariant_named_breaks_first(guard: str) -> None:
+    outcomes = (run_one(job) for job in jobs_for(range(1, SEARCHED + 1), twice_every=1, guard=guard))
+    broken = (outcome for outcome in outcomes if isinstance(outcome, Violation))
+    named = next(outcome for outcome in broken if outcome.invariant not in STREAM_GUARDS[guard].also)
+    assert named.invariant == STREAM_GUARDS[guard].caught_by, named.detail
