@@ -10,7 +10,7 @@ from contextlib import suppress
 from unittest.mock import patch
 
 from tests.crash.promises import LogPromise
-from tests.crash.session import DATA, KIB, NOW, Session, small, topic_id
+from tests.crash.session import DATA, KIB, NOW, Session, SmallSegments, small, topic_id
 
 from duramen.errors import CorruptLogError, DuramenError, KafkaError
 from duramen.model import TopicPartition
@@ -30,6 +30,7 @@ from duramen.storage.read import verified_window
 from duramen.storage.read.read_plan import Pending
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
+from duramen.wire.records.control import ControlType, StreamClosedRecord, build_own
 
 BIG = DirectorySettings(
     journal_max_bytes=8192 * KIB,
@@ -357,6 +358,42 @@ def adoption(run: Session) -> None:
     run.start()
 
 
+def adopted_stream(run: Session) -> None:
+    """A log that is closed, in such a directory, where only Kafka's own files say what was there."""
+    run.start()
+    run.create(1)
+    run.commit()
+    run.put(1, 900, producer=4)
+    run.say(1, build_own(ControlType.STREAM_CLOSED, StreamClosedRecord.new(version=0), NOW))
+    run.commit()
+    run.stop()
+    run.disk.end_process()
+    disk = run.disk.inner  # type: ignore[attr-defined]
+    for name in list(disk.contents()):
+        if name.endswith(("duramen-checkpoint", ".part", ".producers")):
+            disk.remove(name)
+    run.start()
+
+
+def transaction_ids(run: Session) -> None:
+    """A log whose timestamps are no times any more, which is as old as its files."""
+    filled(run)
+    run.log(1).configure(_with_ids())
+    run.put(1, 900)
+    run.commit()
+    run.stop()
+    run.disk.end_process()
+    run.start()
+    run.log(1).configure(_with_ids())
+    run.keep_house(NOW)
+
+
+def _with_ids() -> SmallSegments:
+    config = small()
+    config.txid, config.retention_ms = "application", 1 << 50
+    return config
+
+
 def no_room_for_a_part(run: Session) -> None:
     """The journal grows on the spot, and off the loop."""
     run.start()
@@ -605,6 +642,8 @@ ODD_PATHS: dict[str, Callable[[Session], None]] = {
         timeless,
         cold_compaction,
         adoption,
+        adopted_stream,
+        transaction_ids,
         after_kafka,
         no_room_for_a_part,
         creation_without_room,

@@ -284,13 +284,14 @@ def _batch_line(file: File, position: int, header: BatchHeader, as_json: bool) -
         "transactional": header.is_transactional,
         "control": header.is_control,
     }
-    marker = read_marker(file.pread(header.size, position), header) if header.is_control else None
+    batch = file.pread(header.size, position) if header.is_control else b""
+    marker = read_marker(batch, header) if header.is_control else None
     if marker is not None:
         fields["marker"] = _MARKERS[marker.type]
         fields["coordinator_epoch"] = marker.coordinator_epoch
     stream = None
     if marker is None and header.is_control:
-        stream = _STREAM_RECORDS.get(type_of(file.pread(header.size, position), header))
+        stream = _STREAM_RECORDS.get(type_of(batch, header))
     if stream is not None:
         fields["marker"] = stream
     if as_json:
