@@ -21,7 +21,7 @@ from duramen.config import load_broker_config
 from duramen.embedded.append_queue import BATCH_TARGET_BYTES, Done, PendingAppend, batch_bytes
 from duramen.embedded.arguments import Isolation, check_name, level_of, texts
 from duramen.embedded.log_chunk import LogChunk, content
-from duramen.embedded.records import Record, StoredRecord, check_records, partition_for
+from duramen.embedded.records import Record, StoredRecord, check_records
 from duramen.embedded.stream_writes import Writer, append_batch, close_stream, open_exclusive, release_exclusive
 from duramen.embedded.threads import ThreadResult, begin_thread, unbroken_long, waiting_time
 from duramen.embedded.world import Turn, local_world
@@ -63,6 +63,7 @@ from duramen.storage import (
     read_file,
     search_by_timestamp,
 )
+from duramen.wire.key_partitions import partition_for
 
 READ_CHUNK_BYTES = 1024 * 1024
 START_SECONDS = 60.0

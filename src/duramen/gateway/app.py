@@ -24,6 +24,7 @@ from duramen.gateway.problem import MEDIA_TYPE, ProblemError
 from duramen.gateway.request_guard import RequestGuard
 from duramen.gateway.routes import ROUTES, RouteRow
 from duramen.gateway.stream_requests import StreamRequests
+from duramen.gateway.topic_requests import TopicRequests
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -33,6 +34,7 @@ READY_S = 2.0
 
 def make_app(
     requests: StreamRequests,
+    topic_requests: TopicRequests,
     cluster: AsyncCluster,
     guard: RequestGuard,
     metrics: GatewayMetrics,
@@ -65,6 +67,7 @@ def make_app(
         "readStream": requests.get,
         "describeStream": requests.head,
         "deleteStream": requests.delete,
+        "writeRecords": topic_requests.post_records,
         "health": health,
         "readiness": readiness,
         "metrics": counters,

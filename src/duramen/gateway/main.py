@@ -22,6 +22,7 @@ from duramen.gateway.http_protocol import bounded_protocol
 from duramen.gateway.limits import Allowance
 from duramen.gateway.live_readers import LiveReaders, ReadLimits
 from duramen.gateway.metrics import GatewayMetrics
+from duramen.gateway.partition_writes import PartitionWrites
 from duramen.gateway.request_body import RequestBodies
 from duramen.gateway.request_guard import RequestGuard
 from duramen.gateway.shared_tails import SharedTails
@@ -31,6 +32,7 @@ from duramen.gateway.stream_sweep import sweep_expired
 from duramen.gateway.stream_topics import StreamTopics
 from duramen.gateway.streams import Streams
 from duramen.gateway.tail_rings import TailRings
+from duramen.gateway.topic_requests import TopicRequests
 from duramen.version import VERSION
 
 STOP_S = 9
@@ -70,14 +72,17 @@ async def _serve(config: GatewayConfig, bound: socket.socket) -> int:
         metrics.watch_tails(rings)
         tails = SharedTails(rings, streams.arriving, config.reader_max_bytes, clock, metrics, stopping)
         limits = ReadLimits(config.long_poll_ms / 1000, config.sse_ms / 1000)
+        bodies = RequestBodies(config.body_max_bytes, request_timeout_s, unanswered)
         requests = StreamRequests(
             streams,
-            RequestBodies(config.body_max_bytes, request_timeout_s, unanswered),
+            bodies,
             LiveReaders(streams, tails, readers, limits, clock, metrics, stopping),
             clock,
             metrics,
         )
-        app = make_app(requests, cluster, RequestGuard(config.hosts, config.origins), metrics, events)
+        writes = PartitionWrites(cluster, metrics, request_timeout_s)
+        topic_requests = TopicRequests(cluster, writes, bodies, clock, metrics)
+        app = make_app(requests, topic_requests, cluster, RequestGuard(config.hosts, config.origins), metrics, events)
         settings = uvicorn.Config(
             app,
             http=bounded_protocol(config.head_max_bytes, config.head_timeout_ms / 1000),

@@ -42,6 +42,11 @@ class GatewayMetrics:
         self.records_written = Counter(
             "duramen_gateway_records_written", "Records that were stored for clients.", registry=self._registry
         )
+        self.batches_written = Counter(
+            "duramen_gateway_batches_written",
+            "Batches in which small writes left together; those of named writers and conditional appends apart.",
+            registry=self._registry,
+        )
         self.records_read = Counter(
             "duramen_gateway_records_read", "Records that were sent to readers.", registry=self._registry
         )

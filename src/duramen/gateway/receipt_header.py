@@ -22,11 +22,15 @@ class ReceiptBody(msgspec.Struct):
     copies: int
 
 
+def receipt(answer: ConditionalAnswer, offset: int) -> ReceiptBody:
+    """Of the record at this offset, in the batch that was stored."""
+    dlsn = dlsn_at(offset, answer.base_offset, answer.leader_epoch)
+    durability: Literal["stable", "page-cache"] = "stable" if answer.is_stable else "page-cache"
+    return ReceiptBody(offset, str(dlsn), answer.leader_epoch, durability, answer.copies)
+
+
 def receipt_header(answer: ConditionalAnswer) -> dict[str, str]:
     """The header; none where no record was appended, or where it is not known any more where it is."""
     if answer.base_offset < 0 or answer.leader_epoch < 0:
         return {}
-    dlsn = dlsn_at(answer.base_offset, answer.base_offset, answer.leader_epoch)
-    durability: Literal["stable", "page-cache"] = "stable" if answer.is_stable else "page-cache"
-    body = ReceiptBody(answer.base_offset, str(dlsn), answer.leader_epoch, durability, answer.copies)
-    return {RECEIPT: msgspec.json.encode(body).decode("ascii")}
+    return {RECEIPT: msgspec.json.encode(receipt(answer, answer.base_offset)).decode("ascii")}

@@ -12,6 +12,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "not-allowed": (403, "The cluster does not allow it."),
     "foreign-origin": (403, "A page of an origin that is not listed wants to change something."),
     "no-such-stream": (404, "There is no such stream, or it has expired."),
+    "no-such-topic": (404, "There is no such topic."),
     "not-found": (404, "There is nothing at this path."),
     "no-such-method": (405, "The path does not know the method."),
     "body-timeout": (408, "The body did not arrive in time."),
@@ -25,6 +26,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "truncated": (410, "The records there are gone; Stream-Next-Offset is the first position that there is."),
     "body-too-large": (413, "The body is longer than gateway.body.max.bytes."),
     "record-too-large": (413, "The records are larger than the topic takes."),
+    "unsupported-type": (415, "The body is of a type that is not taken here."),
     "host-not-listed": (421, "The gateway is not addressed by a name of its own (gateway.hosts)."),
     "quota": (429, "Too much at a time."),
     "bug": (500, "A fault of the gateway; its log has the place."),
@@ -77,6 +79,7 @@ class RouteRow(NamedTuple):
 _PATH = Parameter("path", "path", "Segments of letters, digits, _ and -, joined by /; a/b is the topic a.b", True)
 _STREAM = "/v1/stream/{path}"
 _TYPE = Parameter("Content-Type", "header", "Media type of the stream; what it is compared by has no parameters")
+_JSON = "application/json"
 _END = ("Stream-Next-Offset",)
 _WRITTEN = ("Stream-Next-Offset", "Stream-Receipt", "Stream-Closed", "Producer-Epoch", "Producer-Seq")
 _READ = (
@@ -179,6 +182,26 @@ ROUTES: tuple[RouteRow, ...] = (
         (RouteAnswer(204, "It is gone"),),
         (*ANY_CALL, "bad-request", "no-such-stream", "foreign-origin"),
         (_PATH,),
+    ),
+    RouteRow(
+        "POST",
+        "/v1/topics/{topic}/records",
+        "writeRecords",
+        "topic",
+        "Write records to a topic; they are spread over its partitions by key, as Kafka's clients do it",
+        (
+            RouteAnswer(200, "Each record is stored; a receipt for each, in the order of the body", (), _JSON),
+            RouteAnswer(207, "Some are stored; a receipt or a problem for each, in the order of the body", (), _JSON),
+        ),
+        (*ANY_CALL, "bad-request", "no-such-topic", "unsupported-type", "closed", "txid-out-of-order",
+         "writer-fenced", "body-too-large", "record-too-large", "overloaded", "too-few-replicas", "disk-full", "quota",
+         "outcome-unknown", "foreign-origin", "body-timeout"),
+        (
+            Parameter("topic", "path", "The name of the topic", True),
+            Parameter("Content-Type", "header", "application/json"),
+        ),
+        'A record (`key`, `value`, `headers`, `partition`, `timestamp`, `key_encoding`, `value_encoding`), or '
+        '`{"records": [...]}` with several, and the encodings of all',
     ),
     RouteRow(
         "GET", "/healthz", "health", "gateway", "Whether the process answers",

@@ -1,0 +1,140 @@
+"""Records to topics through a gateway: where they go, what is refused, and a node that is killed under many writers."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.worlds.served_gateway import ServedGateway, answer_from, request
+from tests.worlds.served_node import Served
+
+from duramen.client import Cluster
+from duramen.client.protocol.list_offsets import EARLIEST
+from duramen.client.protocol.routes import CONTROLLER
+from duramen.model import TopicPartition
+from duramen.wire.batch import batches, records
+from duramen.wire.key_partitions import partition_for
+from duramen.wire.messages import API
+
+CREATE_TOPICS = 19
+JSON = "application/json"
+
+
+def create(bootstrap: str, topic: str, partitions: int, **configs: str) -> None:
+    message = API[CREATE_TOPICS].request
+    settings = [
+        message.CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()
+    ]
+    wanted = message.CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1, configs=settings)
+    with Cluster(bootstrap) as cluster:
+        response = cluster.call(CONTROLLER, CREATE_TOPICS, message.new(topics=[wanted], timeout_ms=5000))
+        assert [each.error_code for each in response.topics] == [0]
+
+
+def stored(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values of a partition, in order."""
+    found = []
+    tp = TopicPartition(topic, partition)
+    with Cluster(bootstrap) as cluster:
+        offset = cluster.list_offsets({tp: EARLIEST})[tp].offset
+        while (fetched := cluster.fetch(tp, offset, max_wait_ms=0)).data:
+            for place, header in batches(fetched.data):
+                if not header.is_control:
+                    part = records(fetched.data[place : place + header.size], header, max_bytes=1 << 24)
+                    found += [(each.key, each.value) for each in part if each.offset >= offset]
+            offset = fetched.next_offset
+    return [(None if key is None else bytes(key), None if value is None else bytes(value)) for key, value in found]
+
+
+def test_records_of_a_topic(served: Served, tmp_path: Path) -> None:
+    create(served.bootstrap, "keyed", 3)
+    create(served.bootstrap, "small", 1, max_message_bytes="200")
+    gateway = ServedGateway(tmp_path, served.bootstrap)
+    gateway.start()
+    try:
+        body = {"records": [{"key": f"k{number}", "value": {"n": number}} for number in range(20)]}
+        answer = gateway.ask("POST", "/v1/topics/keyed/records", json.dumps(body).encode(), content_type=JSON)
+        assert answer.status == 200, answer.body
+        receipts = answer.json()["records"]
+        for number, receipt in enumerate(receipts):
+            assert receipt["partition"] == partition_for(b"k%d" % number, 3)
+            value = b'{"n": %d}' % number
+            there = stored(served.bootstrap, "keyed", receipt["partition"])[receipt["offset"]]
+            assert there == (b"k%d" % number, value)
+        one = gateway.ask("POST", "/v1/topics/keyed/records", b'{"value": 1, "partition": 2}', content_type=JSON)
+        assert one.json()["records"][0]["partition"] == 2
+        some = b'{"records": [{"value": 1, "partition": 3}, {"value": 2, "partition": 0}]}'
+        mixed = gateway.ask("POST", "/v1/topics/keyed/records", some, content_type=JSON)
+        assert mixed.status == 207
+        assert mixed.json()["records"][0]["error"]["type"] == "urn:duramen:bad-request"
+        assert mixed.json()["records"][1]["partition"] == 0
+        large = gateway.ask("POST", "/v1/topics/small/records", b'{"value": "%s"}' % (b"x" * 300), content_type=JSON)
+        assert (large.status, large.json()["type"]) == (413, "urn:duramen:record-too-large")
+        assert gateway.ask("POST", "/v1/topics/none/records", b"{}", content_type=JSON).status == 404
+        assert gateway.ask("POST", "/v1/topics/keyed/records", b"{}", content_type="text/plain").status == 415
+        assert gateway.ask("POST", "/v1/topics/keyed/records", b"{", content_type=JSON).status == 400
+    finally:
+        gateway.kill()
+
+
+def test_a_node_is_killed_under_many_writers(tmp_path: Path) -> None:
+    node = Served(tmp_path)
+    node.start()
+    gateway = ServedGateway(tmp_path, node.bootstrap)
+    gateway.start()
+    create(node.bootstrap, "counted", 2)
+    path = "/v1/topics/counted/records"
+    acknowledged: list[tuple[int, int]] = []
+    unknown: list[tuple[int, int]] = []
+    stop = threading.Event()
+
+    def write(writer: int) -> None:
+        number = 0
+        with gateway.connect() as connection:
+            while not stop.is_set():
+                body = b'{"key": "%d", "value": %d}' % (writer, number)
+                connection.sendall(request("POST", path, body, content_type=JSON))
+                answer = answer_from(connection)
+                (acknowledged if answer.status == 200 else unknown).append((writer, number))
+                number += 1
+
+    writers = [threading.Thread(target=write, args=(writer,)) for writer in range(16)]
+    try:
+        for thread in writers:
+            thread.start()
+        for _ in range(2):
+            time.sleep(0.5)
+            node.kill()
+            node.start()
+        time.sleep(0.5)
+        stop.set()
+        for thread in writers:
+            thread.join()
+        found = [
+            (int(key or b""), int(value or b""))
+            for partition in range(2)
+            for key, value in stored(node.bootstrap, "counted", partition)
+        ]
+        counts = Counter(found)
+        assert len(acknowledged) > 32
+        assert not unknown
+        assert {*acknowledged} == {*counts}
+        assert set(counts.values()) == {1}
+        for writer in range(16):
+            numbers = [number for who, number in found if who == writer]
+            assert numbers == sorted(numbers)
+        batches_written, records_written = (
+            float(line.split()[1])
+            for name in (b"batches", b"records")
+            for line in gateway.ask("GET", "/metrics").body.splitlines()
+            if line.startswith(b"duramen_gateway_%s_written_total " % name)
+        )
+        assert records_written == len(found)
+        assert batches_written < records_written
+    finally:
+        stop.set()
+        gateway.kill()
+        node.kill()
