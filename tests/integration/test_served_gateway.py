@@ -14,6 +14,7 @@ from pathlib import Path
 
 import durable_streams
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 from tests.worlds.served_gateway import ServedGateway, answer_from, request
 from tests.worlds.served_node import DURAMEN, Served
 
@@ -136,7 +137,11 @@ def test_the_client_of_the_protocol(gateway: ServedGateway) -> None:
         ("PUT", "/v1/stream/a%2Fb%00", b"", {}, 400, "bad-request"),
         ("PUT", "/v1/stream/a//b", b"", {}, 400, "bad-request"),
         ("PUT", "/v1/stream/" + "a" * 250, b"", {}, 400, "bad-request"),
-        ("GET", "/v1/stream/a/.position", b"", {}, 404, "no-such-stream"),
+        ("GET", "/v1/stream/a/.nothing", b"", {}, 404, "no-such-stream"),
+        ("GET", "/v1/stream/a/.position?offset=1", b"", {}, 404, "no-such-stream"),
+        ("POST", "/v1/stream/a/.truncate", b'{"before": {"offset": 1}}', {}, 404, "no-such-stream"),
+        ("POST", "/v1/stream/a/.truncate", b"{}", {}, 400, "bad-request"),
+        ("GET", "/v1/stream/x?on_truncated=1", b"", {}, 400, "bad-request"),
         ("GET", "/v1/stream/__consumer_offsets", b"", {}, 404, "no-such-stream"),
         ("PUT", "/v1/stream/x", b"", {"stream_ttl": "1.5"}, 400, "bad-request"),
         ("PUT", "/v1/stream/x", b"[1,", {"content_type": JSON}, 400, "bad-request"),
@@ -314,6 +319,65 @@ def test_receipts_and_positions_of_one_history(gateway: ServedGateway, served: S
             assert (answer.status, answer.json()["type"]) == (409, "urn:duramen:position-diverged"), where
 
 
+def test_a_stream_is_truncated(gateway: ServedGateway, served: Served) -> None:
+    path = "/v1/stream/cut"
+    first = json.loads(gateway.ask("PUT", path, b"[0, 1, 2, 3]", content_type=JSON).headers["stream-receipt"])
+    for _ in range(2):
+        answer = gateway.ask("POST", f"{path}/.truncate", b'{"before": {"offset": 2}}')
+        assert (answer.status, answer.json()["offset"]) == (200, 2)
+    kept = answer.json()["dlsn"]
+    served.kill()
+    served.start()
+    assert gateway.ask("GET", path).json() == [2, 3]
+    assert gateway.ask("GET", f"{path}?offset={kept}").json() == [2, 3]
+    for live in ("", "&live=long-poll", "&live=sse"):
+        gone = gateway.ask("GET", f"{path}?offset={first['dlsn']}{live}")
+        assert (gone.status, gone.json()["type"], gone.next) == (410, "urn:duramen:truncated", kept)
+        moved = gateway.ask("GET", f"{path}?offset={first['dlsn']}&on_truncated=advance{live}")
+        assert (moved.status, moved.headers["stream-advanced-to"]) == (200, kept)
+        assert b"[2,3]" in moved.body
+    assert "stream-advanced-to" not in gateway.ask("GET", f"{path}?offset={kept}&on_truncated=advance").headers
+    found = gateway.ask("GET", f"{path}/.position?dlsn={kept}").json()
+    assert (found["offset"], found["dlsn"], found["epoch"]) == (2, kept, first["epoch"])
+    for wish in (f"offset={found['offset']}", f"time={found['time']}", "time=1999-01-01T00:00:00Z", "offset=-1"):
+        assert gateway.ask("GET", f"{path}/.position?{wish}").json() == found
+    assert gateway.ask("GET", f"{path}/.position?time=9999999999999").json()["at_end"] is True
+    for wish, status in (
+        (f"dlsn={first['dlsn']}", 410),
+        ("offset=1", 410),
+        ("offset=5", 409),
+        (f"dlsn={parse_dlsn(kept)._replace(lssn=99)}", 409),
+        ("txid=1", 400),
+        ("", 400),
+    ):
+        assert gateway.ask("GET", f"{path}/.position?{wish}").status == status, wish
+    everything = gateway.ask("POST", f"{path}/.truncate", b'{"before": {"offset": "now"}}').json()
+    assert (everything["offset"], everything["at_end"]) == (4, True)
+    assert gateway.ask("GET", f"{path}?offset={everything['dlsn']}").json() == []
+    gateway.ask("POST", path, b"4", content_type=JSON)
+    assert gateway.ask("GET", f"{path}?offset={everything['dlsn']}").json() == [4]
+    closed = gateway.ask("POST", path, stream_closed="true")
+    assert gateway.ask("POST", f"{path}/.truncate", b'{"before": {"offset": "now"}}').status == 200
+    assert gateway.ask("GET", f"{path}?offset={closed.next}").headers["stream-closed"] == "true"
+
+
+def test_positions_by_transaction_id(gateway: ServedGateway, served: Served) -> None:
+    path = "/v1/stream/by-txid"
+    settings = {"duramen.txid": "application", "duramen.stream.content.type": JSON}
+    admin = AdminClient({"bootstrap.servers": served.bootstrap, "log_level": 0})
+    (made,) = admin.create_topics([NewTopic("by-txid", 1, 1, config=settings)]).values()
+    made.result(30)
+    with Cluster(served.bootstrap) as cluster:
+        tp = TopicPartition("by-txid", 0)
+        cluster.produce(tp, build_batch([(None, b"%d" % txid, (), txid) for txid in (10, 20, 20, 30)]))
+    found = gateway.ask("GET", f"{path}/.position?txid=15").json()
+    assert (found["offset"], found["txid"]) == (1, 20)
+    assert gateway.ask("GET", f"{path}?offset={found['dlsn']}").json() == [20, 20, 30]
+    assert gateway.ask("POST", f"{path}/.truncate", b'{"before": {"txid": 21}}').json()["txid"] == 30
+    assert gateway.ask("GET", path).json() == [30]
+    assert gateway.ask("GET", f"{path}/.position?time=15").status == 400
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 def test_the_page_does_what_it_says(gateway: ServedGateway) -> None:
     page = (Path(__file__).parents[2] / "docs/streams.md").read_text()
@@ -324,8 +388,9 @@ def test_the_page_does_what_it_says(gateway: ServedGateway) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
     assert '[{"id": 9007199254740993, "price": 1.10},{"id": 2},{"id": 3}]' in ran.stdout
     assert "event: control" in ran.stdout
+    assert "stream-advanced-to: 0000" in ran.stdout
     path = "/v1/stream/finance/orders"
-    assert [each["id"] for each in gateway.ask("GET", path).json()] == [9007199254740993, 2, 3, 4]
+    assert [each["id"] for each in gateway.ask("GET", path).json()] == [2, 3, 4]
 
 
 def test_kills_between_a_writer_and_a_reader(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from duramen.gateway.event_lines import EventLines
 from duramen.gateway.kafka_problems import problem_of
 from duramen.gateway.metrics import GatewayMetrics
 from duramen.gateway.openapi import openapi
+from duramen.gateway.position_requests import PositionRequests
 from duramen.gateway.problem import MEDIA_TYPE, ProblemError
 from duramen.gateway.request_guard import RequestGuard
 from duramen.gateway.routes import ROUTES, RouteRow
@@ -34,6 +35,7 @@ READY_S = 2.0
 
 def make_app(
     requests: StreamRequests,
+    positions: PositionRequests,
     topic_requests: TopicRequests,
     cluster: AsyncCluster,
     guard: RequestGuard,
@@ -67,6 +69,8 @@ def make_app(
         "readStream": requests.get,
         "describeStream": requests.head,
         "deleteStream": requests.delete,
+        "findPosition": positions.find,
+        "truncateStream": positions.truncate,
         "writeRecords": topic_requests.post_records,
         "health": health,
         "readiness": readiness,
@@ -91,7 +95,7 @@ def _by_path() -> Mapping[str, list[RouteRow]]:
     found: dict[str, list[RouteRow]] = {}
     for row in ROUTES:
         found.setdefault(row.path, []).append(row)
-    return found
+    return dict(sorted(found.items(), key=lambda each: each[0].endswith("{path}")))  # which takes all that is left
 
 
 def _route(path: str, rows: list[RouteRow], handlers: Mapping[str, Handler]) -> Route:

@@ -23,6 +23,7 @@ from duramen.gateway.limits import Allowance
 from duramen.gateway.live_readers import LiveReaders, ReadLimits
 from duramen.gateway.metrics import GatewayMetrics
 from duramen.gateway.partition_writes import PartitionWrites
+from duramen.gateway.position_requests import PositionRequests
 from duramen.gateway.request_body import RequestBodies
 from duramen.gateway.request_guard import RequestGuard
 from duramen.gateway.shared_tails import SharedTails
@@ -82,7 +83,9 @@ async def _serve(config: GatewayConfig, bound: socket.socket) -> int:
         )
         writes = PartitionWrites(cluster, metrics, request_timeout_s)
         topic_requests = TopicRequests(cluster, writes, bodies, clock, metrics)
-        app = make_app(requests, topic_requests, cluster, RequestGuard(config.hosts, config.origins), metrics, events)
+        positions = PositionRequests(streams, bodies)
+        guard = RequestGuard(config.hosts, config.origins)
+        app = make_app(requests, positions, topic_requests, cluster, guard, metrics, events)
         settings = uvicorn.Config(
             app,
             http=bounded_protocol(config.head_max_bytes, config.head_timeout_ms / 1000),

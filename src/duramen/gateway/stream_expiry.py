@@ -55,11 +55,11 @@ def requested_expiry(ttl: str | None, expires_at: str | None, now_ms: int) -> St
     return NEVER
 
 
-def parse_rfc_3339(text: str) -> int:
-    """A time as Stream-Expires-At gives it, in ms. Problem 400."""
+def parse_rfc_3339(text: str, field: str = "Stream-Expires-At") -> int:
+    """A time as RFC 3339 has it, in ms. Problem 400, which names the field."""
     found = _RFC_3339.fullmatch(text)
     if found is None:
-        raise bad_request("Stream-Expires-At", "it is not a time as RFC 3339 has it, like 2030-01-31T12:00:00Z")
+        raise bad_request(field, "it is not a time as RFC 3339 has it, like 2030-01-31T12:00:00Z")
     year, month, day, hour, minute, second, fraction, sign, hours, minutes = found.groups()
     offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
     try:
@@ -70,10 +70,10 @@ def parse_rfc_3339(text: str) -> int:
         )
         seconds = (whole - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1) + leap
     except (ValueError, OverflowError):
-        raise bad_request("Stream-Expires-At", "there is no such time") from None
+        raise bad_request(field, "there is no such time") from None
     at_ms = seconds * 1000 + int((fraction or "0").ljust(3, "0")[:3])
     if at_ms < 0:
-        raise bad_request("Stream-Expires-At", "it is before 1970")
+        raise bad_request(field, "it is before 1970")
     return at_ms
 
 

@@ -24,6 +24,9 @@ INCREMENTAL_ALTER_CONFIGS: Final = 44
 CONTENT_TYPE: Final = "duramen.stream.content.type"
 TTL: Final = "duramen.stream.ttl.ms"
 EXPIRES_AT: Final = "duramen.stream.expires.at.ms"
+TXID: Final = "duramen.txid"
+
+NO_TXIDS: Final = "none"
 
 FRESH_S: Final = 1.0
 """How long what is known of a stream is used without asking again."""
@@ -39,13 +42,17 @@ _GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID
 
 
 class StreamInfo(NamedTuple):
-    """One stream: its topic, type and expiry. leader_epoch: of the partition, when it was asked for."""
+    """One stream: its topic, type and expiry. leader_epoch: of the partition, when it was asked for.
+
+    txid: whose transaction ids its timestamps are (`application`, `assigned`), or `none`.
+    """
 
     topic: str
     topic_id: TopicId
     content_type: str
     expiry: StreamExpiry
     leader_epoch: int
+    txid: str = NO_TXIDS
 
     @property
     def partition(self) -> TopicPartition:
@@ -176,7 +183,7 @@ class StreamTopics:
         message = API[DESCRIBE_CONFIGS].request
         resources = [
             message.DescribeConfigsResource(
-                resource_type=_A_TOPIC, resource_name=topic, configuration_keys=[CONTENT_TYPE, TTL, EXPIRES_AT]
+                resource_type=_A_TOPIC, resource_name=topic, configuration_keys=[CONTENT_TYPE, TTL, EXPIRES_AT, TXID]
             )
             for topic in topics
         ]
@@ -226,6 +233,7 @@ def _info(topic: TopicMetadata, settings: Mapping[str, str]) -> StreamInfo:
         settings.get(CONTENT_TYPE) or DEFAULT,
         StreamExpiry(None if ttl < 0 else ttl, None if at < 0 else at),
         next(iter(topic.partitions.values())).leader_epoch,
+        settings.get(TXID, NO_TXIDS),
     )
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
 from duramen.client.aio.async_position_lookup import locate
 from duramen.client.protocol.fetch import FetchedBytes
 from duramen.client.protocol.list_offsets import LATEST
+from duramen.client.protocol.metadata import error_code, only
 from duramen.client.protocol.positions import AtOffset, LogPlace, Position
 from duramen.dlsn import Dlsn, dlsn_at
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.problem import ProblemError
 from duramen.gateway.receipt_header import receipt_header
 from duramen.gateway.stream_appends import CLOSED_HEADER, AppendWish, EndMovedError, StoredBatchError, StreamAppends
-from duramen.gateway.stream_page import StreamPage, read_page
+from duramen.gateway.stream_page import INFLATED_MAX, StreamPage, read_page
 from duramen.gateway.stream_position import START, behind, is_confirmed
 from duramen.gateway.stream_topics import StreamInfo, StreamTopics
-from duramen.wire.batch import parse_header
+from duramen.wire.batch import batches, parse_header, records
+from duramen.wire.messages import API
 
+DELETE_RECORDS: Final = 21
 READ_COMMITTED: Final = 1
+_TRUNCATION_MS: Final = 10_000
 _WAIT_MS: Final = 5000
 """How long a node is asked to wait for records before it is asked again."""
 
@@ -106,6 +110,34 @@ class Streams:
     async def locate(self, info: StreamInfo, position: Position) -> LogPlace:
         """Where a position is; raises as `positions.find_place`."""
         return await locate(self._cluster, info.partition, position, info.topic_id)
+
+    async def timestamp(self, info: StreamInfo, offset: int) -> int | None:
+        """The timestamp of the record at an offset; None where there is none, or the system's own."""
+        fetched = await self._cluster.fetch(info.partition, offset, 1, max_wait_ms=0, topic_id=info.topic_id)
+        for place, header in batches(fetched.data):
+            for record in records(fetched.data[place : place + header.size], header, max_bytes=INFLATED_MAX):
+                if record.offset == offset and not header.is_control:
+                    return record.timestamp
+        return None
+
+    async def truncate(self, info: StreamInfo, before: int) -> int:
+        """Delete the records below an offset, on stable storage before it returns; the offset that is first now."""
+        message = API[DELETE_RECORDS].request
+        share = message.DeleteRecordsPartition(partition_index=0, offset=before)
+        topic = message.DeleteRecordsTopic(name=info.topic, partitions=[share])
+        request = message.new(topics=[topic], timeout_ms=_TRUNCATION_MS)
+
+        def answered(response: Any) -> Any:
+            return only(only(response.topics, info.topic).partitions, info.topic)
+
+        response = await self._cluster.call(
+            info.partition, DELETE_RECORDS, request, code_of=lambda response: int(answered(response).error_code)
+        )
+        found = answered(response)
+        if found.error_code:
+            code = error_code(found.error_code)
+            raise KafkaError(code, f"DeleteRecords before {before}: {code.name}")
+        return int(found.low_watermark)
 
     async def read(self, info: StreamInfo, position: Dlsn) -> StreamPage:
         """The next messages at a position, or the news that there are none now. BelowStartError, DlsnDivergedError."""
