@@ -1,11 +1,36 @@
-"""uvicorn's HTTP protocol with bounds for the head of a request: its bytes, and the time that it takes to arrive."""
+"""uvicorn's HTTP protocol with bounds for the head of a request, its bytes and the time that it takes to arrive, and
+with a way to write parts of a response past ASGI."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+_EXTENSION: Final = "duramen.response"
+
+
+class ResponseChunks:
+    """The body of a response that has begun, in chunks of HTTP/1.1. It may be written while the application waits."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def is_ready(self) -> bool:
+        """Whether the client is there and the system has taken all that was written."""
+        return not self._transport.is_closing() and not self._transport.get_write_buffer_size()
+
+    def write(self, part: bytes) -> None:
+        """Send a part, which may not be empty."""
+        self._transport.write(b"%x\r\n%b\r\n" % (len(part), part))
+
+
+def chunks_of(scope: Mapping[str, Any]) -> ResponseChunks | None:
+    """The body of the response to a request; None under other servers and for HTTP/1.0."""
+    found = scope.get("extensions", {}).get(_EXTENSION, {}).get("chunks")
+    return found if isinstance(found, ResponseChunks) and scope["http_version"] == "1.1" else None
 
 
 def bounded_protocol(head_max_bytes: int, head_timeout_s: float) -> type[HttpToolsProtocol]:
@@ -47,6 +72,7 @@ def bounded_protocol(head_max_bytes: int, head_timeout_s: float) -> type[HttpToo
         def on_headers_complete(self) -> None:
             self._in_head = False
             self._stop_timer()
+            self.scope.setdefault("extensions", {})[_EXTENSION] = {"chunks": ResponseChunks(self.transport)}
             super().on_headers_complete()
 
         def on_message_complete(self) -> None:

@@ -13,6 +13,7 @@ from duramen.dlsn import Dlsn
 from duramen.errors import DuramenError, ErrorCode
 from duramen.gateway import page_forms, sse_frames
 from duramen.gateway.clock import GatewayClock
+from duramen.gateway.http_protocol import ResponseChunks
 from duramen.gateway.kafka_problems import problem_of
 from duramen.gateway.limits import Allowance
 from duramen.gateway.metrics import GatewayMetrics
@@ -108,13 +109,16 @@ class LiveReaders:
             elif self._stopping.is_set() or left.done() or self._clock.monotonic_s() >= end_s:
                 return LivePage(StreamPage([], reader.position, True, False))
             else:
-                await self._tails.wait(reader, end_s, left)
+                await self._tails.wait(reader, end_s, left=left)
 
     # ---- server-sent events ----------------------------------------------------------------------------------
 
-    async def events(self, info: StreamInfo, page: StreamPage, cursor: str | None) -> AsyncGenerator[bytes]:
+    async def events(
+        self, info: StreamInfo, page: StreamPage, cursor: str | None, chunks: ResponseChunks | None
+    ) -> AsyncGenerator[bytes]:
         """The events from a page on that was read; they end with the stream, its time, or an error, which the reader
-        gets to know when it connects again from its position."""
+        gets to know when it connects again from its position. chunks: where those may be written that come meanwhile.
+        """
         head = sse_frames.retry(random.randint(*RETRY_MS))
         with self._allowance.one(), self._metrics.readers.track_inprogress():
             end_s = self._clock.monotonic_s() + self._limits.sse_s
@@ -127,7 +131,7 @@ class LiveReaders:
                     return
                 reader = self._tails.join(info, page.position)
                 try:
-                    async for frame in self._followed(info, reader, cursor, end_s):
+                    async for frame in self._followed(info, reader, cursor, end_s, chunks):
                         yield frame
                 finally:
                     self._tails.leave(reader)
@@ -135,24 +139,22 @@ class LiveReaders:
                 return
 
     async def _followed(
-        self, info: StreamInfo, reader: TailReader, cursor: str | None, end_s: float
+        self, info: StreamInfo, reader: TailReader, cursor: str | None, end_s: float, chunks: ResponseChunks | None
     ) -> AsyncGenerator[bytes]:
-        known = known_interval(cursor)
+        events = TailEvents(self, self._tails, reader, cursor, chunks)
         heartbeat_s = self._clock.monotonic_s() + HEARTBEAT_S
         while True:
             now_s = self._clock.monotonic_s()
-            if self._stopping.is_set() or now_s >= end_s:
+            if events.closed or self._stopping.is_set() or now_s >= end_s:
                 return
             taken = self._tails.take(reader)
             if taken.failure is not None:
                 return
             if taken.pages:
-                frames = self._frames(taken, known, cursor)
+                heartbeat_s = now_s + HEARTBEAT_S
+                frames = events.frames(taken)
                 if frames:
-                    heartbeat_s = now_s + HEARTBEAT_S
                     yield frames
-                if taken.pages[-1].closed:
-                    return
             elif taken.alone:
                 self._metrics.catch_ups.inc()
                 page = await self._streams.read(info, reader.position)
@@ -167,20 +169,58 @@ class LiveReaders:
                 heartbeat_s = now_s + HEARTBEAT_S
                 yield sse_frames.HEARTBEAT
             else:
-                await self._tails.wait(reader, min(end_s, heartbeat_s))
-
-    def _frames(self, taken: Taken, known: int, cursor: str | None) -> bytes:
-        last = len(taken.pages) - 1
-        found = []
-        for number, page in enumerate(taken.pages):
-            own = self.cursor(cursor) if known >= page.interval else None
-            found.append(page.frame(taken.at_end and number == last, own))
-        self._metrics.records_read.inc(sum(len(page.page.messages) for page in taken.pages))
-        return found[0] if last == 0 else b"".join(found)
+                await self._tails.wait(reader, min(end_s, heartbeat_s), push=None if chunks is None else events.push)
 
     def _frame(self, info: StreamInfo, page: StreamPage, cursor: str | None) -> bytes:
         self._metrics.records_read.inc(len(page.messages))
         return page_forms.data_event(page, info.content_type) + page_forms.control_event(page, self.cursor(cursor))
+
+    def count(self, taken: Taken) -> None:
+        """Records that are sent."""
+        self._metrics.records_read.inc(sum(len(page.page.messages) for page in taken.pages))
+
+
+class TailEvents:
+    """The events of one reader of a tail. closed: it has got the last one. chunks: as of `LiveReaders.events`."""
+
+    def __init__(
+        self,
+        live: LiveReaders,
+        tails: SharedTails,
+        reader: TailReader,
+        cursor: str | None,
+        chunks: ResponseChunks | None,
+    ) -> None:
+        self._live = live
+        self._tails = tails
+        self._reader = reader
+        self._cursor = cursor
+        self._known = known_interval(cursor)
+        self._chunks = chunks
+        self.closed = False
+
+    def frames(self, taken: Taken) -> bytes:
+        """What is sent of the pages; b"" where that is nothing."""
+        last = len(taken.pages) - 1
+        found = []
+        for number, page in enumerate(taken.pages):
+            own = self._live.cursor(self._cursor) if self._known >= page.interval else None
+            found.append(page.frame(taken.at_end and number == last, own))
+        self._live.count(taken)
+        self.closed = taken.pages[-1].closed
+        return found[0] if last == 0 else b"".join(found)
+
+    def push(self) -> bool:
+        """Write what came into the response, past ASGI: false where that has to be done otherwise, or was the end."""
+        if self._chunks is None or not self._chunks.is_ready():
+            return False
+        taken = self._tails.take(self._reader)
+        if not taken.pages:
+            return False
+        frames = self.frames(taken)
+        if frames:
+            self._chunks.write(frames)
+        return not self.closed
 
 
 def _joined(taken: Taken) -> LivePage:

@@ -21,11 +21,18 @@ TICK_S: Final = 0.25
 """How exactly waits end, and requests without readers."""
 
 
+class Wait(NamedTuple):
+    """Until when (monotonic, s) a reader waits. push: gives it what came at once; whether it goes on to wait."""
+
+    until_s: float
+    push: Callable[[], bool] | None
+
+
 class SharedRead(NamedTuple):
-    """The reading of one stream: its task, and who waits, with the times (monotonic, s) at which the waits end."""
+    """The reading of one stream: its task, and who waits."""
 
     task: asyncio.Task[None]
-    waiting: dict[asyncio.Future[None], float]
+    waiting: dict[asyncio.Future[None], Wait]
 
 
 class SharedTails:
@@ -78,8 +85,18 @@ class SharedTails:
         """The reader has read on its own up to a position."""
         self._rings.moved(reader, position)
 
-    async def wait(self, reader: TailReader, until_s: float, left: asyncio.Future[None] | None = None) -> None:
-        """Until something came, the time is up, the gateway ends or `left` is done; `take` nothing before."""
+    async def wait(
+        self,
+        reader: TailReader,
+        until_s: float,
+        *,
+        left: asyncio.Future[None] | None = None,
+        push: Callable[[], bool] | None = None,
+    ) -> None:
+        """Until something came, the time is up, the gateway ends or `left` is done; `take` nothing before.
+
+        push: called when something came; it may take that, and the wait goes on if it says so.
+        """
         shared = self._reads.get(reader.ring)
         if shared is None:
             return
@@ -89,7 +106,7 @@ class SharedTails:
             if not came.done():
                 came.set_result(None)
 
-        shared.waiting[came] = until_s
+        shared.waiting[came] = Wait(until_s, push)
         if left is not None:
             left.add_done_callback(wake)
         try:
@@ -130,10 +147,15 @@ class SharedTails:
 
 def _wake(shared: SharedRead, now_s: float | None = None) -> None:
     """All who wait there; with a time only those whose wait ends."""
-    for came in [came for came, until_s in shared.waiting.items() if now_s is None or until_s <= now_s]:
-        del shared.waiting[came]
-        if not came.done():
-            came.set_result(None)
+    for came, wait in list(shared.waiting.items()):
+        if now_s is not None:
+            goes_on = wait.until_s > now_s
+        else:
+            goes_on = wait.push is not None and wait.push()
+        if not goes_on:
+            del shared.waiting[came]
+            if not came.done():
+                came.set_result(None)
 
 
 def _key(info: StreamInfo) -> StreamKey:

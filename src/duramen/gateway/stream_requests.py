@@ -12,6 +12,7 @@ from duramen.client.protocol.positions import BelowStartError
 from duramen.dlsn import Dlsn
 from duramen.gateway import media_type, page_forms
 from duramen.gateway.clock import GatewayClock
+from duramen.gateway.http_protocol import chunks_of
 from duramen.gateway.json_messages import split_messages
 from duramen.gateway.live_readers import LiveReaders
 from duramen.gateway.metrics import GatewayMetrics
@@ -203,7 +204,7 @@ class StreamRequests:
         else:
             position, closed = START if asked.offset == BEGINNING else parse_position(asked.offset), False
         if asked.live == "sse":
-            return await self._sse(info, position, asked.cursor)
+            return await self._sse(request, info, position, asked.cursor)
         if asked.live == "long-poll":
             return await self._long_poll(request, info, position, asked)
         if asked.offset == NOW:
@@ -238,13 +239,13 @@ class StreamRequests:
         headers["cache-control"] = "no-store"
         return Response(status_code=204, headers=headers)
 
-    async def _sse(self, info: StreamInfo, position: Dlsn, cursor: str | None) -> Response:
+    async def _sse(self, request: Request, info: StreamInfo, position: Dlsn, cursor: str | None) -> Response:
         page = await self._streams.read(info, position)
         headers = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
         if not media_type.is_text(info.content_type):
             headers["stream-sse-data-encoding"] = "base64"
         self._live.check()
-        return StreamingResponse(self._live.events(info, page, cursor), headers=headers)
+        return StreamingResponse(self._live.events(info, page, cursor, chunks_of(request.scope)), headers=headers)
 
     def _read_headers(self, page: StreamPage, cursor: str | None) -> dict[str, str]:
         headers = {NEXT_OFFSET: str(page.position)}
