@@ -1,14 +1,17 @@
-"""Simulated worlds whose streams are closed and written to by named writers: every promise holds."""
+"""Simulated worlds whose streams are closed, raced for and opened for one writer: every promise holds."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from duramen.sim.check.coverage import STREAM_STATES
+from duramen.sim.check.stream_book import STREAM_INVARIANTS
 from duramen.sim.mutations.stream_mutations import STREAM_GUARDS
 from duramen.sim.run.campaign import Violation, jobs_for, run_one
+from duramen.sim.run.cluster_simulation import simulate_cluster
 from duramen.sim.run.simulation import simulate
 from duramen.sim.world.plan import KINDS
 
@@ -29,9 +32,19 @@ def test_a_history_of_streams_repeats() -> None:
     assert simulate(3, plan).digest == simulate(3, plan).digest
 
 
+def test_streams_of_three_nodes_keep_their_promises() -> None:
+    states = simulate_cluster(1, replace(KINDS["streams"].cluster, nodes=3)).states
+    assert states["fenced writer refused"]
+    assert states["append expected another end"]
+
+
 @pytest.mark.parametrize("guard", STREAM_GUARDS)
 def test_without_the_guard_the_invariant_named_breaks_first(guard: str) -> None:
     outcomes = (run_one(job) for job in jobs_for(range(1, SEARCHED + 1), twice_every=1, guard=guard))
     broken = (outcome for outcome in outcomes if isinstance(outcome, Violation))
     named = next(outcome for outcome in broken if outcome.invariant not in STREAM_GUARDS[guard].also)
     assert named.invariant == STREAM_GUARDS[guard].caught_by, named.detail
+
+
+def test_every_invariant_has_a_guard_that_it_catches() -> None:
+    assert {guard.caught_by for guard in STREAM_GUARDS.values()} == set(STREAM_INVARIANTS)

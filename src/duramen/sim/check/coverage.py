@@ -74,6 +74,10 @@ STREAM_STATES = (
     "append to a closed stream refused",
     "batch of a named writer sent once more",
     "older epoch of a named writer refused",
+    "append expected another end",
+    "stream opened for one writer",
+    "stream given up by its writer",
+    "fenced writer refused",
 )
 """What writers of streams report."""
 

@@ -17,7 +17,7 @@ from duramen.sim.check.coverage import Coverage
 from duramen.sim.check.invariants import HighestKnown, InvariantViolated, Ledger
 
 STREAM_INVARIANTS: Final = {
-    "FencedUnacknowledged": "no append of a writer is acknowledged, or in the log, behind the opening of another one",
+    "FencedUnacknowledged": "no append of a writer is acknowledged, or in the log, once the stream is open for another",
     "OneAtAPosition": "of two conditional appends at one position one succeeds, and it is stored there",
     "NothingBehindAClose": "nothing is acknowledged or stored behind a close, and a close is never undone",
     "NamedOnce": "each batch of a named writer is there once, in order, and none is missing that was acknowledged",
@@ -72,6 +72,8 @@ class StreamBook:
         self._fence: defaultdict[TopicPartition, HighestKnown] = defaultdict(HighestKnown)
         self._taken: defaultdict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
         """By expected offset: the first value that was acknowledged there."""
+        self._expected: defaultdict[TopicPartition, dict[bytes, int]] = defaultdict(dict)
+        """Where the log had to end for the value to be appended, as it was asked for last."""
         self._named: defaultdict[tuple[TopicPartition, int], HighestKnown] = defaultdict(HighestKnown)
         """Of a named writer: the newest epoch with an acknowledged batch."""
         self._names: defaultdict[TopicPartition, dict[int, tuple[int, bytes]]] = defaultdict(dict)
@@ -93,7 +95,12 @@ class StreamBook:
                 for key in [key for key in self._named if key[0] == tp]:
                     del self._named[key]
 
-    # ---- what writers are told ---------------------------------------------------------------------------------
+    # ---- what writers do and are told --------------------------------------------------------------------------
+
+    def sent(self, tp: TopicPartition, append: Sent) -> None:
+        """A writer is about to send this."""
+        if append.expected >= 0 and append.values:
+            self._expected[tp][append.values[0]] = append.expected
 
     def opened(self, tp: TopicPartition, producer_id: int, end: int) -> None:
         """OpenWriter was answered: the record that says so ends there. producer_id -1: for nobody."""
@@ -170,6 +177,7 @@ class StreamBook:
         self._check_close(tp, start, end, batches)
         self._check_openings(tp, batches)
         self._check_named_order(tp, start, batches)
+        self._check_positions(tp, batches)
         found = {batch.base + at: (batch.epoch, value) for batch in batches for at, value in enumerate(batch.values)}
         for offset, (epoch, value) in sorted(self._names[tp].items()):
             if offset < start:
@@ -203,6 +211,18 @@ class StreamBook:
             elif batch.values and writer is not None and batch.producer.id != writer:
                 detail = f"{tp} offset {batch.base}: {batch.values} of producer {batch.producer.id}"
                 self.fail("FencedUnacknowledged", f"{detail} lies where the stream is open for {writer}")
+
+    def _check_positions(self, tp: TopicPartition, batches: Sequence[StreamBatch]) -> None:
+        seen: dict[bytes, int] = {}
+        for batch in batches:
+            for value in batch.values[:1]:
+                expected = self._expected[tp].get(value)
+                if expected is None:
+                    continue
+                if expected != batch.base or value in seen:
+                    where = f"at {batch.base}, and at {seen[value]}" if value in seen else f"at {batch.base}"
+                    self.fail("OneAtAPosition", f"{tp}: {value!r} was to be at {expected}, and is {where}")
+                seen[value] = batch.base
 
     def _check_named_order(self, tp: TopicPartition, start: int, batches: Sequence[StreamBatch]) -> None:
         last: dict[int, tuple[int, int]] = {}

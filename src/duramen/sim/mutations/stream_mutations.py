@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from duramen.partition.replica import conditional_append
+from duramen.partition.replica.conditional_append import ConditionalBatch, ConditionalResult
 from duramen.partition.replica.partition import Partition
+from duramen.server.handlers import conditional_append as handler
 from duramen.sim.mutations.mutations import Guard
 from duramen.sim.world.plan import KINDS
-from duramen.storage.segment.producer_state import ProducerStates
+from duramen.storage.segment.producer_state import Duplicate, ProducerStates
 from duramen.wire.batch import BatchHeader
 
 STREAMS = KINDS["streams"].single
@@ -43,8 +46,59 @@ class NamedDuplicates(Guard):
         return check_named
 
 
+class WriterAlone(Guard):
+    """An exclusive stream takes appends of any writer."""
+
+    owner = Partition
+    method = "check_writer"
+    caught_by = "FencedUnacknowledged"
+    plan = STREAMS
+
+    def replacement(self, original: Any) -> Any:
+        """Look at nothing."""
+        return lambda partition, header: None
+
+
+class ExpectedEnd(Guard):
+    """An append goes to the end of the log, wherever it was to be."""
+
+    owner = handler
+    method = "append_conditionally"
+    caught_by = "OneAtAPosition"
+    plan = STREAMS
+
+    def replacement(self, original: Any) -> Any:
+        """Expect nothing."""
+
+        def append(partition: Partition, wanted: ConditionalBatch, now_ms: int, done: Any) -> None:
+            original(partition, wanted._replace(expected_offset=-1), now_ms, done)
+
+        return append
+
+
+class StoredEpoch(Guard):
+    """A batch that was stored before is answered with the epoch of whoever leads now."""
+
+    owner = conditional_append
+    method = "_stored"
+    caught_by = "PositionLasts"
+    plan = STREAMS
+
+    def replacement(self, original: Any) -> Any:
+        """Put the newest epoch in."""
+
+        def stored(partition: Partition, duplicate: Duplicate) -> ConditionalResult:
+            found: ConditionalResult = original(partition, duplicate)
+            return found._replace(leader_epoch=partition.leader_epoch)
+
+        return stored
+
+
 STREAM_GUARDS: dict[str, Guard] = {
     "closed-refuses": ClosedRefuses(),
     "named-duplicates": NamedDuplicates(),
+    "writer-alone": WriterAlone(),
+    "expected-end": ExpectedEnd(),
+    "stored-epoch": StoredEpoch(),
 }
 """By the name that BREAK= takes."""

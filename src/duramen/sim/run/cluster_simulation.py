@@ -18,7 +18,7 @@ from duramen.partition.metadata.formation import Founding, InitialController, fo
 from duramen.ports import World
 from duramen.server.broker import Broker
 from duramen.server.coordinators.transaction_markers import MarkerSender, MarkingCoordinator
-from duramen.sim.check.coverage import SHARED_GROUP_STATES, TRANSACTION_STATES
+from duramen.sim.check.coverage import SHARED_GROUP_STATES, STREAM_STATES, TRANSACTION_STATES
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.check.leaks import check_idle, check_stopped, removing
 from duramen.sim.check.quorum_watch import ClusterWatch, quiet
@@ -96,6 +96,7 @@ CLUSTER_STATES: Final = (
     "page-cache topic lost a tail",
     *TRANSACTION_STATES,
     *SHARED_GROUP_STATES,
+    *STREAM_STATES,
 )
 """All that a cluster's watch and the log lines of its nodes tell."""
 
@@ -361,6 +362,9 @@ class ClusterSimulation:
             chance = drawn.random() < SHARED_GROUPS
             if chance if plan.shared_group is None else plan.shared_group:
                 workload.begin_shared_group(all_known, min(plan.copies, len(self.hosts)))
+            if plan.streams:
+                drawn = Random(f"streams of {self.seed}")
+                workload.begin_streams(all_known, drawn, min(plan.copies, len(self.hosts)))
         self._until("faults are over, and changes answered", lambda: all(each.finished for each in actors), WORK_S)
         if workload is not None:
             self._until("everything is produced", lambda: workload.is_produced, workload.ends_in_s(PROGRESS_S))
@@ -430,6 +434,9 @@ class ClusterSimulation:
         if self.workload is not None:
             actor = self.workload.read_back(found)
             self._until("reading back", lambda: actor.finished, PROGRESS_S)
+            streams = self.workload.judge_streams()
+            if streams is not None:
+                self._until("streams are whole", lambda: streams.finished, PROGRESS_S)
             verdict = self.workload.judge()
             if verdict is not None:
                 self._until("transactions are whole", lambda: verdict.finished, HANGS_S + PROGRESS_S)

@@ -226,6 +226,8 @@ def partition_of(wanted: NodeRequest) -> TopicPartition | None:
             return TopicPartition(topic.name, topic.partition_data[0].index)
         case "Fetch":
             return TopicPartition(request.topics[0].topic, request.topics[0].partitions[0].partition)
+        case "ConditionalAppend" | "OpenWriter":
+            return TopicPartition(request.topic_name, request.partition)
         case "ListOffsets" | "DeleteRecords":
             return TopicPartition(request.topics[0].name, request.topics[0].partitions[0].partition_index)
     return None
@@ -238,6 +240,8 @@ def error_of(wanted: NodeRequest, answer: Any) -> ErrorCode:
             found = answer.responses[0].partition_responses[0]
         case "Fetch":
             found = answer.responses[0].partitions[0]
+        case "ConditionalAppend" | "OpenWriter":
+            found = answer
         case _:
             found = answer.topics[0].partitions[0]
     return ErrorCode(found.error_code)

@@ -15,6 +15,8 @@ from duramen.sim.workload.cluster_client import ClusterClient
 from duramen.sim.workload.group_workload import SimMember
 from duramen.sim.workload.scripts import Actor, Script
 from duramen.sim.workload.shared_group import SETTLES_S, SharedGroup
+from duramen.sim.workload.stream_stage import StreamStage
+from duramen.sim.workload.stream_workload import StreamWorld
 from duramen.sim.workload.timestamp_faults import Stamps
 from duramen.sim.workload.transaction_stage import HANGS_S, TransactionStage
 from duramen.sim.workload.transaction_workload import TransactionWorld
@@ -164,6 +166,7 @@ class ClusterWorkload:
         self.members: list[SimMember] = []
         self.transactions: TransactionWorld | None = None
         self.shared_group: SharedGroup | None = None
+        self.streams: StreamWorld | None = None
         self._client = client
         self._going_on = going_on
         self._makers: list[Actor] = []
@@ -204,6 +207,13 @@ class ClusterWorkload:
         self.transactions = TransactionWorld(stage)
         self.transactions.begin()
 
+    def begin_streams(self, clock_of_all: Callable[[], bool], random: Random, copies: int) -> None:
+        """Let there be writers of streams."""
+        stage = StreamStage(self.scene, random, self._run, copies)
+        stage.may_begin = clock_of_all
+        self.streams = StreamWorld(stage)
+        self.streams.begin()
+
     def ends_in_s(self, least_s: float) -> float:
         """Seconds behind the last fault in which everybody but the readers has ended; least_s: where nothing waits."""
         if self.transactions is not None:
@@ -224,6 +234,8 @@ class ClusterWorkload:
         self.scene.ledger.power_failed()
         if self.transactions is not None:
             self.transactions.stage.book.power_failed()
+        if self.streams is not None:
+            self.streams.stage.book.power_failed()
 
     @property
     def is_made(self) -> bool:
@@ -231,6 +243,8 @@ class ClusterWorkload:
         if self.transactions is not None and not self.transactions.stage.is_made:
             return False
         if self.shared_group is not None and not self.shared_group.is_made:
+            return False
+        if self.streams is not None and not self.streams.stage.is_made:
             return False
         return self.scene.created == self.scene.topics.keys()
 
@@ -254,6 +268,7 @@ class ClusterWorkload:
         self.scene.faults_on = self._going_on()
         is_over = self.transactions is None or self.transactions.is_over
         is_over = is_over and (self.shared_group is None or not self.shared_group.running)
+        is_over = is_over and (self.streams is None or self.streams.is_over)
         return is_over and all(actor.finished for actor in self._makers)
 
     @property
@@ -279,6 +294,10 @@ class ClusterWorkload:
     def judge(self) -> Actor | None:
         """Hold the logs against what transactional clients know; None: there are none."""
         return None if self.transactions is None else self.act("the verdict", self.transactions.judge())
+
+    def judge_streams(self) -> Actor | None:
+        """Hold the logs against what writers of streams know; None: there are none."""
+        return None if self.streams is None else self.act("the verdict on streams", self.streams.judge())
 
     def close(self) -> None:
         """Everybody hangs up."""

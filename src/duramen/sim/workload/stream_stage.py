@@ -28,8 +28,9 @@ from duramen.wire.batch import batches, build_batch, check_crc, records
 from duramen.wire.records import control
 from duramen.wire.records.control import ControlType
 
-NAMED, CLOSED, CLOSED_CACHED = "named", "closed", "closed-cached"
-"""Written to by named writers; closed under way, on stable storage and in the page cache."""
+NAMED, CLOSED, CLOSED_CACHED, RACED, OWNED = "named", "closed", "closed-cached", "raced", "owned"
+"""Written to by named writers; closed under way, on stable storage and in the page cache; written to at named offsets;
+opened for one writer at a time."""
 TIMEOUT_MS: Final = 10000
 CLOSED_CODES: Final = (ErrorCode.STREAM_CLOSED, ErrorCode.POLICY_VIOLATION)
 """What a closed stream answers: an append of ours, and a Produce."""
@@ -65,10 +66,11 @@ class StreamStage:
         self.running = 0
         """Scripts that have not ended."""
         size = {"internal.segment.bytes": str(random.choice((600, 2000, 100_000)))}
-        self.configs = {NAMED: dict(size), CLOSED: dict(size)}
+        self.configs = {topic: dict(size) for topic in (NAMED, CLOSED, RACED, OWNED)}
+        self.configs[OWNED]["duramen.writer.exclusive"] = "true"
+        scene.ledger.stable |= self.configs.keys()
         if copies == 1:
             self.configs[CLOSED_CACHED] = size | {"duramen.ack.durability": "page-cache"}
-        scene.ledger.stable |= {NAMED, CLOSED}
         if copies > 1:
             for topic, configs in self.configs.items():
                 count = random.randint(2, copies)
@@ -136,6 +138,8 @@ class StreamStage:
     def append(self, name: str, tp: TopicPartition, *appends: Sent, by_produce: bool = False) -> Steps[list[Told]]:
         """Send these at once, in order; the book hears of what is acknowledged."""
         asked = self.scene.ledger.facts
+        for sent in appends:
+            self.book.sent(tp, sent)
         answers = yield [self.request(tp, sent, by_produce=by_produce) for sent in appends]
         found = []
         for sent, answer in zip(appends, answers, strict=True):
@@ -147,6 +151,21 @@ class StreamStage:
                 self.book.acknowledged(tp, sent._replace(asked=asked), told.stored)
             found.append(told)
         return found
+
+    def open(self, name: str, tp: TopicPartition, release: int | None = None) -> Steps[tuple[ErrorCode | None, int]]:
+        """OpenWriter, or to give up this producer id: the code (None: no answer) and the producer id."""
+        given = {"release": release is not None, "producer_id": -1 if release is None else release}
+        wanted = call("OpenWriter", 0, topic_name=tp.topic, partition=tp.partition, name=name, **given)
+        wanted.request.timeout_ms = TIMEOUT_MS
+        answer = yield wanted
+        if answer is None:
+            self.scene.note(f"{name} lost the answer to its OpenWriter")
+            return None, -1
+        code = ErrorCode(answer.error_code)
+        self.scene.note(f"{name} {tp} opens: {code.name}, {answer.producer_id} at {answer.end_offset}")
+        if code == ErrorCode.NONE:
+            self.book.opened(tp, answer.producer_id, answer.end_offset)
+        return code, int(answer.producer_id)
 
     # ---- the end -----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,6 @@
-"""Writers of streams: named ones that send again and live twice, and those who close what others write to."""
+"""Writers of streams: named ones that send again and live twice, those who close what others write to, those who race
+for a position, and those who open a stream that others have open.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,8 @@ from duramen.sim.workload.stream_stage import (
     CLOSED_CODES,
     FENCED_CODES,
     NAMED,
+    OWNED,
+    RACED,
     StreamStage,
     Told,
 )
@@ -158,6 +162,117 @@ class Closer:
         return told.code == ErrorCode.NONE or told.code in CLOSED_CODES
 
 
+class Racer:
+    """Appends where it believes the log to end, as others do. is_named: whether it does so as a named writer."""
+
+    def __init__(self, stage: StreamStage, name: str, tp: TopicPartition, total: int, *, is_named: bool) -> None:
+        self.stage = stage
+        self.name = name
+        self.tp = tp
+        self.total = total
+        self.producer = ProducerEpoch(named_producer_id(name), 0) if is_named else None
+        self._end = 0
+
+    def script(self) -> Script:
+        """Until so many appends are acknowledged."""
+        random, scene = self.stage.random, self.stage.scene
+        won = made = 0
+        while won < self.total or (scene.faults_on and won < self.total * MORE_WHILE_FAULTS):
+            values = tuple(f"{self.name}:{made}:{at}".encode() for at in range(random.choice((1, 1, 3))))
+            made += 1
+            sent = Sent(values, self.producer, won if self.producer is not None else -1, self._end)
+            told = yield from self._try(sent)
+            while told.is_open and (self.producer is not None or random.random() < 0.5):
+                yield RETRY_S * random.uniform(0.5, 1.5)
+                told = yield from self._try(sent)
+            if told.code == ErrorCode.NONE:
+                won += 1
+                self._end = told.stored.end
+            elif told.code == ErrorCode.END_IS_ELSEWHERE:
+                scene.coverage.hit("append expected another end")
+                if told.stored.end == self._end:
+                    raise InvariantViolated("OneAtAPosition", f"{self.tp} ends at {self._end}, and that was refused")
+                self._end = told.stored.end
+            elif told.is_open:
+                yield from self._look()
+            else:
+                assert told.code is not None
+                raise unexpected(f"{self.name} append", told.code)
+            yield random.choice((0.0, 0.05, 0.3)) * random.random()
+
+    def _try(self, sent: Sent) -> Steps[Told]:
+        (told,) = yield from self.stage.append(self.name, self.tp, sent)
+        return told
+
+    def _look(self) -> Script:
+        """Ask where the log ends."""
+        while True:
+            told = yield from self._try(Sent(()))
+            if told.code == ErrorCode.NONE:
+                self._end = told.stored.end
+                return
+            yield RETRY_S
+
+
+class Owner:
+    """Opens a stream for itself, writes until it is fenced and a bit longer, and opens it again."""
+
+    def __init__(self, stage: StreamStage, name: str, tp: TopicPartition, total: int) -> None:
+        self.stage = stage
+        self.name = name
+        self.tp = tp
+        self.total = total
+
+    def script(self) -> Script:
+        """So many times."""
+        random, scene = self.stage.random, self.stage.scene
+        opened = 0
+        while opened < self.total or (scene.faults_on and opened < self.total * MORE_WHILE_FAULTS):
+            producer_id = yield from self._open()
+            opened += 1
+            yield from self._write(ProducerEpoch(producer_id, 0), opened)
+            yield random.choice((0.0, 0.3, 2.0)) * random.random()
+
+    def _open(self) -> Steps[int]:
+        while True:
+            code, producer_id = yield from self.stage.open(self.name, self.tp)
+            if code == ErrorCode.NONE:
+                self.stage.scene.coverage.hit("stream opened for one writer")
+                return producer_id
+            self._check(code)
+            yield RETRY_S * self.stage.random.uniform(0.5, 1.5)
+
+    def _check(self, code: ErrorCode | None) -> None:
+        if code not in (None, ErrorCode.NONE, ErrorCode.PRODUCER_FENCED) and not code.retriable:
+            raise unexpected(f"{self.name} opens", code)
+
+    def _write(self, producer: ProducerEpoch, opened: int) -> Script:
+        stage, random = self.stage, self.stage.random
+        sequence, refused, total = 0, 0, random.randint(1, 12)
+        while sequence < total and refused < REFUSALS:
+            values = tuple(f"{self.name}:{opened}:{sequence}:{at}".encode() for at in range(random.choice((1, 1, 3))))
+            sent = Sent(values, producer, sequence)
+            while True:
+                (told,) = yield from stage.append(self.name, self.tp, sent, by_produce=random.random() < 0.3)
+                if not told.is_open:
+                    break
+                yield RETRY_S * random.uniform(0.5, 1.5)
+            if told.code == ErrorCode.PRODUCER_FENCED:
+                stage.scene.coverage.hit("fenced writer refused")
+                refused += 1
+            elif told.code == ErrorCode.NONE:
+                sequence += len(values)
+            else:
+                assert told.code is not None
+                raise unexpected(f"{self.name} append", told.code)
+            yield random.choice((0.0, 0.05, 0.5)) * random.random()
+        if random.random() < 0.2:
+            code, _ = yield from stage.open(self.name, self.tp, release=producer.id)
+            self._check(code)
+            if code == ErrorCode.NONE:
+                stage.scene.coverage.hit("stream given up by its writer")
+
+
 class StreamWorld:
     """All who write to streams in one world."""
 
@@ -184,6 +299,13 @@ class StreamWorld:
             stage.run(f"closer-{topic}", Closer(stage, f"closer-{topic}", tp).script())
             if topic == CLOSED:
                 stage.run("n-closed", NamedProgram(stage, "n-closed", tp, random.randint(1, 2), 1000).script())
+
+        raced, owned = TopicPartition(RACED, 0), TopicPartition(OWNED, 0)
+        for number in range(3):
+            racer = Racer(stage, f"racer{number}", raced, random.randint(2, 8), is_named=number == 0)
+            stage.run(racer.name, racer.script())
+            owner = Owner(stage, f"owner{number}", owned, random.randint(1, 3))
+            stage.run(owner.name, owner.script())
 
     @property
     def is_over(self) -> bool:
