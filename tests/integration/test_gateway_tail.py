@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import selectors
@@ -76,7 +77,7 @@ def test_a_slow_reader_keeps_nobody_waiting_and_loses_nothing(served: Served, tm
             received[slow] = bytearray()
             _receive(received, lambda got: b"<%d>" % (count - 1) in got)
             for got in received.values():
-                assert [int(number) for number in re.findall(rb"data:<(\d+)>", got)] == list(range(count))
+                assert _marks(bytes(got)) == list(range(count))
             assert b"catch_up_reads_total 0.0" not in gateway.ask("GET", "/metrics").body
             polling.sendall(request("GET", f"{path}?offset=now&live=long-poll"))
             time.sleep(0.2)
@@ -85,6 +86,49 @@ def test_a_slow_reader_keeps_nobody_waiting_and_loses_nothing(served: Served, tm
             _receive(received, lambda got: got.endswith(LAST_CHUNK))
     finally:
         gateway.kill()
+
+
+def test_a_reader_that_reads_nothing_is_cut_and_goes_on_from_its_position(served: Served, tmp_path: Path) -> None:
+    path, count = "/v1/stream/stuck", 80
+    gateway = ServedGateway(tmp_path, served.bootstrap, {"gateway.sse.ms": "300"})
+    gateway.start()
+    try:
+        gateway.ask("PUT", path, content_type="text/plain")
+        for number in range(count):
+            gateway.ask("POST", path, b"<%d>" % number + b"x" * (128 << 10), content_type="text/plain")
+        received = bytearray()
+        with gateway.connect() as stuck:
+            stuck.sendall(request("GET", f"{path}?offset=-1&live=sse"))
+            assert _readers(gateway, 1)
+            assert _readers(gateway, 0)
+            with contextlib.suppress(ConnectionResetError):
+                while part := stuck.recv(1 << 20):
+                    received += part
+        whole = bytes(received[: received.rindex(b"\n\n")])
+        last_id = re.findall(rb"\nid: (\S+)", whole)[-1].decode()
+        assert len(_marks(whole)) < count
+        got = _marks(whole[: whole.rindex(last_id.encode())])
+        while len(got) < count:
+            answer = gateway.ask("GET", f"{path}?offset={last_id}")
+            got += [int(number) for number in re.findall(rb"<(\d+)>", answer.body)]
+            last_id = answer.next
+        assert got == list(range(count))
+    finally:
+        gateway.kill()
+
+
+def _readers(gateway: ServedGateway, count: int) -> bool:
+    """Whether so many come to wait at the gateway."""
+    end = time.monotonic() + SECONDS_MAX
+    while b"\nduramen_gateway_readers %d.0\n" % count not in gateway.ask("GET", "/metrics").body:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _marks(received: bytes) -> list[int]:
+    return [int(number) for number in re.findall(rb"data:<(\d+)>", received)]
 
 
 def _write(gateway: ServedGateway, numbers: range) -> None:

@@ -26,6 +26,10 @@ class ResponseChunks:
         """Send a part, which may not be empty."""
         self._transport.write(b"%x\r\n%b\r\n" % (len(part), part))
 
+    def abort(self) -> None:
+        """Close the connection; what the client has not read is lost."""
+        self._transport.abort()
+
 
 def chunks_of(scope: Mapping[str, Any]) -> ResponseChunks | None:
     """The body of the response to a request; None under other servers and for HTTP/1.0."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from starlette.requests import Request
@@ -106,7 +107,7 @@ class LiveReaders:
                 found = _joined(taken)
                 if found.page.messages or found.page.closed:
                     return found
-            elif self._stopping.is_set() or left.done() or self._clock.monotonic_s() >= end_s:
+            elif left.done() or self._is_over(end_s):
                 return LivePage(StreamPage([], reader.position, True, False))
             else:
                 await self._tails.wait(reader, end_s, left=left)
@@ -120,11 +121,13 @@ class LiveReaders:
         gets to know when it connects again from its position. chunks: where those may be written that come meanwhile.
         """
         head = sse_frames.retry(random.randint(*RETRY_MS))
-        with self._allowance.one(), self._metrics.readers.track_inprogress():
+        with self._allowance.one(), self._metrics.readers.track_inprogress(), self._cut_late(chunks):
             end_s = self._clock.monotonic_s() + self._limits.sse_s
             try:
                 yield head + self._frame(info, page, cursor)
                 while not page.closed and not page.up_to_date and not self._tails.holds(info, page.position):
+                    if self._is_over(end_s):
+                        return
                     page = await self._streams.read(info, page.position)
                     yield self._frame(info, page, cursor)
                 if page.closed:
@@ -138,6 +141,18 @@ class LiveReaders:
             except (DuramenError, ProblemError):
                 return
 
+    @contextmanager
+    def _cut_late(self, chunks: ResponseChunks | None) -> Iterator[None]:
+        """A reader that reads so little that its response lasts twice its time is cut; it knows its last position."""
+        if chunks is None:
+            yield
+            return
+        timer = asyncio.get_running_loop().call_later(2 * self._limits.sse_s, chunks.abort)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
     async def _followed(
         self, info: StreamInfo, reader: TailReader, cursor: str | None, end_s: float, chunks: ResponseChunks | None
     ) -> AsyncGenerator[bytes]:
@@ -145,7 +160,7 @@ class LiveReaders:
         heartbeat_s = self._clock.monotonic_s() + HEARTBEAT_S
         while True:
             now_s = self._clock.monotonic_s()
-            if events.closed or self._stopping.is_set() or now_s >= end_s:
+            if events.closed or self._is_over(end_s):
                 return
             taken = self._tails.take(reader)
             if taken.failure is not None:
@@ -174,6 +189,9 @@ class LiveReaders:
     def _frame(self, info: StreamInfo, page: StreamPage, cursor: str | None) -> bytes:
         self._metrics.records_read.inc(len(page.messages))
         return page_forms.data_event(page, info.content_type) + page_forms.control_event(page, self.cursor(cursor))
+
+    def _is_over(self, end_s: float) -> bool:
+        return self._stopping.is_set() or self._clock.monotonic_s() >= end_s
 
     def count(self, taken: Taken) -> None:
         """Records that are sent."""
