@@ -9,7 +9,7 @@ from duramen.client.aio.async_position_lookup import locate
 from duramen.client.protocol.fetch import FetchedBytes
 from duramen.client.protocol.list_offsets import LATEST
 from duramen.client.protocol.metadata import error_code, only
-from duramen.client.protocol.positions import AtOffset, LogPlace, Position
+from duramen.client.protocol.positions import AtOffset, BelowStartError, DlsnDivergedError, LogPlace, Position
 from duramen.dlsn import Dlsn, dlsn_at
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.problem import ProblemError
@@ -60,6 +60,8 @@ class Streams:
     async def append(self, info: StreamInfo, wish: AppendWish) -> StreamAppended:
         """Append the messages as one batch, all or none, or close the stream, or both. Problem 400, 403, 409."""
         try:
+            if wish.expected is not None:
+                await self._check_expected(info, wish.expected)
             answer = await self._appends.append(info, wish)
         except StoredBatchError as stored:
             answer = stored.answer
@@ -81,6 +83,25 @@ class Streams:
             position = (await self.end(info)).position
         closed = answer.closed or wish.close
         return StreamAppended(position, answer.duplicate, closed, answer.expected_sequence, receipt_header(answer))
+
+    async def _check_expected(self, info: StreamInfo, position: Dlsn) -> None:
+        """EndMovedError where the position is of another history; whether the log ends there the leader says."""
+        if position <= START:
+            return
+        try:
+            found = (await self._fetch(info, position.offset - 1, 1)).data
+        except KafkaError as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            found = memoryview(b"")
+        if is_confirmed(position, found):
+            return
+        try:
+            await self.locate(info, position)
+        except BelowStartError:
+            return  # a named writer may send again what it appended there
+        except DlsnDivergedError:
+            raise EndMovedError(position.offset) from None
 
     async def closed_problem(self, info: StreamInfo) -> ProblemError:
         """What answers an append behind the end of a closed stream."""

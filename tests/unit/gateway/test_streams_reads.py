@@ -105,6 +105,15 @@ def test_lost_records_are_never_other_ones(position: Dlsn) -> None:
     assert (problem.status, problem.code) == (409, "position-diverged")
 
 
+def test_who_follows_is_told_of_lost_records() -> None:
+    log = StoredLog((3, 2), (5, 2))
+    arriving = log.streams().arriving
+    assert asyncio.run(arriving(log.info(), behind(3, 0, 1))).next_offset == 4
+    with pytest.raises(DlsnDivergedError):
+        asyncio.run(arriving(log.info(), behind(3, 2, 2)))
+    asyncio.run(arriving(log.info(), behind(5, 2, 3)))  # nothing came, and nothing was looked at
+
+
 def test_below_the_start_the_first_position_is_told() -> None:
     log = StoredLog((3, 4), (5, 2), start=3)
     for position in (START, behind(3, 0, 0), behind(9, 1, 1)):

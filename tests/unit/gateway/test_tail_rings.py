@@ -260,3 +260,10 @@ def test_one_form_for_all_readers() -> None:
     for content_type in ("text/plain", "application/octet-stream"):
         lines = TailPage(Dlsn(1, 0, 0), newlines, content_type, 0)
         assert 1000 + len(lines.frame(True)) + len(lines.body()) < lines.weight
+
+
+def test_a_position_of_another_leader_epoch_is_not_held() -> None:
+    rings = TailRings(1 << 20, LINGER_S)
+    rings.join(KEYS[0], behind(3, 0, 1))
+    assert rings.holds(KEYS[0], behind(3, 0, 1))
+    assert not rings.holds(KEYS[0], behind(2, 0, 1))
