@@ -86,7 +86,7 @@ def test_a_node_is_killed_under_many_writers(tmp_path: Path) -> None:
     gateway = ServedGateway(tmp_path, node.bootstrap)
     gateway.start()
     create(node.bootstrap, "counted", 2)
-    path = "/v1/topics/counted/records"
+    gateway.ask("PUT", "/v1/stream/followed", content_type=JSON)
     acknowledged: list[tuple[int, int]] = []
     unknown: list[tuple[int, int]] = []
     stop = threading.Event()
@@ -95,10 +95,21 @@ def test_a_node_is_killed_under_many_writers(tmp_path: Path) -> None:
         number = 0
         with gateway.connect() as connection:
             while not stop.is_set():
-                body = b'{"key": "%d", "value": %d}' % (writer, number)
+                if writer % 2:
+                    path, body = "/v1/stream/followed", b"[[%d, %d]]" % (writer, number)
+                else:
+                    path, body = (
+                        "/v1/topics/counted/records",
+                        b'{"key": "%d", "value": [%d, %d]}'
+                        % (
+                            writer,
+                            writer,
+                            number,
+                        ),
+                    )
                 connection.sendall(request("POST", path, body, content_type=JSON))
                 answer = answer_from(connection)
-                (acknowledged if answer.status == 200 else unknown).append((writer, number))
+                (acknowledged if answer.status in (200, 204) else unknown).append((writer, number))
                 number += 1
 
     writers = [threading.Thread(target=write, args=(writer,)) for writer in range(16)]
@@ -113,10 +124,9 @@ def test_a_node_is_killed_under_many_writers(tmp_path: Path) -> None:
         stop.set()
         for thread in writers:
             thread.join()
-        found = [
-            (int(key or b""), int(value or b""))
-            for partition in range(2)
-            for key, value in stored(node.bootstrap, "counted", partition)
+        places = (("counted", 0), ("counted", 1), ("followed", 0))
+        found: list[tuple[int, int]] = [
+            tuple(json.loads(value or b"")) for place in places for _, value in stored(node.bootstrap, *place)
         ]
         counts = Counter(found)
         assert len(acknowledged) > 32

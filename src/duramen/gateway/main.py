@@ -67,7 +67,8 @@ async def _serve(config: GatewayConfig, bound: socket.socket) -> int:
     )
     async with cluster:
         topics = StreamTopics(cluster, clock.now_ms, clock.monotonic_s, config.body_max_bytes)
-        appends = StreamAppends(cluster, clock.now_ms, config.request_timeout_ms // 2)
+        writes = PartitionWrites(cluster, metrics, request_timeout_s)
+        appends = StreamAppends(cluster, writes, clock.now_ms, config.request_timeout_ms // 2)
         streams = Streams(cluster, topics, appends, config.reader_max_bytes)
         rings = TailRings(config.tail_max_bytes, config.tail_linger_ms / 1000)
         metrics.watch_tails(rings)
@@ -81,7 +82,6 @@ async def _serve(config: GatewayConfig, bound: socket.socket) -> int:
             clock,
             metrics,
         )
-        writes = PartitionWrites(cluster, metrics, request_timeout_s)
         topic_requests = TopicRequests(cluster, writes, bodies, clock, metrics)
         positions = PositionRequests(streams, bodies)
         guard = RequestGuard(config.hosts, config.origins)

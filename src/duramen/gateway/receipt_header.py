@@ -29,8 +29,10 @@ def receipt(answer: ConditionalAnswer, offset: int) -> ReceiptBody:
     return ReceiptBody(offset, str(dlsn), answer.leader_epoch, durability, answer.copies)
 
 
-def receipt_header(answer: ConditionalAnswer) -> dict[str, str]:
-    """The header; none where no record was appended, or where it is not known any more where it is."""
+def receipt_header(answer: ConditionalAnswer, offset: int | None = None) -> dict[str, str]:
+    """The header, of the batch's first record if not of the one at `offset`; none where no record was appended, or
+    where it is not known any more where it is."""
     if answer.base_offset < 0 or answer.leader_epoch < 0:
         return {}
-    return {RECEIPT: msgspec.json.encode(receipt(answer, answer.base_offset)).decode("ascii")}
+    body = receipt(answer, answer.base_offset if offset is None else offset)
+    return {RECEIPT: msgspec.json.encode(body).decode("ascii")}

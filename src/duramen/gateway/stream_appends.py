@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
@@ -11,6 +11,7 @@ from duramen.client.protocol.conditional_append import CONDITIONAL_APPEND, NO_CO
 from duramen.client.protocol.metadata import error_code, only
 from duramen.dlsn import Dlsn
 from duramen.errors import ErrorCode, KafkaError
+from duramen.gateway.partition_writes import PartitionWrites, WrittenShare
 from duramen.gateway.problem import ProblemError
 from duramen.gateway.stream_sequences import SEQUENCE_HEADER, StreamSequences
 from duramen.gateway.stream_topics import StreamInfo
@@ -36,6 +37,11 @@ class AppendWish(NamedTuple):
     sequence: bytes | None = None
     writer: NamedWriter | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it asks for an append without any condition: it may leave with others."""
+        return bool(self.messages) and self == AppendWish(self.messages)
+
 
 class EndMovedError(Exception):
     """The stream ends elsewhere than was expected; end: the log's offset there."""
@@ -48,11 +54,19 @@ class EndMovedError(Exception):
 class StreamAppends:
     """Appends for clients. now_ms: the time since 1970; timeout_ms: how long a leader may take."""
 
-    def __init__(self, cluster: AsyncCluster, now_ms: Callable[[], int], timeout_ms: int) -> None:
+    def __init__(
+        self, cluster: AsyncCluster, writes: PartitionWrites, now_ms: Callable[[], int], timeout_ms: int
+    ) -> None:
         self._cluster = cluster
+        self._writes = writes
         self._now_ms = now_ms
         self._timeout_ms = timeout_ms
         self._sequences = StreamSequences(cluster)
+
+    async def append_plain(self, info: StreamInfo, messages: Sequence[bytes]) -> WrittenShare:
+        """Append without a condition, all or none, in one batch with what others append. Problem."""
+        now = self._now_ms()
+        return await self._writes.write(info.partition, info.topic_id, [(None, each, (), now) for each in messages])
 
     async def append(self, info: StreamInfo, wish: AppendWish) -> ConditionalAnswer:
         """Append, close, or both. EndMovedError where `expected` does not hold; Problem 403, 409, 400; KafkaError.

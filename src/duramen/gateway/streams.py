@@ -12,6 +12,7 @@ from duramen.client.protocol.metadata import error_code, only
 from duramen.client.protocol.positions import AtOffset, BelowStartError, DlsnDivergedError, LogPlace, Position
 from duramen.dlsn import Dlsn, dlsn_at
 from duramen.errors import ErrorCode, KafkaError
+from duramen.gateway.partition_writes import WrittenShare
 from duramen.gateway.problem import ProblemError
 from duramen.gateway.receipt_header import receipt_header
 from duramen.gateway.stream_appends import CLOSED_HEADER, AppendWish, EndMovedError, StoredBatchError, StreamAppends
@@ -60,6 +61,8 @@ class Streams:
     async def append(self, info: StreamInfo, wish: AppendWish) -> StreamAppended:
         """Append the messages as one batch, all or none, or close the stream, or both. Problem 400, 403, 409."""
         try:
+            if wish.is_plain:
+                return _shared(await self._appends.append_plain(info, wish.messages))
             if wish.expected is not None:
                 await self._check_expected(info, wish.expected)
             answer = await self._appends.append(info, wish)
@@ -201,3 +204,10 @@ class Streams:
         return await self._cluster.fetch(
             info.partition, offset, max_bytes, READ_COMMITTED, max_wait_ms=wait_ms, topic_id=info.topic_id
         )
+
+
+def _shared(share: WrittenShare) -> StreamAppended:
+    """Of an append that left with others."""
+    batch = share.batch
+    position = behind(batch.leader_epoch, batch.base_offset, share.last)
+    return StreamAppended(position, False, batch.closed, -1, receipt_header(batch, share.first))

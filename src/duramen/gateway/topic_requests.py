@@ -93,13 +93,12 @@ class TopicRequests:
                 outcomes[number] = bad_request(
                     f"records[{number}].partition", f"the topic has {len(partitions)}, numbered from 0"
                 )
-        await asyncio.gather(
-            *(
-                self._write_part(known.metadata, partition, part, outcomes)
-                for partition, share in shares.items()
-                for part in _parts(share)
-            )
-        )
+        parts = [(partition, part) for partition, share in shares.items() for part in _parts(share)]
+        writes = [self._write_part(known.metadata, *part, outcomes) for part in parts]
+        if len(writes) == 1:
+            await writes[0]
+        else:
+            await asyncio.gather(*writes)
         return [outcomes[number] for number in range(len(wanted))]
 
     async def _write_part(
