@@ -6,9 +6,11 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from tests.worlds.served_gateway import ServedGateway, answer_from, request
+from tests.worlds.served_gateway import ServedGateway, answer_from, head_from, request
 from tests.worlds.served_node import Served
 
 from duramen.client import Cluster
@@ -78,6 +80,47 @@ def test_records_of_a_topic(served: Served, tmp_path: Path) -> None:
         assert gateway.ask("POST", "/v1/topics/keyed/records", b"{", content_type=JSON).status == 400
     finally:
         gateway.kill()
+
+
+def test_lines_are_answered_while_they_come(served: Served, tmp_path: Path) -> None:
+    create(served.bootstrap, "lines", 1)
+    gateway = ServedGateway(tmp_path, served.bootstrap, {"gateway.body.max.bytes": "2000"})
+    gateway.start()
+    first, second = b'{"value": 0}\n\n{"value": 1}\nnonsense\n{"val', b'ue": 2}\r\n{"value": 3}'
+    try:
+        with gateway.connect() as connection, connection.makefile("rb") as file:
+            head = request("POST", "/v1/topics/lines/records", content_type="application/x-ndjson")
+            length = b"content-length: %d" % len(first + second)
+            connection.sendall(head.replace(b"content-length: 0", length) + first)
+            assert head_from(file)[0] == 200
+            lines = report_lines(file)
+            early = [next(lines) for _ in range(3)]
+            assert [each["line"] for each in early] == [0, 1, 2]
+            assert [each["offset"] for each in early[:2]] == [0, 1]
+            assert early[2]["error"]["status"] == 400
+            connection.sendall(second)
+            assert [(each["line"], each["offset"]) for each in lines] == [(3, 2), (4, 3)]
+            connection.sendall(request("GET", "/healthz"))  # and the connection goes on
+            assert answer_from(connection).status == 200
+        assert [value for _, value in stored(served.bootstrap, "lines", 0)] == [b"0", b"1", b"2", b"3"]
+        endless = b'{"value": 4}\n{"value": "' + b"x" * 2001
+        answer = gateway.ask("POST", "/v1/topics/lines/records", endless, content_type="application/x-ndjson")
+        assert json.loads(answer.body.splitlines()[-1])["error"]["status"] == 413
+        with gateway.connect() as connection:  # a client that leaves costs nothing
+            connection.sendall(head.replace(b"content-length: 0", length) + first)
+            time.sleep(0.2)
+        unanswered = b"duramen_gateway_unanswered_write_bytes 0.0"
+        assert unanswered in gateway.ask("GET", "/metrics").body.splitlines()
+    finally:
+        gateway.kill()
+
+
+def report_lines(file: Any) -> Iterator[dict[str, Any]]:
+    """The lines of a chunked answer as they come."""
+    while size := int(file.readline(), 16):
+        yield from map(json.loads, file.read(size).splitlines())
+        file.readline()
+    file.readline()
 
 
 def test_a_node_is_killed_under_many_writers(tmp_path: Path) -> None:

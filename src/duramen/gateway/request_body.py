@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from starlette.requests import Request
@@ -44,6 +44,39 @@ class RequestBodies:
             yield b"".join(parts)
         finally:
             self._unanswered.take(-taken)
+
+    async def lines(self, request: Request) -> AsyncGenerator[list[bytes]]:
+        """The lines of a body of any length as they come, without empty ones and without their ends.
+
+        They count as unanswered until the next ones are asked for. Problem 408 where nothing comes for `timeout_s`, 413
+        for a line of more than `max_bytes`, 503; ClientDisconnect.
+        """
+        stream = aiter(request.stream())
+        rest, taken, more = b"", 0, True
+        try:
+            while more:
+                part = await self._next(stream)
+                more = part is not None
+                self._unanswered.take(len(part or b""))
+                taken += len(part or b"")
+                whole, end, tail = (rest + (part or b"")).rpartition(b"\n")
+                rest = tail if more else b""
+                if len(rest) > self._max_bytes:
+                    raise self._too_large()
+                found = (whole if more else whole + end + tail).split(b"\n")
+                if lines := [line for line in found if line.strip()]:
+                    yield lines
+                self._unanswered.take(len(rest) - taken)
+                taken = len(rest)
+        finally:
+            self._unanswered.take(-taken)
+
+    async def _next(self, stream: AsyncIterator[bytes]) -> bytes | None:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await anext(stream, None)
+        except TimeoutError:
+            raise ProblemError(408, "body-timeout", "no more of the body arrived in time", retriable=True) from None
 
     def _too_large(self) -> ProblemError:
         return ProblemError(

@@ -226,7 +226,8 @@ ROUTES: tuple[RouteRow, ...] = (
          "outcome-unknown", "foreign-origin", "body-timeout"),
         (
             Parameter("topic", "path", "The name of the topic", True),
-            Parameter("Content-Type", "header", "application/json"),
+            Parameter("Content-Type", "header", "application/json, or application/x-ndjson: lines with a record each, "
+                      "answered line by line while they come"),
         ),
         'A record (`key`, `value`, `headers`, `partition`, `timestamp`, `key_encoding`, `value_encoding`), or '
         '`{"records": [...]}` with several, and the encodings of all',

@@ -1,9 +1,11 @@
-"""Records for a topic as JSON: a body is one record, or `{"records": […]}`. Pure."""
+"""Records for a topic as JSON: a body is one record, `{"records": […]}`, or lines with a record each. Pure."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
@@ -66,21 +68,32 @@ class WantedRecord(NamedTuple):
 
 def wanted_records(body: bytes, now_ms: int) -> list[WantedRecord]:
     """The records of a body, one or more. Problem 400 names the field."""
-    try:
+    with _problems("body"):
         body.decode()
-        if "records" in _FIELDS.decode(body):
-            many = _MANY.decode(body)
-        else:
-            many = RecordsJson([_ONE.decode(body)])
-    except UnicodeDecodeError as error:
-        raise bad_request("body", f"it is not UTF-8 at byte {error.start}") from None
-    except msgspec.MsgspecError as error:
-        raise bad_request("body", str(error)) from None
-    except RecursionError:
-        raise bad_request("body", "it nests too deeply") from None
+        many = _MANY.decode(body) if "records" in _FIELDS.decode(body) else RecordsJson([_ONE.decode(body)])
     if not 1 <= len(many.records) <= RECORDS_MAX:
         raise bad_request("records", f"a body has 1 to {RECORDS_MAX} records, not {len(many.records)}")
     return [_wanted(f"records[{number}]", each, many, now_ms) for number, each in enumerate(many.records)]
+
+
+def wanted_record(line: bytes, now_ms: int) -> WantedRecord:
+    """The record of a line. Problem 400 names the field."""
+    with _problems("line"):
+        line.decode()
+        return _wanted("record", _ONE.decode(line), RecordsJson([]), now_ms)
+
+
+@contextmanager
+def _problems(where: str) -> Iterator[None]:
+    """What is wrong with JSON, as a problem."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise bad_request(where, f"it is not UTF-8 at byte {error.start}") from None
+    except msgspec.MsgspecError as error:
+        raise bad_request(where, str(error)) from None
+    except RecursionError:
+        raise bad_request(where, "it nests too deeply") from None
 
 
 def _wanted(where: str, given: RecordJson, many: RecordsJson, now_ms: int) -> WantedRecord:

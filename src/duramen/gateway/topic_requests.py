@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ from starlette.responses import Response
 
 from duramen.client.aio import AsyncCluster
 from duramen.client.protocol.metadata import TopicMetadata
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.gateway import media_type
 from duramen.gateway.clock import GatewayClock
 from duramen.gateway.kafka_problems import problem_of
@@ -20,8 +21,9 @@ from duramen.gateway.metrics import GatewayMetrics
 from duramen.gateway.partition_writes import PartitionWrites, record_size
 from duramen.gateway.problem import ProblemError, bad_request
 from duramen.gateway.receipt_header import ReceiptBody, receipt
+from duramen.gateway.report_response import NDJSON, ReportResponse
 from duramen.gateway.request_body import RequestBodies
-from duramen.gateway.topic_records import TopicPlaces, WantedRecord, wanted_records
+from duramen.gateway.topic_records import TopicPlaces, WantedRecord, wanted_record, wanted_records
 from duramen.gateway.write_queue import BATCH_MAX_BYTES
 from duramen.model import TopicPartition
 from duramen.wire.batch import NewRecord
@@ -66,19 +68,50 @@ class TopicRequests:
     async def post_records(self, request: Request) -> Response:
         """Write records; a receipt or a problem for each."""
         topic = request.path_params["topic"]
-        if not media_type.is_json(request.headers.get("content-type") or media_type.JSON):
-            raise ProblemError(415, "unsupported-type", "Content-Type: records are sent as application/json")
+        given = request.headers.get("content-type") or media_type.JSON
+        if media_type.essence(given) == NDJSON:
+            return ReportResponse(self._report(request, await self._topic(topic)))
+        if not media_type.is_json(given):
+            raise ProblemError(
+                415, "unsupported-type", f"Content-Type: records are sent as application/json or {NDJSON}"
+            )
         async with self._bodies.whole(request) as body:
             wanted = wanted_records(body, self._clock.now_ms())
             known = await self._topic(topic)
             outcomes = await self._write(known, wanted)
-        stored = sum(isinstance(each, PartitionReceipt) for each in outcomes)
-        self._metrics.records_written.inc(stored)
         problems = [each for each in outcomes if isinstance(each, ProblemError)]
-        if not stored and len({each.code for each in problems}) == 1:
+        if len(problems) == len(outcomes) and len({each.code for each in problems}) == 1:
             raise problems[0]
         answer = {"records": [_shown(each) for each in outcomes]}
         return Response(msgspec.json.encode(answer), 207 if problems else 200, media_type="application/json")
+
+    async def _report(self, request: Request, known: _KnownTopic) -> AsyncGenerator[bytes]:
+        """A line for each line of the body, in their order; a problem without a line is the end of it."""
+        number = 0
+        try:
+            async with aclosing(self._bodies.lines(request)) as body:
+                async for lines in body:
+                    outcomes = await self._write_lines(known, lines)
+                    shown = [{"line": at, **_shown(each)} for at, each in enumerate(outcomes, number)]
+                    number += len(lines)
+                    yield msgspec.json.Encoder().encode_lines(shown)
+                    known = await self._topic(known.metadata.name)
+        except (ProblemError, DuramenError) as error:
+            problem = problem_of(error) if isinstance(error, DuramenError) else error
+            request.scope["duramen.problem"] = problem
+            yield msgspec.json.Encoder().encode_lines([_shown(problem)])
+
+    async def _write_lines(self, known: _KnownTopic, lines: Sequence[bytes]) -> list[PartitionReceipt | ProblemError]:
+        """What became of each line; one that is no record leaves the others as they are."""
+        wanted: list[WantedRecord] = []
+        wrong: dict[int, PartitionReceipt | ProblemError] = {}
+        for number, line in enumerate(lines):
+            try:
+                wanted.append(wanted_record(line, self._clock.now_ms()))
+            except ProblemError as problem:
+                wrong[number] = problem
+        written = iter(await self._write(known, wanted))
+        return [wrong[number] if number in wrong else next(written) for number in range(len(lines))]
 
     async def _write(self, known: _KnownTopic, wanted: Sequence[WantedRecord]) -> list[PartitionReceipt | ProblemError]:
         """What became of each record."""
@@ -90,15 +123,14 @@ class TopicRequests:
             if partition in partitions:
                 shares.setdefault(partition, []).append((number, each.record))
             else:
-                outcomes[number] = bad_request(
-                    f"records[{number}].partition", f"the topic has {len(partitions)}, numbered from 0"
-                )
+                outcomes[number] = bad_request("partition", f"the topic has {len(partitions)}, numbered from 0")
         parts = [(partition, part) for partition, share in shares.items() for part in _parts(share)]
         writes = [self._write_part(known.metadata, *part, outcomes) for part in parts]
         if len(writes) == 1:
             await writes[0]
         else:
             await asyncio.gather(*writes)
+        self._metrics.records_written.inc(sum(isinstance(each, PartitionReceipt) for each in outcomes.values()))
         return [outcomes[number] for number in range(len(wanted))]
 
     async def _write_part(
