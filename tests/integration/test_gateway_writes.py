@@ -75,6 +75,9 @@ def test_records_of_a_topic(served: Served, tmp_path: Path) -> None:
         assert mixed.json()["records"][1]["partition"] == 0
         large = gateway.ask("POST", "/v1/topics/small/records", b'{"value": "%s"}' % (b"x" * 300), content_type=JSON)
         assert (large.status, large.json()["type"]) == (413, "urn:duramen:record-too-large")
+        several = b'{"records": [%s]}' % b", ".join([b'{"value": "%s"}' % (b"x" * size) for size in (50, 60, 300, 70)])
+        split = gateway.ask("POST", "/v1/topics/small/records", several, content_type=JSON)
+        assert [each.get("offset") for each in split.json()["records"]] == [0, 1, None, 2]
         assert gateway.ask("POST", "/v1/topics/none/records", b"{}", content_type=JSON).status == 404
         assert gateway.ask("POST", "/v1/topics/keyed/records", b"{}", content_type="text/plain").status == 415
         assert gateway.ask("POST", "/v1/topics/keyed/records", b"{", content_type=JSON).status == 400
@@ -132,6 +135,7 @@ def test_a_node_is_killed_under_many_writers(tmp_path: Path) -> None:
     gateway.ask("PUT", "/v1/stream/followed", content_type=JSON)
     acknowledged: list[tuple[int, int]] = []
     unknown: list[tuple[int, int]] = []
+    positions: dict[tuple[int, int], str] = {}
     stop = threading.Event()
 
     def write(writer: int) -> None:
@@ -153,6 +157,8 @@ def test_a_node_is_killed_under_many_writers(tmp_path: Path) -> None:
                 connection.sendall(request("POST", path, body, content_type=JSON))
                 answer = answer_from(connection)
                 (acknowledged if answer.status in (200, 204) else unknown).append((writer, number))
+                if answer.status == 204:
+                    positions[writer, number] = answer.next
                 number += 1
 
     writers = [threading.Thread(target=write, args=(writer,)) for writer in range(16)]
@@ -179,6 +185,10 @@ def test_a_node_is_killed_under_many_writers(tmp_path: Path) -> None:
         for writer in range(16):
             numbers = [number for who, number in found if who == writer]
             assert numbers == sorted(numbers)
+        followed = gateway.ask("GET", "/v1/stream/followed").json()
+        for place, record in list(enumerate(followed))[::10]:  # a position may lie in the middle of a batch
+            rest = gateway.ask("GET", f"/v1/stream/followed?offset={positions[tuple(record)]}")
+            assert rest.json() == followed[place + 1 :]
         batches_written, records_written = (
             float(line.split()[1])
             for name in (b"batches", b"records")

@@ -124,8 +124,7 @@ class TopicRequests:
                 shares.setdefault(partition, []).append((number, each.record))
             else:
                 outcomes[number] = bad_request("partition", f"the topic has {len(partitions)}, numbered from 0")
-        parts = [(partition, part) for partition, share in shares.items() for part in _parts(share)]
-        writes = [self._write_part(known.metadata, *part, outcomes) for part in parts]
+        writes = [self._write_share(known.metadata, *share, outcomes) for share in shares.items()]
         if len(writes) == 1:
             await writes[0]
         else:
@@ -133,25 +132,32 @@ class TopicRequests:
         self._metrics.records_written.inc(sum(isinstance(each, PartitionReceipt) for each in outcomes.values()))
         return [outcomes[number] for number in range(len(wanted))]
 
-    async def _write_part(
+    async def _write_share(
         self,
         topic: TopicMetadata,
         partition: int,
-        part: Sequence[tuple[int, NewRecord]],
+        share: Sequence[tuple[int, NewRecord]],
         outcomes: dict[int, PartitionReceipt | ProblemError],
     ) -> None:
-        try:
-            written = await self._writes.write(
-                TopicPartition(topic.name, partition), topic.topic_id, [record for _, record in part]
-            )
-        except ProblemError as problem:
-            if problem.code == "no-such-stream":
-                self._known.pop(topic.name, None)
-                problem = _no_such_topic(topic.name)
-            outcomes.update((number, problem) for number, _ in part)
-            return
-        for offset, (number, _) in enumerate(part, written.first):
-            outcomes[number] = PartitionReceipt(partition, receipt(written.batch, offset))
+        """What becomes of the records of one partition, which are appended in their order."""
+        tp = TopicPartition(topic.name, partition)
+        parts = _parts(share)
+        while parts:
+            part = parts.pop(0)
+            try:
+                written = await self._writes.write(tp, topic.topic_id, [record for _, record in part])
+            except ProblemError as problem:
+                if problem.code == "record-too-large" and len(part) > 1:  # together, for a topic that takes less
+                    middle = len(part) // 2
+                    parts[:0] = [part[:middle], part[middle:]]
+                    continue
+                if problem.code == "no-such-stream":
+                    self._known.pop(topic.name, None)
+                    problem = _no_such_topic(topic.name)
+                outcomes.update((number, problem) for number, _ in part)
+            else:
+                for offset, (number, _) in enumerate(part, written.first):
+                    outcomes[number] = PartitionReceipt(partition, receipt(written.batch, offset))
 
     async def _topic(self, topic: str) -> _KnownTopic:
         """The topic, as it was a moment ago at the earliest. Problem 404, 403."""
