@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from duramen import pipelines
 from duramen.errors import ConfigError
+from duramen.pipelines.jvm.session import make_active
 from duramen.pipelines.run import lookups
 from duramen.pipelines.run.dry_runner import DryRunner
 from duramen.pipelines.run.runner import QueryFailedError, Runner
@@ -63,6 +64,9 @@ def test_a_batch_that_is_repeated_looks_up_the_same_rows(
     MAILED.clear()
     topics, shop = FileTopics(tmp_path / "topics"), declared(tmp_path)
     crm = shop.step("addressed").lookups[0].pipeline
+    copy = spark.newSession()  # the thread's session may be a query's copy, which knows the data source already
+    make_active(copy)
+    copy.dataSource.register(lookups.LookupSource)
     assert DryRunner(shop, spark, topics).plan("addressed").rows.columns[:2] == ["order", "town"]
     with pytest.raises(ConfigError, match=r"customers of pipeline crm is looked up, and holds nothing yet .* run that"):
         run(Runner(shop, spark, topics), "addressed")

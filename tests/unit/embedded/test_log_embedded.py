@@ -17,7 +17,6 @@ import pytest
 
 import duramen
 from duramen.embedded import EmbeddedLog
-from duramen.embedded.records import murmur2, partition_for
 from duramen.errors import ConfigError, StorageError
 from duramen.machines.metadata.commands import DeleteTopics, TopicRef
 from duramen.partition.metadata.controller import Controller
@@ -25,6 +24,7 @@ from duramen.partition.replica import partition
 from duramen.partition.replica.partition import Partition
 from duramen.storage.log.create import CreateLogsJob
 from duramen.storage.read.timestamp_lookup import TimeLookup
+from duramen.wire.key_partitions import murmur2, partition_for
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "kvstore.py"
 

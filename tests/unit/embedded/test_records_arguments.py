@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 import duramen
-from duramen.embedded.records import partition_for
+from duramen.wire.key_partitions import partition_for
 
 NUMBERS = array.array("i", [1, 2, 3])
 

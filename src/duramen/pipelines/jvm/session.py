@@ -147,6 +147,13 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
+def make_active(spark: SparkSession) -> None:
+    """Let Spark find data sources of Python by their names, which it looks up in the session of the thread: a program's
+    own thread has none, and one that has run a batch may have that query's copy."""
+    if not is_connect(spark):
+        SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+
+
 def _there() -> SparkSession | None:
     """The thread's session, or the process's: a thread of a program's own has none, and would get that one."""
     found = SparkSession.getActiveSession() or SparkSession._instantiatedSession

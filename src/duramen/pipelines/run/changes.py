@@ -24,6 +24,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from duramen.errors import ConfigError
 from duramen.model import TopicId, TopicPartition
+from duramen.pipelines.jvm.session import make_active
 from duramen.pipelines.model.declaration import TableChanges, TableStep
 from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.offsets import Offsets
@@ -67,6 +68,7 @@ def frame(
     spark: SparkSession, source: TableChanges, schema: StructType, of: Reading, until: Offsets | None
 ) -> DataFrame:
     """The changes with these columns of the table, up to `until`, and what `decoded` takes."""
+    make_active(spark)
     spark.dataSource.register(ChangesSource)
     options = {
         "folder": str(source.pipeline.folder),

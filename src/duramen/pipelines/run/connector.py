@@ -11,7 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from duramen.client import Cluster
 from duramen.model import NO_TOPIC_ID, TopicId
-from duramen.pipelines.jvm.session import is_connect
+from duramen.pipelines.jvm.session import make_active
 from duramen.pipelines.model.declaration import Pipeline, TableChanges, Topic
 from duramen.pipelines.model.folders import StepFolder
 from duramen.pipelines.model.offsets import Offsets
@@ -118,7 +118,7 @@ class DuramenConnector:
 
     def write(self, records: DataFrame, topic: str | None, sink: str) -> DataStreamWriter:
         """See Connector."""
-        _make_active(records.sparkSession)
+        make_active(records.sparkSession)
         return records.writeStream.format("duramen").options(**self._sink(topic, sink))
 
     def write_batch(self, records: DataFrame, topic: str | None, sink: str, batch: int) -> None:
@@ -160,12 +160,6 @@ class DuramenConnector:
         with Cluster(self.bootstrap, timeout_s=self.patience_s) as cluster:
             found = cluster.metadata(ids).topics
         return sorted(name for name, known in ids.items() if found[name].topic_id not in (NO_TOPIC_ID, known))
-
-
-def _make_active(spark: SparkSession) -> None:
-    """Let Spark find the sink by its name: it looks in the session of the thread, and a program's own has none."""
-    if not is_connect(spark):
-        SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
 def _offsets(positions: Positions) -> Offsets:

@@ -23,6 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from duramen.errors import ConfigError
+from duramen.pipelines.jvm.session import make_active
 from duramen.pipelines.model.atomic_files import first_json, make_folder
 from duramen.pipelines.model.declaration import Lookup, TableStep
 from duramen.pipelines.model.folders import StepFolder
@@ -54,6 +55,7 @@ def own(schema: pa.Schema) -> pa.Schema:
 
 def frame(spark: SparkSession, lookup: Lookup, schema: StructType, checkpoint: Path) -> DataFrame:
     """The table as it is at each batch of the query of this checkpoint, with these of its columns."""
+    make_active(spark)
     spark.dataSource.register(LookupSource)
     folder, form = StepFolder(lookup.pipeline.folder, lookup.table), _form(lookup)
     options = {

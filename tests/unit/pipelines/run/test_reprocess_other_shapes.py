@@ -185,7 +185,7 @@ def test_who_follows_the_changes_of_a_table_is_told_of_a_swap(tmp_path: Path) ->
     made(pipeline, "v1", BEFORE)
     assert [rows.num_rows for rows in pipelines.changes(pipeline, "aircraft", version="v1")] == [2]
     assert list(pipelines.changes(pipeline, "aircraft", after=0, version="v1")) == []
-    with pytest.raises(ConfigError, match=r"aircraft v1 has no version 1, .* from the first on"):
+    with pytest.raises(ConfigError, match=r"aircraft v1 has no version 1: .* from the first on"):
         pipelines.changes(pipeline, "aircraft", after=1)
     made(pipeline, "v2", BEFORE)
     StepFolder(tmp_path, "aircraft").point(Current("v2", "v1"))
