@@ -78,6 +78,7 @@ STREAM_STATES = (
     "stream opened for one writer",
     "stream given up by its writer",
     "fenced writer refused",
+    "records of a stream deleted",
 )
 """What writers of streams report."""
 

@@ -65,6 +65,8 @@ class StreamBook:
         self.ledger = ledger
         self.coverage = coverage
         self.close_asked: set[TopicPartition] = set()
+        self.has_damage = False
+        """Whether a bit has changed somewhere."""
         self._closed: dict[TopicPartition, int] = {}
         """The end behind its close, where one was acknowledged."""
         self._opened: defaultdict[TopicPartition, dict[int, int]] = defaultdict(dict)
@@ -94,6 +96,14 @@ class StreamBook:
                 self._taken.pop(tp, None)
                 for key in [key for key in self._named if key[0] == tp]:
                     del self._named[key]
+
+    def damaged(self) -> None:
+        """A bit at rest has changed. In a page-cache log after a power cut that cannot be told from a torn tail: what
+        follows may be gone, closes and openings, too.
+        """
+        self.has_damage = True
+        for known in (self._closed, self._opened, self._fence):
+            self.ledger.forget(known)
 
     # ---- what writers do and are told --------------------------------------------------------------------------
 
@@ -127,6 +137,8 @@ class StreamBook:
             self._check_writer(tp, sent, sent.producer, stored)
         if sent.expected >= 0 and not stored.is_duplicate:
             self._check_expected(tp, sent, stored)
+        if not self.ledger.lasts(tp, sent.asked):
+            return
         if stored.base >= 0:
             for delta, value in enumerate(sent.values):
                 self._name(tp, stored.base + delta, stored.epoch, value)

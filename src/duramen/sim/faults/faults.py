@@ -79,6 +79,7 @@ class Faults:
     """The adversary of one node and its clients. suspicious: whether the running node has given something up.
 
     before_start: called before each start but the last one of all. look: reads everything while a bit is flipped.
+    on_damage: called when it is.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Faults:
         self.kinds = KINDS
         self.directories: Sequence[str] = (DATA,)
         self.suspicious: Callable[[], bool] = lambda: True
+        self.on_damage: Callable[[], None] = lambda: None
         self.look: Callable[[], Script] = lambda: iter_nothing()
         self.worth: Mapping[str, int] = MOMENTS
         """Of this world, where it has some of its own."""
@@ -308,6 +310,7 @@ class Faults:
         if flip is None:
             return
         self._note(f"flipped {flip}")
+        self.on_damage()
         node.excused = True
         self._start()
         yield from self._ready_or_down()

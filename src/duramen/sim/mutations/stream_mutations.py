@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from duramen.partition.replica import conditional_append
+from duramen.partition.replica import conditional_append, exclusive_writer
 from duramen.partition.replica.conditional_append import ConditionalBatch, ConditionalResult
-from duramen.partition.replica.partition import Partition
+from duramen.partition.replica.partition import Appended, Partition
 from duramen.server.handlers import conditional_append as handler
 from duramen.sim.mutations.mutations import Guard
 from duramen.sim.world.plan import KINDS
@@ -94,11 +95,40 @@ class StoredEpoch(Guard):
         return stored
 
 
+class StableOpening(Guard):
+    """An opening of a page-cache stream is answered when it is in the page cache: a power cut takes it."""
+
+    owner = exclusive_writer
+    method = "park_stable"
+    caught_by = "FencedUnacknowledged"
+    plan = replace(STREAMS, faults=("power cut", "power cut in a call"))
+
+    def replacement(self, original: Any) -> Any:
+        """Wait for the replicas alone."""
+
+        def park(partition: Partition, end: int, done: Any) -> None:
+            def committed(result: Any) -> None:
+                done(None if isinstance(result, Appended) else result)
+
+            partition.park(end, -1, committed, Appended(end - 1, -1, partition.log_start_offset))
+
+        return park
+
+
+class StableClose(StableOpening):
+    """The same of a close."""
+
+    owner = conditional_append
+    caught_by = "NothingBehindAClose"
+
+
 STREAM_GUARDS: dict[str, Guard] = {
     "closed-refuses": ClosedRefuses(),
     "named-duplicates": NamedDuplicates(),
     "writer-alone": WriterAlone(),
     "expected-end": ExpectedEnd(),
     "stored-epoch": StoredEpoch(),
+    "stable-opening": StableOpening(),
+    "stable-close": StableClose(),
 }
 """By the name that BREAK= takes."""

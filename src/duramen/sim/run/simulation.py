@@ -200,6 +200,8 @@ class Simulation:
         self.faults.suspicious = lambda: self.node.given_up
         self.faults.before_start = self._check_replay
         self.faults.directories = self.directories
+        if self.streams is not None:
+            self.faults.on_damage = self.streams.stage.book.damaged
 
     def _add_node(self, node_id: int) -> None:
         """A node with settings of its own."""

@@ -28,9 +28,17 @@ from duramen.wire.batch import batches, build_batch, check_crc, records
 from duramen.wire.records import control
 from duramen.wire.records.control import ControlType
 
-NAMED, CLOSED, CLOSED_CACHED, RACED, OWNED = "named", "closed", "closed-cached", "raced", "owned"
-"""Written to by named writers; closed under way, on stable storage and in the page cache; written to at named offsets;
-opened for one writer at a time."""
+NAMED, RACED, CLOSED, CLOSED_CACHED, OWNED, OWNED_CACHED = (
+    "named",
+    "raced",
+    "closed",
+    "closed-cached",
+    "owned",
+    "owned-cached",
+)
+"""Written to by named writers; written to at named offsets; closed under way, on stable storage and in the page cache;
+opened for one writer at a time, likewise."""
+PAGE_CACHE: Final = {"duramen.ack.durability": "page-cache"}
 TIMEOUT_MS: Final = 10000
 CLOSED_CODES: Final = (ErrorCode.STREAM_CLOSED, ErrorCode.POLICY_VIOLATION)
 """What a closed stream answers: an append of ours, and a Produce."""
@@ -69,8 +77,8 @@ class StreamStage:
         self.configs = {topic: dict(size) for topic in (NAMED, CLOSED, RACED, OWNED)}
         self.configs[OWNED]["duramen.writer.exclusive"] = "true"
         scene.ledger.stable |= self.configs.keys()
-        if copies == 1:
-            self.configs[CLOSED_CACHED] = size | {"duramen.ack.durability": "page-cache"}
+        self.configs[CLOSED_CACHED] = size | PAGE_CACHE
+        self.configs[OWNED_CACHED] = self.configs[OWNED] | PAGE_CACHE
         if copies > 1:
             for topic, configs in self.configs.items():
                 count = random.randint(2, copies)
@@ -166,6 +174,25 @@ class StreamStage:
         if code == ErrorCode.NONE:
             self.book.opened(tp, answer.producer_id, answer.end_offset)
         return code, int(answer.producer_id)
+
+    def cut(self) -> Script:
+        """Delete the records of a stream up to somewhere, or all of them, as long as there are faults to come."""
+        scene, random = self.scene, self.random
+        while scene.faults_on:
+            yield random.choice((0.2, 1.0, 4.0)) * random.random()
+            tp = random.choice(self.partitions())
+            before = -1
+            if random.random() < 0.5:
+                before = random.randint(0, (yield from list_offset(scene, tp, LATEST)))
+            wanted = call("DeleteRecords", 2, timeout_ms=5000)
+            kinds = wanted.api.request
+            partition = kinds.DeleteRecordsPartition(partition_index=tp.partition, offset=before)
+            wanted.request.topics.append(kinds.DeleteRecordsTopic(name=tp.topic, partitions=[partition]))
+            answer = yield wanted
+            code = None if answer is None else answer.topics[0].partitions[0].error_code
+            scene.note(f"{tp} is cut before {before}: {code}")
+            if code == ErrorCode.NONE:
+                scene.coverage.hit("records of a stream deleted")
 
     # ---- the end -----------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from duramen.sim.workload.stream_stage import (
     FENCED_CODES,
     NAMED,
     OWNED,
+    OWNED_CACHED,
     RACED,
     StreamStage,
     Told,
@@ -29,6 +30,8 @@ MORE_WHILE_FAULTS: Final = 5
 IN_FLIGHT: Final = 4
 AGAIN: Final = 0.15
 """Of the acknowledged batches of a named writer, how many come once more, later."""
+CUT: Final = 0.6
+"""Share of the worlds in which records of streams are deleted."""
 REFUSALS: Final = 3
 """So often is a closed stream written to by each writer."""
 
@@ -118,6 +121,8 @@ class PlainProgram:
         stage, random = self.stage, self.stage.random
         made = refused = 0
         while refused < REFUSALS:
+            if stage.book.has_damage and not stage.scene.is_stable(self.tp):
+                return  # its close may be gone
             sent = Sent((f"{self.name}:{made} ".encode() + b"." * random.choice((0, 100)),))
             made += 1
             (told,) = yield from stage.append(self.name, self.tp, sent, by_produce=random.random() < 0.5)
@@ -262,6 +267,8 @@ class Owner:
                 refused += 1
             elif told.code == ErrorCode.NONE:
                 sequence += len(values)
+            elif told.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not stage.scene.is_stable(self.tp):
+                return  # power failed, and took what precedes
             else:
                 assert told.code is not None
                 raise unexpected(f"{self.name} append", told.code)
@@ -293,19 +300,22 @@ class StreamWorld:
             tp = TopicPartition(NAMED, 0)
             writer = NamedProgram(stage, f"n{number}", tp, random.randint(1, 3), random.randint(3, 12))
             stage.run(writer.name, writer.script())
-        for topic in (each for each in (CLOSED, CLOSED_CACHED) if each in stage.configs):
+        for topic in (CLOSED, CLOSED_CACHED):
             tp = TopicPartition(topic, 0)
             stage.run(f"plain-{topic}", PlainProgram(stage, f"plain-{topic}", tp).script())
             stage.run(f"closer-{topic}", Closer(stage, f"closer-{topic}", tp).script())
             if topic == CLOSED:
                 stage.run("n-closed", NamedProgram(stage, "n-closed", tp, random.randint(1, 2), 1000).script())
 
-        raced, owned = TopicPartition(RACED, 0), TopicPartition(OWNED, 0)
         for number in range(3):
+            raced = TopicPartition(RACED, 0)
             racer = Racer(stage, f"racer{number}", raced, random.randint(2, 8), is_named=number == 0)
             stage.run(racer.name, racer.script())
-            owner = Owner(stage, f"owner{number}", owned, random.randint(1, 3))
-            stage.run(owner.name, owner.script())
+            for topic in (OWNED, OWNED_CACHED)[: 2 if number else 1]:
+                owner = Owner(stage, f"{topic}{number}", TopicPartition(topic, 0), random.randint(1, 3))
+                stage.run(owner.name, owner.script())
+        if random.random() < CUT:
+            stage.run("cutter", stage.cut())
 
     @property
     def is_over(self) -> bool:
