@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 from starlette.applications import Starlette
@@ -14,35 +14,29 @@ from starlette.routing import Route
 
 from duramen.client.aio import AsyncCluster
 from duramen.errors import DuramenError
-from duramen.gateway import metrics as metrics_page
-from duramen.gateway.edge import Edge
-from duramen.gateway.event_lines import EventLines
-from duramen.gateway.kafka_problems import problem_of
-from duramen.gateway.metrics import GatewayMetrics
-from duramen.gateway.openapi import openapi
-from duramen.gateway.position_requests import PositionRequests
-from duramen.gateway.problem import MEDIA_TYPE, ProblemError
-from duramen.gateway.request_guard import RequestGuard
-from duramen.gateway.routes import ROUTES, RouteRow
-from duramen.gateway.stream_requests import StreamRequests
-from duramen.gateway.topic_requests import TopicRequests
-
-Handler = Callable[[Request], Awaitable[Response]]
+from duramen.gateway.edge import metrics as metrics_page
+from duramen.gateway.edge.edge import Edge
+from duramen.gateway.edge.event_lines import EventLines
+from duramen.gateway.edge.kafka_problems import problem_of
+from duramen.gateway.edge.metrics import GatewayMetrics
+from duramen.gateway.edge.problem import MEDIA_TYPE, ProblemError
+from duramen.gateway.edge.request_guard import RequestGuard
+from duramen.gateway.routes.openapi import openapi
+from duramen.gateway.routes.route import Handler, RouteRow
+from duramen.gateway.routes.table import ROUTES
 
 READY_S = 2.0
 """How long `/readyz` waits for the cluster."""
 
 
 def make_app(
-    requests: StreamRequests,
-    positions: PositionRequests,
-    topic_requests: TopicRequests,
+    handlers: Mapping[str, Handler],
     cluster: AsyncCluster,
     guard: RequestGuard,
     metrics: GatewayMetrics,
     events: EventLines,
 ) -> Edge:
-    """The application."""
+    """The application. handlers: by the operation of a route, all but those of the process itself."""
 
     async def health(_request: Request) -> Response:
         return Response(b"ok\n", media_type="text/plain")
@@ -63,22 +57,15 @@ def make_app(
     async def described(_request: Request) -> Response:
         return Response(description, media_type="application/json")
 
-    handlers: dict[str, Handler] = {
-        "createStream": requests.put,
-        "appendToStream": requests.post,
-        "readStream": requests.get,
-        "describeStream": requests.head,
-        "deleteStream": requests.delete,
-        "findPosition": positions.find,
-        "truncateStream": positions.truncate,
-        "writeRecords": topic_requests.post_records,
+    every = {
+        **handlers,
         "health": health,
         "readiness": readiness,
         "metrics": counters,
         "openapi": described,
     }
     app = Starlette(
-        routes=[_route(path, rows, handlers) for path, rows in _by_path().items()],
+        routes=[_route(path, rows, every) for path, rows in _by_path().items()],
         exception_handlers={
             ProblemError: _refused,
             DuramenError: _failed,

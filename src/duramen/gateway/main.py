@@ -16,24 +16,24 @@ from duramen.client.aio import AsyncCluster
 from duramen.config import GatewayConfig, HttpAddress
 from duramen.errors import NetworkError
 from duramen.gateway.app import make_app
-from duramen.gateway.clock import GatewayClock
-from duramen.gateway.event_lines import EventLines
-from duramen.gateway.http_protocol import bounded_protocol
-from duramen.gateway.limits import Allowance
-from duramen.gateway.live_readers import LiveReaders, ReadLimits
-from duramen.gateway.metrics import GatewayMetrics
-from duramen.gateway.partition_writes import PartitionWrites
-from duramen.gateway.position_requests import PositionRequests
-from duramen.gateway.request_body import RequestBodies
-from duramen.gateway.request_guard import RequestGuard
-from duramen.gateway.shared_tails import SharedTails
-from duramen.gateway.stream_appends import StreamAppends
-from duramen.gateway.stream_requests import StreamRequests
-from duramen.gateway.stream_sweep import sweep_expired
-from duramen.gateway.stream_topics import StreamTopics
-from duramen.gateway.streams import Streams
-from duramen.gateway.tail_rings import TailRings
-from duramen.gateway.topic_requests import TopicRequests
+from duramen.gateway.edge.clock import GatewayClock
+from duramen.gateway.edge.event_lines import EventLines
+from duramen.gateway.edge.http_protocol import bounded_protocol
+from duramen.gateway.edge.limits import Allowance
+from duramen.gateway.edge.metrics import GatewayMetrics
+from duramen.gateway.edge.request_body import RequestBodies
+from duramen.gateway.edge.request_guard import RequestGuard
+from duramen.gateway.streams.position_requests import PositionRequests
+from duramen.gateway.streams.stream_appends import StreamAppends
+from duramen.gateway.streams.stream_requests import StreamRequests
+from duramen.gateway.streams.stream_sweep import sweep_expired
+from duramen.gateway.streams.stream_topics import StreamTopics
+from duramen.gateway.streams.streams import Streams
+from duramen.gateway.tails.live_readers import LiveReaders, ReadLimits
+from duramen.gateway.tails.shared_tails import SharedTails
+from duramen.gateway.tails.tail_rings import TailRings
+from duramen.gateway.writes.partition_writes import PartitionWrites
+from duramen.gateway.writes.topic_requests import TopicRequests
 from duramen.version import VERSION
 
 STOP_S = 9
@@ -85,7 +85,8 @@ async def _serve(config: GatewayConfig, bound: socket.socket) -> int:
         topic_requests = TopicRequests(cluster, writes, bodies, clock, metrics)
         positions = PositionRequests(streams, bodies)
         guard = RequestGuard(config.hosts, config.origins)
-        app = make_app(requests, positions, topic_requests, cluster, guard, metrics, events)
+        handlers = {**requests.handlers(), **positions.handlers(), **topic_requests.handlers()}
+        app = make_app(handlers, cluster, guard, metrics, events)
         settings = uvicorn.Config(
             app,
             http=bounded_protocol(config.head_max_bytes, config.head_timeout_ms / 1000),

@@ -1,0 +1,1 @@
+"""What every request goes through: bounds, who may ask, bodies, problems, counts."""

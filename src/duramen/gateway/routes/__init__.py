@@ -1,0 +1,1 @@
+"""The one table of routes, and what is made from it."""

@@ -1,0 +1,39 @@
+"""Every code of a problem, with its status and its meaning."""
+
+from __future__ import annotations
+
+ERRORS: dict[str, tuple[int, str]] = {
+    "bad-request": (400, "A header, a parameter or the body is wrong; `detail` names it first."),
+    "not-allowed": (403, "The cluster does not allow it."),
+    "foreign-origin": (403, "A page of an origin that is not listed wants to change something."),
+    "no-such-stream": (404, "There is no such stream, or it has expired."),
+    "no-such-topic": (404, "There is no such topic."),
+    "not-found": (404, "There is nothing at this path."),
+    "no-such-method": (405, "The path does not know the method."),
+    "body-timeout": (408, "The body did not arrive in time."),
+    "writer-fenced": (403, "Another writer has the stream, or the name a newer epoch: Producer-Epoch is that."),
+    "txid-out-of-order": (409, "The stream has transaction ids, and one was below the last (duramen.txid)."),
+    "exists": (409, "The stream is there with another type, expiry or closing."),
+    "closed": (409, "The stream is closed: nothing is appended behind it; Stream-Closed, Stream-Next-Offset."),
+    "sequence": (409, "Producer-Seq leaves a gap (Producer-Expected-Seq), or Stream-Seq is not above the last one."),
+    "end-is-elsewhere": (409, "The stream does not end at Stream-Expected-Offset; Stream-Next-Offset is where."),
+    "position-diverged": (409, "The position is not of this stream's history."),
+    "truncated": (410, "The records there are gone; Stream-Next-Offset is the first position that there is."),
+    "body-too-large": (413, "The body is longer than gateway.body.max.bytes."),
+    "record-too-large": (413, "The records are larger than the topic takes."),
+    "unsupported-type": (415, "The body is of a type that is not taken here."),
+    "host-not-listed": (421, "The gateway is not addressed by a name of its own (gateway.hosts)."),
+    "quota": (429, "Too much at a time."),
+    "bug": (500, "A fault of the gateway; its log has the place."),
+    "not-served": (501, "The protocol has it, this release does not."),
+    "refused": (502, "The cluster refused it for another reason; `kafka_error` is its code."),
+    "overloaded": (503, "As many writes or readers as the gateway takes; Retry-After."),
+    "too-few-replicas": (503, "Too few copies are in sync; Retry-After."),
+    "disk-full": (503, "The leader's disk takes nothing; Retry-After."),
+    "node-away": (503, "The cluster does not answer; Retry-After."),
+    "outcome-unknown": (504, "A write got no answer; it may be stored. `detail` says what is safe to do."),
+}
+"""Every code of a problem: its status and what it means."""
+
+ANY_REQUEST = ("host-not-listed", "bug")
+ANY_CALL = ("node-away", "refused", "not-allowed")

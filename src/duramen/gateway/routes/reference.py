@@ -1,0 +1,56 @@
+"""docs/http.md, written from the table of routes.
+
+python -m duramen.gateway.routes.reference > docs/http.md
+"""
+
+from __future__ import annotations
+
+import sys
+
+from duramen.gateway.routes.errors import ANY_REQUEST, ERRORS
+from duramen.gateway.routes.route import RouteRow
+from duramen.gateway.routes.table import ROUTES
+
+_INTRODUCTION = """\
+# HTTP reference
+
+*This page is generated from the table of routes in `src/duramen/gateway/routes/`; `python -m
+duramen.gateway.routes.reference` prints it.* A running gateway gives the same as `/openapi.json`. How streams are
+used is told in [streams over HTTP](streams.md); `/v1/stream/` follows the open protocol *Durable Streams* 1.0.
+
+A request that is refused gets a problem (RFC 9457, `application/problem+json`): `type` is `urn:duramen:<code>`,
+`detail` says what to do, `kafka_error` is the cluster's own code where there is one, and `retriable` says whether the
+same request may succeed later.
+"""
+
+
+def page() -> str:
+    """The whole page as Markdown."""
+    parts = [_INTRODUCTION]
+    parts += [_route(row) for row in ROUTES]
+    parts.append("## Problems\n")
+    parts.append("| status | code | meaning |\n|---|---|---|")
+    parts[-1] += "".join(f"\n| {status} | `{code}` | {meaning} |" for code, (status, meaning) in ERRORS.items())
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _route(row: RouteRow) -> str:
+    lines = [f"## {row.method} {row.path}\n", f"{row.summary}. Operation `{row.operation}` on {row.resource}.\n"]
+    if row.parameters:
+        lines += ["| parameter | in | meaning |", "|---|---|---|"]
+        for parameter in row.parameters:
+            needed = " (required)" if parameter.required else ""
+            lines.append(f"| `{parameter.name}` | {parameter.place} | {parameter.meaning}{needed} |")
+        lines.append("")
+    if row.body:
+        lines.append(f"Body: {row.body[0].lower()}{row.body[1:]}.\n")
+    lines += ["| answer | meaning | headers |", "|---|---|---|"]
+    for answer in row.answers:
+        lines.append(f"| {answer.status} | {answer.meaning} | {', '.join(f'`{name}`' for name in answer.headers)} |")
+    codes = sorted({*row.errors, *ANY_REQUEST}, key=lambda code: (ERRORS[code][0], code))
+    lines.append("\nProblems: " + ", ".join(f"{ERRORS[code][0]} `{code}`" for code in codes) + ".\n")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

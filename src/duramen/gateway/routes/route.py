@@ -1,0 +1,44 @@
+"""What a row of the table of routes says."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+Handler = Callable[[Request], Awaitable[Response]]
+"""What answers an operation."""
+
+
+class Parameter(NamedTuple):
+    """A parameter of a route. place: path, query or header."""
+
+    name: str
+    place: str
+    meaning: str
+    required: bool = False
+
+
+class RouteAnswer(NamedTuple):
+    """A success. headers: names of those it has; content: the media type of its body, "" for none."""
+
+    status: int
+    meaning: str
+    headers: tuple[str, ...] = ()
+    content: str = ""
+
+
+class RouteRow(NamedTuple):
+    """One method of one path. operation and resource: what a permission would name; body: what is sent, "" nothing."""
+
+    method: str
+    path: str
+    operation: str
+    resource: str
+    summary: str
+    answers: tuple[RouteAnswer, ...]
+    errors: tuple[str, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    body: str = ""

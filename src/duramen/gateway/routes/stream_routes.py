@@ -1,0 +1,143 @@
+"""Routes of streams."""
+
+from __future__ import annotations
+
+from duramen.gateway.routes.errors import ANY_CALL
+from duramen.gateway.routes.route import Parameter, RouteAnswer, RouteRow
+
+_PATH = Parameter("path", "path", "Segments of letters, digits, _ and -, joined by /; a/b is the topic a.b", True)
+_STREAM = "/v1/stream/{path}"
+_TYPE = Parameter("Content-Type", "header", "Media type of the stream; what it is compared by has no parameters")
+_JSON = "application/json"
+_END = ("Stream-Next-Offset",)
+_WRITTEN = ("Stream-Next-Offset", "Stream-Receipt", "Stream-Closed", "Producer-Epoch", "Producer-Seq")
+_READ = (
+    "Stream-Next-Offset", "Stream-Up-To-Date", "Stream-Closed", "Stream-Cursor", "Stream-Advanced-To", "ETag",
+    "Cache-Control",
+)  # fmt: skip
+
+STREAM_ROUTES: tuple[RouteRow, ...] = (
+    RouteRow(
+        "PUT",
+        _STREAM,
+        "createStream",
+        "stream",
+        "Make a stream, or find the same one",
+        (
+            RouteAnswer(201, "The stream was made", ("Location", "Content-Type", *_END, "Stream-Receipt")),
+            RouteAnswer(200, "It was there, with the same type, expiry, closing; a body counts if it is empty", _END),
+        ),
+        (*ANY_CALL, "bad-request", "exists", "closed", "end-is-elsewhere", "body-too-large", "record-too-large",
+         "overloaded", "too-few-replicas",
+         "disk-full", "quota", "outcome-unknown", "foreign-origin", "body-timeout", "not-served"),
+        (
+            _PATH,
+            _TYPE,
+            Parameter("Stream-TTL", "header", "Seconds that it lives after it was last read or written"),
+            Parameter("Stream-Expires-At", "header", "When it ends (RFC 3339); not with Stream-TTL"),
+            Parameter("Stream-Closed", "header", "true: it is closed, and has what the body has"),
+        ),
+        "First records, as POST takes them",
+    ),
+    RouteRow(
+        "POST",
+        _STREAM,
+        "appendToStream",
+        "stream",
+        "Append a body: one record, or in a JSON stream one for each element of an array",
+        (
+            RouteAnswer(204, "All of it is stored, as one batch; of a named writer: it was there already", _WRITTEN),
+            RouteAnswer(200, "Of a named writer: all of it is stored now", _WRITTEN),
+        ),
+        (*ANY_CALL, "bad-request", "no-such-stream", "exists", "closed", "sequence", "end-is-elsewhere",
+         "txid-out-of-order", "writer-fenced", "body-too-large", "record-too-large", "overloaded", "too-few-replicas",
+         "disk-full", "quota", "outcome-unknown", "foreign-origin", "body-timeout"),
+        (
+            _PATH,
+            _TYPE,
+            Parameter("Stream-Closed", "header", "true: the stream is closed behind the body, which may be empty then"),
+            Parameter("Stream-Expected-Offset", "header", "Append only if the stream ends at this position"),
+            Parameter("Stream-Seq", "header", "Append only if it is above the last one of the stream, as bytes"),
+            Parameter("Producer-Id", "header", "The name of the writer; with it a request may be sent again"),
+            Parameter("Producer-Epoch", "header", "From 0 to 32767; a higher one fences who writes in a lower"),
+            Parameter("Producer-Seq", "header", "The number of the request in its epoch, from 0"),
+        ),
+        "The record; of the stream's type",
+    ),
+    RouteRow(
+        "GET",
+        _STREAM,
+        "readStream",
+        "stream",
+        "Read what there is from a position, or follow (long-poll, server-sent events)",
+        (
+            RouteAnswer(200, "Records of the stream's type (JSON: an array), or text/event-stream", _READ, "*/*"),
+            RouteAnswer(204, "live=long-poll: nothing came in time", _READ[:5]),
+            RouteAnswer(304, "If-None-Match has the ETag: nothing is new", _READ),
+        ),
+        (*ANY_CALL, "bad-request", "no-such-stream", "truncated", "position-diverged", "overloaded"),
+        (
+            _PATH,
+            Parameter("offset", "query", "A position that an answer gave, -1 (the beginning, the default) or now"),
+            Parameter("live", "query", "long-poll or sse; then offset has to be given"),
+            Parameter("on_truncated", "query", "fail (the default) or advance: from the first record that there is"),
+            Parameter("cursor", "query", "The Stream-Cursor of the answer before"),
+            Parameter("Last-Event-ID", "header", "With live=sse: the position to go on from, before offset"),
+            Parameter("If-None-Match", "header", "ETags of answers that the client holds"),
+        ),
+    ),
+    RouteRow(
+        "HEAD",
+        _STREAM,
+        "describeStream",
+        "stream",
+        "Type, end and expiry of a stream",
+        (
+            RouteAnswer(
+                200,
+                "The stream is there",
+                ("Content-Type", *_END, "Stream-TTL", "Stream-Expires-At", "Stream-Closed", "Cache-Control"),
+            ),
+        ),
+        (*ANY_CALL, "bad-request", "no-such-stream"),
+        (_PATH,),
+    ),
+    RouteRow(
+        "DELETE",
+        _STREAM,
+        "deleteStream",
+        "stream",
+        "Delete a stream with all that is in it",
+        (RouteAnswer(204, "It is gone"),),
+        (*ANY_CALL, "bad-request", "no-such-stream", "foreign-origin"),
+        (_PATH,),
+    ),
+    RouteRow(
+        "GET",
+        f"{_STREAM}/.position",
+        "findPosition",
+        "stream",
+        "Find the first record at or above a position; one parameter says which",
+        (RouteAnswer(200, "offset, dlsn, epoch; time or txid of the record, or at_end: none is there yet", (), _JSON),),
+        (*ANY_CALL, "bad-request", "no-such-stream", "truncated", "position-diverged"),
+        (
+            _PATH,
+            Parameter("dlsn", "query", "A DLSN, as a receipt or Stream-Next-Offset has it, or DistributedLog's base64"),
+            Parameter("txid", "query", "The first record with this transaction id or a higher one (duramen.txid)"),
+            Parameter("offset", "query", "An offset of the topic, -1 (the beginning) or now (the end)"),
+            Parameter("time", "query", "The first record of this time or a later one: ms since 1970, or RFC 3339"),
+        ),
+    ),
+    RouteRow(
+        "POST",
+        f"{_STREAM}/.truncate",
+        "truncateStream",
+        "stream",
+        "Delete all records in front of a position; it is answered when that is on stable storage",
+        (RouteAnswer(200, "The first position that there is: offset, dlsn, epoch, time or txid, at_end", (), _JSON),),
+        (*ANY_CALL, "bad-request", "no-such-stream", "position-diverged", "body-too-large", "overloaded",
+         "too-few-replicas", "disk-full", "foreign-origin", "body-timeout"),
+        (_PATH,),
+        'An object, `{"before": {"dlsn": …}}`, or txid, offset or time instead of dlsn',
+    ),
+)  # fmt: skip

@@ -1,0 +1,14 @@
+"""The one table of what the gateway serves: routes, how each is asked and answered, and with what it refuses.
+
+The application, `/openapi.json` and docs/http.md are made from it.
+"""
+
+from __future__ import annotations
+
+from duramen.gateway.routes.process_routes import PROCESS_ROUTES
+from duramen.gateway.routes.route import RouteRow
+from duramen.gateway.routes.stream_routes import STREAM_ROUTES
+from duramen.gateway.routes.topic_routes import TOPIC_ROUTES
+
+ROUTES: tuple[RouteRow, ...] = (*STREAM_ROUTES, *TOPIC_ROUTES, *PROCESS_ROUTES)
+"""Every route, in the order of the documents."""

@@ -1,0 +1,1 @@
+"""Streams and what is asked of them: create, append, read, positions."""

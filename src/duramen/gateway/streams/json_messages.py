@@ -1,0 +1,52 @@
+"""Messages of JSON streams: a body is cut into messages, and messages are put together to a page, byte for byte.
+
+Nothing is converted: integers of any size, decimals and the order of keys come back as they went in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from duramen.gateway.edge.problem import bad_request
+
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_VALUE = msgspec.json.Decoder(msgspec.Raw)
+
+
+def split_messages(body: bytes) -> list[bytes]:
+    """The messages of a body: the elements of an array (one level), else the one value that it is.
+
+    Problem 400, with the position, where it is no JSON in UTF-8, or nests too deeply.
+    """
+    try:
+        body.decode()
+        text = body.strip(b" \t\r\n")
+        if text.startswith(b"["):
+            return [bytes(message) for message in _ARRAY.decode(text)]
+        _VALUE.decode(text)
+    except UnicodeDecodeError as error:
+        raise bad_request("body", f"it is not UTF-8 at byte {error.start}") from None
+    except msgspec.MsgspecError as error:
+        raise bad_request("body", str(error)) from None
+    except RecursionError:
+        raise bad_request("body", "it nests too deeply") from None
+    return [text]
+
+
+def join_messages(messages: Iterable[bytes]) -> bytes:
+    """The array of the messages; each is JSON or what a Kafka client has written."""
+    return b"[" + b",".join(map(shown, messages)) + b"]"
+
+
+def shown(value: bytes) -> bytes:
+    """A record's value as a message: null for none, and what is no JSON (a Kafka client wrote it) as base64."""
+    if not value:
+        return b"null"
+    try:
+        value.decode()
+        _VALUE.decode(value)
+    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
+        return msgspec.json.encode({"not-json": value})
+    return value

@@ -1,0 +1,236 @@
+"""Appends to a stream under conditions, and its closing. The leader decides all of them; nothing is kept here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from duramen.client.aio import AsyncCluster
+from duramen.client.protocol import conditional_append as conditional
+from duramen.client.protocol.conditional_append import CONDITIONAL_APPEND, NO_CONDITION, ConditionalAnswer
+from duramen.client.protocol.metadata import error_code, only
+from duramen.dlsn import Dlsn
+from duramen.errors import ErrorCode, KafkaError
+from duramen.gateway.edge.problem import ProblemError
+from duramen.gateway.streams.stream_sequences import SEQUENCE_HEADER, StreamSequences
+from duramen.gateway.streams.stream_topics import StreamInfo
+from duramen.gateway.streams.writer_headers import EPOCH, EXPECTED_SEQ, RECEIVED_SEQ, NamedWriter
+from duramen.gateway.writes.partition_writes import PartitionWrites, WrittenShare
+from duramen.wire.batch import build_batch
+from duramen.wire.messages import API
+
+DESCRIBE_PRODUCERS: Final = 61
+
+_NOWHERE: Final = (1 << 63) - 2
+"""An end that no log has: only what is stored already is answered."""
+
+CLOSED_HEADER: Final = "stream-closed"
+
+
+class AppendWish(NamedTuple):
+    """What a POST asks for. messages: none to close alone; expected: where the stream has to end; sequence:
+    Stream-Seq."""
+
+    messages: list[bytes]
+    close: bool = False
+    expected: Dlsn | None = None
+    sequence: bytes | None = None
+    writer: NamedWriter | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it asks for an append without any condition: it may leave with others."""
+        return bool(self.messages) and self == AppendWish(self.messages)
+
+
+class EndMovedError(Exception):
+    """The stream ends elsewhere than was expected; end: the log's offset there."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__(f"the log ends at {end}")
+        self.end = end
+
+
+class StreamAppends:
+    """Appends for clients. now_ms: the time since 1970; timeout_ms: how long a leader may take."""
+
+    def __init__(
+        self, cluster: AsyncCluster, writes: PartitionWrites, now_ms: Callable[[], int], timeout_ms: int
+    ) -> None:
+        self._cluster = cluster
+        self._writes = writes
+        self._now_ms = now_ms
+        self._timeout_ms = timeout_ms
+        self._sequences = StreamSequences(cluster)
+
+    async def append_plain(self, info: StreamInfo, messages: Sequence[bytes]) -> WrittenShare:
+        """Append without a condition, all or none, in one batch with what others append. Problem."""
+        now = self._now_ms()
+        return await self._writes.write(info.partition, info.topic_id, [(None, each, (), now) for each in messages])
+
+    async def append(self, info: StreamInfo, wish: AppendWish) -> ConditionalAnswer:
+        """Append, close, or both. EndMovedError where `expected` does not hold; Problem 403, 409, 400; KafkaError.
+
+        A batch of a named writer that is there already is answered before any condition is looked at.
+        """
+        expected = NO_CONDITION if wish.expected is None else wish.expected.offset
+        if wish.sequence is not None and wish.messages:
+            return await self._in_sequence(info, wish, wish.sequence, expected)
+        if wish.close and not wish.messages and wish.writer is not None:
+            return await self._close_as(info, wish.writer, expected)
+        return _granted(await self._send(info, wish, expected), wish)
+
+    async def _in_sequence(
+        self, info: StreamInfo, wish: AppendWish, sequence: bytes, expected: int
+    ) -> ConditionalAnswer:
+        """Append where the last Stream-Seq is a smaller one: at the end up to which that is known."""
+        async with self._sequences.of(info) as last:
+            while True:
+                if last.sequence is not None and sequence <= last.sequence:
+                    await self._refuse_unless_stored(info, wish)
+                    said = last.sequence.decode("latin-1")
+                    raise ProblemError(409, "sequence", f"Stream-Seq: it is not above the last one, {said!r}")
+                if last.end >= 0 and expected in (NO_CONDITION, last.end):
+                    answer = await self._send(info, wish, last.end)
+                    if answer.code != ErrorCode.END_IS_ELSEWHERE:
+                        granted = _granted(answer, wish)
+                        if not granted.duplicate:
+                            last.end, last.sequence = granted.end_offset, sequence
+                        return granted
+                else:
+                    answer = await self._send(info, AppendWish([]), NO_CONDITION)
+                    if answer.end_offset == last.end:
+                        return _granted(await self._send(info, wish, expected), wish)  # another end was expected
+                await self._sequences.read_on(info, last, answer.end_offset)
+
+    async def _refuse_unless_stored(self, info: StreamInfo, wish: AppendWish) -> None:
+        """Problem of a named writer that comes before that of the sequence; StoredBatchError for a duplicate."""
+        if wish.writer is None:
+            return
+        answer = await self._send(info, wish._replace(close=False), _NOWHERE)
+        if answer.code != ErrorCode.END_IS_ELSEWHERE:
+            raise StoredBatchError(_granted(answer, wish))
+
+    async def _close_as(self, info: StreamInfo, writer: NamedWriter, expected: int) -> ConditionalAnswer:
+        """Close without a record, as a named writer that is not fenced.
+
+        A close alone carries no sequence. So the writer's state is asked for, and the stream closed where it ended
+        before that: a newer epoch can only begin with an append, and then the end is another.
+        """
+        nothing = AppendWish([])
+        while True:
+            before = await self._send(info, nothing, NO_CONDITION)
+            if before.closed:
+                return before
+            if expected not in (NO_CONDITION, before.end_offset):
+                raise EndMovedError(before.end_offset)
+            epoch, last = await self._state(info, writer)
+            _check_turn(writer, epoch, last)
+            answer = await self._send(info, nothing._replace(close=True), before.end_offset)
+            if answer.code != ErrorCode.END_IS_ELSEWHERE:
+                return _granted(answer, nothing._replace(close=True))
+
+    async def _state(self, info: StreamInfo, writer: NamedWriter) -> tuple[int, int]:
+        """(epoch, last sequence) of a writer in this stream; (-1, -1) where it is not known."""
+        message = API[DESCRIBE_PRODUCERS].request
+        topic = message.TopicRequest(name=info.topic, partition_indexes=[0])
+
+        def partition(response: Any) -> Any:
+            return only(only(response.topics, info.topic).partitions, info.topic)
+
+        response = await self._cluster.call(
+            info.partition,
+            DESCRIBE_PRODUCERS,
+            message.new(topics=[topic]),
+            code_of=lambda response: int(partition(response).error_code),
+        )
+        found = partition(response)
+        if found.error_code:
+            raise KafkaError(error_code(found.error_code), found.error_message or "DescribeProducers")
+        for producer in found.active_producers:
+            if producer.producer_id == writer.producer_id:
+                return producer.producer_epoch, producer.last_sequence
+        return -1, -1
+
+    async def _send(self, info: StreamInfo, wish: AppendWish, expected: int) -> ConditionalAnswer:
+        """One ConditionalAppend. OutcomeUnknownError where it may be stored and cannot be sent again."""
+        writer = wish.writer
+        batch = None
+        if wish.messages:
+            now = self._now_ms()
+            headers = [] if wish.sequence is None else [(SEQUENCE_HEADER, wish.sequence)]
+            batch = build_batch(
+                [(None, value, headers if number == 0 else (), now) for number, value in enumerate(wish.messages)],
+                producer_id=-1 if writer is None else writer.producer_id,
+                producer_epoch=-1 if writer is None else writer.epoch,
+                base_sequence=-1 if writer is None else writer.base_sequence,
+            )
+        request = conditional.request(
+            info.partition, info.topic_id, batch, expected, close=wish.close, timeout_ms=self._timeout_ms
+        )
+        # A batch that names its writer is known when it comes twice, and to close or ask twice does no harm.
+        resend = batch is None or writer is not None
+        response = await self._cluster.call(
+            info.partition,
+            CONDITIONAL_APPEND,
+            request,
+            code_of=lambda response: int(response.error_code),
+            resend=resend,
+        )
+        return conditional.parsed(response)
+
+
+class StoredBatchError(Exception):
+    """The batch is there already; answer: where."""
+
+    def __init__(self, answer: ConditionalAnswer) -> None:
+        super().__init__("the batch is there already")
+        self.answer = answer
+
+
+def _granted(answer: ConditionalAnswer, wish: AppendWish) -> ConditionalAnswer:
+    """The answer, if it is one that something is stored."""
+    writer = wish.writer
+    if not answer.code:
+        return answer
+    if answer.code == ErrorCode.END_IS_ELSEWHERE:
+        raise EndMovedError(answer.end_offset)
+    if answer.code == ErrorCode.STREAM_CLOSED:
+        raise ProblemError(
+            409, "closed", "the stream is closed: nothing is appended behind it", {CLOSED_HEADER: "true"}
+        )
+    if writer is not None and answer.code == ErrorCode.INVALID_PRODUCER_EPOCH:
+        raise _fenced(writer, answer.writer_epoch)
+    if writer is not None and answer.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        raise _gap(writer, answer.writer_epoch, answer.expected_sequence)
+    raise KafkaError(answer.code, answer.message or answer.code.name)
+
+
+def _check_turn(writer: NamedWriter, epoch: int, last: int) -> None:
+    """Problem unless it is this request's turn, where the writer's epoch and last sequence are these."""
+    if writer.epoch < epoch:
+        raise _fenced(writer, epoch)
+    expected = (last + 1) % (1 << 31) if writer.epoch == epoch else 0
+    if writer.base_sequence != expected:
+        raise _gap(writer, epoch, expected)
+
+
+def _fenced(writer: NamedWriter, epoch: int) -> ProblemError:
+    return ProblemError(
+        403,
+        "writer-fenced",
+        f"Producer-Epoch: {writer.name!r} writes in epoch {epoch} by now; begin a higher one, or stop",
+        {EPOCH: str(epoch)},
+    )
+
+
+def _gap(writer: NamedWriter, epoch: int, expected: int) -> ProblemError:
+    if epoch >= 0 and writer.epoch > epoch:
+        return ProblemError(400, "bad-request", "Producer-Seq: a new epoch begins with 0")
+    number = writer.expected(max(0, expected))
+    return ProblemError(
+        409,
+        "sequence",
+        f"Producer-Seq: {number} has to come next, not {writer.sequence}",
+        {EXPECTED_SEQ: str(number), RECEIVED_SEQ: str(writer.sequence)},
+    )

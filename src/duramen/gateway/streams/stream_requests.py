@@ -1,0 +1,321 @@
+"""Requests on a stream, as Durable Streams has them: PUT, POST, HEAD, DELETE and GET of /v1/stream/<path>."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from duramen.client.protocol.positions import BelowStartError
+from duramen.dlsn import Dlsn
+from duramen.gateway.edge import media_type
+from duramen.gateway.edge.clock import GatewayClock
+from duramen.gateway.edge.http_protocol import chunks_of
+from duramen.gateway.edge.metrics import GatewayMetrics
+from duramen.gateway.edge.problem import ProblemError, bad_request
+from duramen.gateway.edge.request_body import RequestBodies
+from duramen.gateway.routes.route import Handler
+from duramen.gateway.streams.json_messages import split_messages
+from duramen.gateway.streams.stream_appends import AppendWish
+from duramen.gateway.streams.stream_expiry import StreamExpiry, requested_expiry, rfc_3339
+from duramen.gateway.streams.stream_page import StreamPage
+from duramen.gateway.streams.stream_path import topic_of
+from duramen.gateway.streams.stream_position import BEGINNING, NOW, START, parse_position
+from duramen.gateway.streams.stream_topics import StreamInfo, no_such_stream
+from duramen.gateway.streams.streams import StreamEnd, Streams
+from duramen.gateway.streams.writer_headers import named_writer
+from duramen.gateway.tails import page_forms
+from duramen.gateway.tails.live_readers import LiveReaders
+
+NEXT_OFFSET: Final = "stream-next-offset"
+UP_TO_DATE: Final = "stream-up-to-date"
+CLOSED: Final = "stream-closed"
+CURSOR: Final = "stream-cursor"
+ADVANCED_TO: Final = "stream-advanced-to"
+TRUE: Final = "true"
+
+
+class ReadRequest(NamedTuple):
+    """What a GET asks for. live: "", "long-poll" or "sse"; offset: the text that was given, -1 for none.
+
+    advance: where the records there were truncated, to begin with the first one that there is.
+    """
+
+    offset: str
+    live: str
+    cursor: str | None
+    advance: bool
+
+
+class StreamRequests:
+    """Answers requests on streams; `live` those that follow one."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        bodies: RequestBodies,
+        live: LiveReaders,
+        clock: GatewayClock,
+        metrics: GatewayMetrics,
+    ) -> None:
+        self._streams = streams
+        self._bodies = bodies
+        self._live = live
+        self._clock = clock
+        self._metrics = metrics
+
+    def handlers(self) -> dict[str, Handler]:
+        """By operation, as the table of routes names them."""
+        return {
+            "createStream": self.put,
+            "appendToStream": self.post,
+            "readStream": self.get,
+            "describeStream": self.head,
+            "deleteStream": self.delete,
+        }
+
+    # ---- there is a stream -----------------------------------------------------------------------------------
+
+    async def put(self, request: Request) -> Response:
+        """Make a stream, or find the same one."""
+        topic = topic_of(request.path_params["path"])
+        headers = request.headers
+        content_type = media_type.checked(headers.get("content-type") or media_type.DEFAULT)
+        expiry = requested_expiry(headers.get("stream-ttl"), headers.get("stream-expires-at"), self._clock.now_ms())
+        _refuse_forks(headers)
+        closing = _is_closing(headers)
+        async with self._bodies.whole(request) as body:
+            messages = _messages(body, content_type) if body else []
+            info, made = await self._streams.topics.create(topic, content_type, expiry)
+            if made:
+                end = StreamEnd(START, False)
+            else:
+                end = await self._streams.end(info)
+                _check_same(info, content_type, expiry)
+            # A PUT with a body that was cut short in the middle has left an empty stream: this one completes it.
+            receipt = {}
+            if end == (START, False) and (messages or (made and closing)):
+                appended = await self._streams.append(info, AppendWish(messages, closing, START))
+                end = StreamEnd(appended.position, appended.closed)
+                receipt = appended.receipt
+                self._metrics.records_written.inc(len(messages))
+        if end.closed != closing:
+            raise ProblemError(
+                409, "exists", f"the stream is there, and {'closed' if end.closed else 'open'}", _closed(end.closed)
+            )
+        found = {
+            "content-type": info.content_type,
+            NEXT_OFFSET: str(end.position),
+            **_closed(end.closed),
+            **receipt,
+        }
+        if made:
+            found["location"] = str(request.url.replace(query="", fragment=""))
+        return Response(status_code=201 if made else 200, headers=found)
+
+    async def head(self, request: Request) -> Response:
+        """Type, end and expiry; it does not renew a TTL."""
+        info = await self._streams.topics.get(topic_of(request.path_params["path"]))
+        end = await self._streams.end(info)
+        headers = {
+            "content-type": info.content_type,
+            NEXT_OFFSET: str(end.position),
+            "cache-control": "no-store",
+        }
+        if info.expiry.ttl_ms is not None:
+            headers["stream-ttl"] = str(info.expiry.ttl_ms // 1000)
+        elif info.expiry.at_ms is not None:
+            headers["stream-expires-at"] = rfc_3339(info.expiry.at_ms)
+        if end.closed:
+            headers[CLOSED] = TRUE
+        return Response(headers=headers)
+
+    async def delete(self, request: Request) -> Response:
+        """Delete the stream with all that is in it."""
+        topic = topic_of(request.path_params["path"])
+        info = await self._streams.topics.find(topic, fresh=True)
+        if info is None or not await self._streams.topics.delete(info):
+            raise no_such_stream(topic)
+        return Response(status_code=204)
+
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    async def post(self, request: Request) -> Response:
+        """Append a body: one record, or in a JSON stream one for each message."""
+        topic = topic_of(request.path_params["path"])
+        headers = request.headers
+        async with self._bodies.whole(request) as body:
+            info = await self._streams.topics.get(topic)
+            wish = await self._wish(info, headers, body)
+            appended = await self._streams.append(info, wish)
+            await self._streams.topics.touch(info)
+        if not appended.duplicate:
+            self._metrics.records_written.inc(len(wish.messages))
+        answer = {NEXT_OFFSET: str(appended.position), **_closed(appended.closed), **appended.receipt}
+        writer = wish.writer
+        if writer is not None:
+            known = appended.duplicate and appended.expected_sequence >= 0
+            answer |= writer.headers(writer.accepted(appended.expected_sequence) if known else None)
+        is_new = writer is not None and wish.messages and not appended.duplicate
+        return Response(status_code=200 if is_new else 204, headers=answer)
+
+    async def _wish(self, info: StreamInfo, headers: Mapping[str, str], body: bytes) -> AppendWish:
+        """What a POST asks for. Problem 400, 409."""
+        closing = _is_closing(headers)
+        writer = named_writer(headers)
+        expected = headers.get("stream-expected-offset")
+        position = (
+            None
+            if expected is None
+            else START
+            if expected == BEGINNING
+            else parse_position(expected, "Stream-Expected-Offset")
+        )
+        if not body:
+            if not closing:
+                raise bad_request("body", "it is empty, and there is no Stream-Closed: true")
+            return AppendWish([], True, position, None, writer)
+        given = headers.get("content-type")
+        if not given:
+            raise bad_request("Content-Type", "it is missing")
+        if media_type.essence(media_type.checked(given)) != media_type.essence(info.content_type):
+            if (await self._streams.end(info)).closed:
+                raise await self._streams.closed_problem(info)
+            raise ProblemError(409, "exists", f"Content-Type: the stream's is {info.content_type}")
+        messages = _messages(body, info.content_type)
+        if not messages:
+            raise bad_request("body", "an empty array appends nothing")
+        sequence = headers.get("stream-seq")
+        return AppendWish(messages, closing, position, None if sequence is None else sequence.encode("latin-1"), writer)
+
+    # ---- reading ---------------------------------------------------------------------------------------------
+
+    async def get(self, request: Request) -> Response:
+        """Read: what there is, or what comes (long-poll, SSE)."""
+        topic = topic_of(request.path_params["path"])
+        asked = _read_request(request)
+        info = await self._streams.topics.get(topic)
+        await self._streams.topics.touch(info)
+        try:
+            return await self._read(request, info, asked)
+        except BelowStartError as error:
+            if not asked.advance and asked.offset != BEGINNING:
+                raise
+            first = str(error.first.dlsn)
+        answer = await self._read(request, info, asked._replace(offset=first))
+        if asked.advance:
+            answer.headers[ADVANCED_TO] = first
+        return answer
+
+    async def _read(self, request: Request, info: StreamInfo, asked: ReadRequest) -> Response:
+        if asked.offset == NOW:
+            end = await self._streams.end(info)
+            position, closed = end.position, end.closed
+        else:
+            position, closed = START if asked.offset == BEGINNING else parse_position(asked.offset), False
+        if asked.live == "sse":
+            return await self._sse(request, info, position, asked.cursor)
+        if asked.live == "long-poll":
+            return await self._long_poll(request, info, position, asked)
+        if asked.offset == NOW:
+            page = StreamPage([], position, True, closed)
+        else:
+            page = await self._streams.read(info, position)
+        return self._page(request, info, asked, page)
+
+    def _page(
+        self, request: Request, info: StreamInfo, asked: ReadRequest, page: StreamPage, body: bytes | None = None
+    ) -> Response:
+        headers = self._read_headers(page, asked.cursor)
+        headers["content-type"] = info.content_type
+        if asked.offset == NOW:
+            headers["cache-control"] = "no-store"
+        else:
+            closed = ":c" if page.closed else ""
+            etag = f'"{info.topic_id.hex()}:{asked.offset}:{page.position}{closed}"'
+            headers["etag"] = etag
+            # What lies at the end may get more: it is asked for again, and answered 304 if it has not.
+            headers["cache-control"] = "no-cache" if page.up_to_date else "private, max-age=60"
+            if etag in _listed(request.headers.get("if-none-match")):
+                return Response(status_code=304, headers=headers)
+        self._metrics.records_read.inc(len(page.messages))
+        return Response(page_forms.body(page, info.content_type) if body is None else body, headers=headers)
+
+    async def _long_poll(self, request: Request, info: StreamInfo, position: Dlsn, asked: ReadRequest) -> Response:
+        page, body = await self._live.poll(request, info, position)
+        if page.messages:
+            return self._page(request, info, asked, page, body)
+        headers = self._read_headers(page._replace(up_to_date=True), asked.cursor)
+        headers["cache-control"] = "no-store"
+        return Response(status_code=204, headers=headers)
+
+    async def _sse(self, request: Request, info: StreamInfo, position: Dlsn, cursor: str | None) -> Response:
+        page = await self._streams.read(info, position)
+        headers = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
+        if not media_type.is_text(info.content_type):
+            headers["stream-sse-data-encoding"] = "base64"
+        self._live.check()
+        return StreamingResponse(self._live.events(info, page, cursor, chunks_of(request.scope)), headers=headers)
+
+    def _read_headers(self, page: StreamPage, cursor: str | None) -> dict[str, str]:
+        headers = {NEXT_OFFSET: str(page.position)}
+        if page.up_to_date:
+            headers[UP_TO_DATE] = TRUE
+        if page.closed:
+            headers[CLOSED] = TRUE
+        else:
+            headers[CURSOR] = self._live.cursor(cursor)
+        return headers
+
+
+def _messages(body: bytes, content_type: str) -> list[bytes]:
+    return split_messages(body) if media_type.is_json(content_type) else [body]
+
+
+def _read_request(request: Request) -> ReadRequest:
+    query = request.query_params
+    given = query.getlist("offset")
+    if len(given) > 1:
+        raise bad_request("offset", "it is given twice")
+    live = query.get("live", "")
+    if live not in ("", "long-poll", "sse"):
+        raise bad_request("live", "it is neither long-poll nor sse")
+    advance = query.get("on_truncated", "fail")
+    if advance not in ("fail", "advance"):
+        raise bad_request("on_truncated", "it is neither fail nor advance")
+    resumed = request.headers.get("last-event-id") if live == "sse" else None
+    offset = resumed or (given[0] if given else None)
+    if offset is None:
+        if live:
+            raise bad_request("offset", f"live={live} needs it; -1 is the beginning, now the end")
+        offset = BEGINNING
+    if offset not in (BEGINNING, NOW):
+        parse_position(offset)
+    return ReadRequest(offset, live, query.get("cursor"), advance == "advance")
+
+
+def _listed(header: str | None) -> list[str]:
+    return [] if header is None else [each.strip().removeprefix("W/") for each in header.split(",")]
+
+
+def _is_closing(headers: Mapping[str, str]) -> bool:
+    return headers.get(CLOSED, "").strip().lower() == TRUE
+
+
+def _closed(closed: bool) -> dict[str, str]:
+    return {CLOSED: TRUE} if closed else {}
+
+
+def _check_same(info: StreamInfo, content_type: str, expiry: StreamExpiry) -> None:
+    """Problem 409 where a stream that is there is another one than is asked for."""
+    if media_type.essence(info.content_type) != media_type.essence(content_type):
+        raise ProblemError(409, "exists", f"the stream is there, with the type {info.content_type}")
+    if not expiry.same_as(info.expiry):
+        raise ProblemError(409, "exists", "the stream is there, with another Stream-TTL or Stream-Expires-At")
+
+
+def _refuse_forks(headers: Mapping[str, str]) -> None:
+    if any(name.startswith("stream-fork") for name in headers):
+        raise ProblemError(501, "not-served", "Stream-Forked-From: streams cannot be forked")

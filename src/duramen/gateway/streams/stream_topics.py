@@ -1,0 +1,241 @@
+"""Streams as topics of the cluster: which there are, how they are made, kept alive and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from duramen.client.aio import AsyncCluster
+from duramen.client.protocol.metadata import TopicMetadata, error_code, only
+from duramen.client.protocol.routes import ANY, CONTROLLER
+from duramen.errors import ErrorCode, KafkaError
+from duramen.gateway.edge.media_type import DEFAULT
+from duramen.gateway.edge.problem import SOON, ProblemError
+from duramen.gateway.streams.stream_expiry import StreamExpiry
+from duramen.model import TopicId, TopicPartition
+from duramen.wire.messages import API
+
+CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
+DESCRIBE_CONFIGS: Final = 32
+INCREMENTAL_ALTER_CONFIGS: Final = 44
+
+CONTENT_TYPE: Final = "duramen.stream.content.type"
+TTL: Final = "duramen.stream.ttl.ms"
+EXPIRES_AT: Final = "duramen.stream.expires.at.ms"
+TXID: Final = "duramen.txid"
+
+NO_TXIDS: Final = "none"
+
+FRESH_S: Final = 1.0
+"""How long what is known of a stream is used without asking again."""
+
+_A_TOPIC: Final = 2
+_SET: Final = 0
+_KNOWN_MAX: Final = 10_000
+_BATCH_OVERHEAD: Final = 64 << 10
+_DESCRIBED_AT_ONCE: Final = 500
+_ATTEMPTS: Final = 100
+_PAUSE_S: Final = 0.1
+_GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class StreamInfo(NamedTuple):
+    """One stream: its topic, type and expiry. leader_epoch: of the partition, when it was asked for.
+
+    txid: whose transaction ids its timestamps are (`application`, `assigned`), or `none`.
+    """
+
+    topic: str
+    topic_id: TopicId
+    content_type: str
+    expiry: StreamExpiry
+    leader_epoch: int
+    txid: str = NO_TXIDS
+
+    @property
+    def partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, 0)
+
+
+class StreamTopics:
+    """The streams of a cluster. now_ms: the time since 1970; monotonic_s: any clock that only goes forward."""
+
+    def __init__(
+        self,
+        cluster: AsyncCluster,
+        now_ms: Callable[[], int],
+        monotonic_s: Callable[[], float],
+        body_max_bytes: int,
+    ) -> None:
+        self._cluster = cluster
+        self._now_ms = now_ms
+        self._monotonic_s = monotonic_s
+        self._batch_max_bytes = body_max_bytes + _BATCH_OVERHEAD
+        self._known: dict[str, tuple[float, StreamInfo]] = {}
+
+    async def find(self, topic: str, *, fresh: bool = False) -> StreamInfo | None:
+        """The stream, if there is one that has not expired. fresh: ask the cluster, whatever is known."""
+        found = None if fresh else self._fresh(topic)
+        if found is None or found.expiry.expired(self._now_ms()):  # it may have been renewed elsewhere
+            found = await self._ask(topic)
+        return None if found is None or found.expiry.expired(self._now_ms()) else found
+
+    async def get(self, topic: str) -> StreamInfo:
+        """The stream; Problem 404."""
+        found = await self.find(topic)
+        if found is None:
+            raise no_such_stream(topic)
+        return found
+
+    async def create(self, topic: str, content_type: str, expiry: StreamExpiry) -> tuple[StreamInfo, bool]:
+        """The stream of this name, and whether it was made now. One that has expired is deleted first."""
+        for _ in range(_ATTEMPTS):
+            found = await self._ask(topic)
+            if found is not None and not found.expiry.expired(self._now_ms()):
+                return found, False
+            if found is not None:
+                await self.delete(found)
+            settings = {
+                CONTENT_TYPE: content_type,
+                TTL: str(-1 if expiry.ttl_ms is None else expiry.ttl_ms),
+                EXPIRES_AT: str(-1 if expiry.at_ms is None else expiry.at_ms),
+                "cleanup.policy": "delete",
+                "retention.ms": "-1",
+                "retention.bytes": "-1",
+                "max.message.bytes": str(self._batch_max_bytes),
+            }
+            if await self._create(topic, settings):
+                made = await self._ask(topic)
+                if made is not None:
+                    return made, True
+            await asyncio.sleep(_PAUSE_S)  # another gateway has just made or deleted it, or not all nodes know
+        raise ProblemError(
+            503, "node-away", "the cluster does not know yet what it was asked for", SOON, retriable=True
+        )
+
+    async def delete(self, info: StreamInfo) -> bool:
+        """Whether it was there to be deleted."""
+        self._known.pop(info.topic, None)
+        message = API[DELETE_TOPICS].request
+        state = message.DeleteTopicState(name=None, topic_id=info.topic_id)
+        request = message.new(topics=[state], topic_names=[], timeout_ms=15_000)
+        answer = await self._call(CONTROLLER, DELETE_TOPICS, request, "responses", _GONE)
+        return not answer.error_code
+
+    async def touch(self, info: StreamInfo) -> None:
+        """After a read or write: moves the end of a stream with a TTL on, where that is worth storing."""
+        renewed = info.expiry.renewed(self._now_ms())
+        if renewed is None:
+            return
+        moment, _ = self._known.get(info.topic, (self._monotonic_s(), info))
+        self._known[info.topic] = (moment, info._replace(expiry=renewed))  # others need not store it, too
+        message = API[INCREMENTAL_ALTER_CONFIGS].request
+        config = message.AlterableConfig(name=EXPIRES_AT, config_operation=_SET, value=str(renewed.at_ms))
+        resource = message.AlterConfigsResource(resource_type=_A_TOPIC, resource_name=info.topic, configs=[config])
+        request = message.new(resources=[resource], validate_only=False)
+        try:
+            await self._call(CONTROLLER, INCREMENTAL_ALTER_CONFIGS, request, "responses", _GONE)
+        except BaseException:
+            self._known.pop(info.topic, None)
+            raise
+
+    def forget(self, topic: str) -> None:
+        """Ask again the next time."""
+        self._known.pop(topic, None)
+
+    def _fresh(self, topic: str) -> StreamInfo | None:
+        moment, info = self._known.get(topic, (0.0, None))
+        return info if self._monotonic_s() - moment < FRESH_S else None
+
+    async def _ask(self, topic: str) -> StreamInfo | None:
+        metadata, settings = await asyncio.gather(self._cluster.metadata([topic]), self._settings([topic]))
+        found = metadata.topics.get(topic)
+        self._known.pop(topic, None)
+        if found is None or found.error in _GONE or found.is_internal or topic not in settings:
+            return None
+        if found.error:
+            raise KafkaError(found.error, f"{topic}: {found.error.name}")
+        if not _is_stream(found):
+            raise ProblemError(
+                400, "bad-request", f"path: topic {topic} has {len(found.partitions)} partitions; a stream has one"
+            )
+        info = _info(found, settings[topic])
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[topic] = (self._monotonic_s(), info)
+        return info
+
+    async def all(self) -> list[StreamInfo]:
+        """All topics that can be streams, asked now."""
+        metadata = await self._cluster.metadata()
+        there = [each for each in metadata.topics.values() if _is_stream(each)]
+        found: list[StreamInfo] = []
+        for start in range(0, len(there), _DESCRIBED_AT_ONCE):
+            some = there[start : start + _DESCRIBED_AT_ONCE]
+            settings = await self._settings([each.name for each in some])
+            found += [_info(each, settings[each.name]) for each in some if each.name in settings]
+        return found
+
+    async def _settings(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+        """The settings of streams that these topics have; without those that are not there."""
+        message = API[DESCRIBE_CONFIGS].request
+        resources = [
+            message.DescribeConfigsResource(
+                resource_type=_A_TOPIC, resource_name=topic, configuration_keys=[CONTENT_TYPE, TTL, EXPIRES_AT, TXID]
+            )
+            for topic in topics
+        ]
+        response = await self._cluster.call(ANY, DESCRIBE_CONFIGS, message.new(resources=resources))
+        found = {}
+        for result in response.results:
+            if not result.error_code:
+                texts = {config.name: config.value for config in result.configs if config.value is not None}
+                found[result.resource_name] = texts
+            elif error_code(result.error_code) not in _GONE:
+                raise KafkaError(error_code(result.error_code), f"DescribeConfigs: {result.error_message or ''}")
+        return found
+
+    async def _create(self, topic: str, settings: Mapping[str, str]) -> bool:
+        """Whether it was not there."""
+        message = API[CREATE_TOPICS].request
+        configs = [message.CreatableTopicConfig(name=name, value=value) for name, value in settings.items()]
+        wanted = message.CreatableTopic(name=topic, num_partitions=1, replication_factor=-1, configs=configs)
+        request = message.new(topics=[wanted], timeout_ms=15_000)
+        allowed = (ErrorCode.TOPIC_ALREADY_EXISTS,)
+        return not (await self._call(CONTROLLER, CREATE_TOPICS, request, "topics", allowed)).error_code
+
+    async def _call(self, route: Any, key: int, request: Any, field: str, allowed: tuple[ErrorCode, ...]) -> Any:
+        """The one answer of the response; KafkaError unless it is granted, or refused by a code of `allowed`."""
+        name = API[key].name
+
+        def code_of(response: Any) -> int:
+            code = int(only(getattr(response, field), name).error_code)
+            return 0 if error_code(code) in allowed else code
+
+        response = await self._cluster.call(route, key, request, code_of=code_of)
+        answer = only(getattr(response, field), name)
+        if answer.error_code and error_code(answer.error_code) not in allowed:
+            raise KafkaError(error_code(answer.error_code), f"{name}: {answer.error_message or ''}")
+        return answer
+
+
+def _is_stream(topic: TopicMetadata) -> bool:
+    return not topic.error and not topic.is_internal and len(topic.partitions) == 1
+
+
+def _info(topic: TopicMetadata, settings: Mapping[str, str]) -> StreamInfo:
+    ttl, at = int(settings.get(TTL, "-1")), int(settings.get(EXPIRES_AT, "-1"))
+    return StreamInfo(
+        topic.name,
+        topic.topic_id,
+        settings.get(CONTENT_TYPE) or DEFAULT,
+        StreamExpiry(None if ttl < 0 else ttl, None if at < 0 else at),
+        next(iter(topic.partitions.values())).leader_epoch,
+        settings.get(TXID, NO_TXIDS),
+    )
+
+
+def no_such_stream(topic: str) -> ProblemError:
+    return ProblemError(404, "no-such-stream", f"there is no stream {topic.replace('.', '/')}; PUT makes it")

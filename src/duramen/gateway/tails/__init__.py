@@ -1,0 +1,1 @@
+"""The ends of streams: one read, any number of readers."""

@@ -1,0 +1,266 @@
+"""Readers that follow streams, by long-poll or server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+
+from duramen.dlsn import Dlsn
+from duramen.errors import DuramenError, ErrorCode
+from duramen.gateway.edge.clock import GatewayClock
+from duramen.gateway.edge.http_protocol import ResponseChunks
+from duramen.gateway.edge.kafka_problems import problem_of
+from duramen.gateway.edge.limits import Allowance
+from duramen.gateway.edge.metrics import GatewayMetrics
+from duramen.gateway.edge.problem import ProblemError
+from duramen.gateway.streams.stream_page import StreamPage
+from duramen.gateway.streams.stream_topics import StreamInfo
+from duramen.gateway.streams.streams import Streams
+from duramen.gateway.tails import page_forms, sse_frames
+from duramen.gateway.tails.shared_tails import SharedTails
+from duramen.gateway.tails.stream_cursor import JITTER_MAX_S, known_interval, next_cursor
+from duramen.gateway.tails.tail_page import TailPage
+from duramen.gateway.tails.tail_rings import TailReader, Taken
+
+HEARTBEAT_S: Final = 15.0
+RETRY_MS: Final = (1000, 4000)
+"""Between these an EventSource is asked to wait: readers of one moment come back at different ones."""
+
+
+class ReadLimits(NamedTuple):
+    """How long a long-poll waits and an SSE response lasts, in seconds."""
+
+    long_poll_s: float
+    sse_s: float
+
+
+class LivePage(NamedTuple):
+    """What a long-poll is answered with. body: its messages, where others get the same."""
+
+    page: StreamPage
+    body: bytes | None = None
+
+
+class LiveReaders:
+    """Readers that wait. `tails` has what comes; who is behind that reads from `streams`, from its own position."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        tails: SharedTails,
+        allowance: Allowance,
+        limits: ReadLimits,
+        clock: GatewayClock,
+        metrics: GatewayMetrics,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._streams = streams
+        self._tails = tails
+        self._allowance = allowance
+        self._limits = limits
+        self._clock = clock
+        self._metrics = metrics
+        self._stopping = stopping
+
+    def cursor(self, given: str | None) -> str:
+        """The cursor of an answer to a reader that has `given`."""
+        return next_cursor(self._clock.now_ms() / 1000, given, random.randint(1, JITTER_MAX_S))
+
+    def check(self) -> None:
+        """Problem 503 where no more readers may wait."""
+        self._allowance.check()
+
+    # ---- long-poll -------------------------------------------------------------------------------------------
+
+    async def poll(self, request: Request, info: StreamInfo, position: Dlsn) -> LivePage:
+        """What there is behind a position, or what comes until the time is up, the client has left or the gateway
+        ends; no messages then. Problem 404, 409, 410, 503."""
+        if not self._tails.holds(info, position):
+            page = await self._streams.read(info, position)
+            if page.messages or page.closed:
+                return LivePage(page)
+            position = page.position
+        self._allowance.check()
+        with self._allowance.one(), self._metrics.readers.track_inprogress():
+            reader = self._tails.join(info, position)
+            left = asyncio.ensure_future(_disconnected(request))
+            try:
+                return await self._awaited(info, reader, left)
+            finally:
+                left.cancel()
+                self._tails.leave(reader)
+
+    async def _awaited(self, info: StreamInfo, reader: TailReader, left: asyncio.Future[None]) -> LivePage:
+        end_s = self._clock.monotonic_s() + self._limits.long_poll_s
+        while True:
+            taken = self._tails.take(reader)
+            if taken.alone or _is_elsewhere(taken.failure):
+                return LivePage(await self._streams.read(info, reader.position))
+            if taken.failure is not None:
+                raise problem_of(taken.failure)
+            if taken.pages:
+                found = _joined(taken)
+                if found.page.messages or found.page.closed:
+                    return found
+            elif left.done() or self._is_over(end_s):
+                return LivePage(StreamPage([], reader.position, True, False))
+            else:
+                await self._tails.wait(reader, end_s, left=left)
+
+    # ---- server-sent events ----------------------------------------------------------------------------------
+
+    async def events(
+        self, info: StreamInfo, page: StreamPage, cursor: str | None, chunks: ResponseChunks | None
+    ) -> AsyncGenerator[bytes]:
+        """The events from a page on that was read; they end with the stream, its time, or an error, which the reader
+        gets to know when it connects again from its position. chunks: where those may be written that come meanwhile.
+        """
+        head = sse_frames.retry(random.randint(*RETRY_MS))
+        with self._allowance.one(), self._metrics.readers.track_inprogress(), self._cut_late(chunks):
+            end_s = self._clock.monotonic_s() + self._limits.sse_s
+            try:
+                yield head + self._frame(info, page, cursor)
+                while not page.closed and not page.up_to_date and not self._tails.holds(info, page.position):
+                    if self._is_over(end_s):
+                        return
+                    page = await self._streams.read(info, page.position)
+                    yield self._frame(info, page, cursor)
+                if page.closed:
+                    return
+                reader = self._tails.join(info, page.position)
+                try:
+                    async for frame in self._followed(info, reader, cursor, end_s, chunks):
+                        yield frame
+                finally:
+                    self._tails.leave(reader)
+            except (DuramenError, ProblemError):
+                return
+
+    @contextmanager
+    def _cut_late(self, chunks: ResponseChunks | None) -> Iterator[None]:
+        """A reader that reads so little that its response lasts twice its time is cut; it knows its last position."""
+        if chunks is None:
+            yield
+            return
+        timer = asyncio.get_running_loop().call_later(2 * self._limits.sse_s, chunks.abort)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    async def _followed(
+        self, info: StreamInfo, reader: TailReader, cursor: str | None, end_s: float, chunks: ResponseChunks | None
+    ) -> AsyncGenerator[bytes]:
+        events = TailEvents(self, self._tails, reader, cursor, chunks)
+        heartbeat_s = self._clock.monotonic_s() + HEARTBEAT_S
+        while True:
+            now_s = self._clock.monotonic_s()
+            if events.closed or self._is_over(end_s):
+                return
+            taken = self._tails.take(reader)
+            if taken.failure is not None:
+                return
+            if taken.pages:
+                heartbeat_s = now_s + HEARTBEAT_S
+                frames = events.frames(taken)
+                if frames:
+                    yield frames
+            elif taken.alone:
+                self._metrics.catch_ups.inc()
+                page = await self._streams.read(info, reader.position)
+                if page.messages or page.closed:
+                    yield self._frame(info, page, cursor)
+                if page.closed:
+                    return
+                if page.position == reader.position:  # it is asked again in a moment
+                    await self._tails.wait(reader, now_s)
+                self._tails.moved(reader, page.position)
+            elif now_s >= heartbeat_s:
+                heartbeat_s = now_s + HEARTBEAT_S
+                yield sse_frames.HEARTBEAT
+            else:
+                await self._tails.wait(reader, min(end_s, heartbeat_s), push=None if chunks is None else events.push)
+
+    def _frame(self, info: StreamInfo, page: StreamPage, cursor: str | None) -> bytes:
+        self._metrics.records_read.inc(len(page.messages))
+        return page_forms.data_event(page, info.content_type) + page_forms.control_event(page, self.cursor(cursor))
+
+    def _is_over(self, end_s: float) -> bool:
+        return self._stopping.is_set() or self._clock.monotonic_s() >= end_s
+
+    def count(self, taken: Taken) -> None:
+        """Records that are sent."""
+        self._metrics.records_read.inc(sum(len(page.page.messages) for page in taken.pages))
+
+
+class TailEvents:
+    """The events of one reader of a tail. closed: it has got the last one. chunks: as of `LiveReaders.events`."""
+
+    def __init__(
+        self,
+        live: LiveReaders,
+        tails: SharedTails,
+        reader: TailReader,
+        cursor: str | None,
+        chunks: ResponseChunks | None,
+    ) -> None:
+        self._live = live
+        self._tails = tails
+        self._reader = reader
+        self._cursor = cursor
+        self._known = known_interval(cursor)
+        self._chunks = chunks
+        self.closed = False
+
+    def frames(self, taken: Taken) -> bytes:
+        """What is sent of the pages; b"" where that is nothing."""
+        last = len(taken.pages) - 1
+        found = []
+        for number, page in enumerate(taken.pages):
+            own = self._live.cursor(self._cursor) if self._known >= page.interval else None
+            found.append(page.frame(taken.at_end and number == last, own))
+        self._live.count(taken)
+        self.closed = taken.pages[-1].closed
+        return found[0] if last == 0 else b"".join(found)
+
+    def push(self) -> bool:
+        """Write what came into the response, past ASGI: false where that has to be done otherwise, or was the end."""
+        if self._chunks is None or not self._chunks.is_ready():
+            return False
+        taken = self._tails.take(self._reader)
+        if not taken.pages:
+            return False
+        frames = self.frames(taken)
+        if frames:
+            self._chunks.write(frames)
+        return not self.closed
+
+
+def _joined(taken: Taken) -> LivePage:
+    """The pages as one."""
+    if len(taken.pages) == 1:
+        only = taken.pages[0]
+        return LivePage(only.page._replace(up_to_date=only.page.up_to_date and taken.at_end), only.body())
+    return LivePage(_concatenated(taken.pages, taken.at_end))
+
+
+def _concatenated(pages: Sequence[TailPage], at_end: bool) -> StreamPage:
+    last = pages[-1].page
+    messages = [message for each in pages for message in each.page.messages]
+    return StreamPage(messages, last.position, last.up_to_date and at_end, last.closed)
+
+
+def _is_elsewhere(failure: DuramenError | None) -> bool:
+    """Whether the end of the log moved away from the shared read: what that means is each reader's own."""
+    return failure is not None and failure.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def _disconnected(request: Request) -> None:
+    """Returns when the client has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,1 @@
+"""Writes of many requests, gathered into a batch for each partition."""

@@ -1,0 +1,156 @@
+"""Records for a topic as JSON: a body is one record, `{"records": […]}`, or lines with a record each. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Final, Literal, NamedTuple
+
+import msgspec
+
+from duramen.gateway.edge.problem import bad_request
+from duramen.wire.batch import NewRecord
+from duramen.wire.key_partitions import partition_for
+
+RECORDS_MAX: Final = 10_000
+"""In one body."""
+
+STICKY_BYTES: Final = 16_384
+"""Records without a key go to the next partition after so many bytes: those that come together leave together."""
+
+TIMESTAMP_MAX: Final = (1 << 63) - 1
+
+Encoding = Literal["json", "string", "base64"]
+_NULL: Final = b"null"
+
+
+class HeaderJson(msgspec.Struct, forbid_unknown_fields=True):
+    """A header of a record; value null: none."""
+
+    name: str
+    value: str | None = None
+    encoding: Literal["string", "base64"] = "string"
+
+
+class RecordJson(msgspec.Struct, forbid_unknown_fields=True):
+    """A record. timestamp: ms since 1970, in topics with transaction ids the id; without one the gateway's time."""
+
+    key: msgspec.Raw = msgspec.Raw(_NULL)
+    value: msgspec.Raw = msgspec.Raw(_NULL)
+    headers: dict[str, str | None] | list[HeaderJson] = {}
+    partition: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] | None = None
+    timestamp: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    key_encoding: Encoding | None = None
+    value_encoding: Encoding | None = None
+
+
+class RecordsJson(msgspec.Struct, forbid_unknown_fields=True):
+    """Several records. key_encoding, value_encoding: of those that name none."""
+
+    records: list[RecordJson]
+    key_encoding: Encoding | None = None
+    value_encoding: Encoding | None = None
+
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ONE = msgspec.json.Decoder(RecordJson)
+_MANY = msgspec.json.Decoder(RecordsJson)
+
+
+class WantedRecord(NamedTuple):
+    """A record and the partition that was named for it, if any."""
+
+    record: NewRecord
+    partition: int | None
+
+
+def wanted_records(body: bytes, now_ms: int) -> list[WantedRecord]:
+    """The records of a body, one or more. Problem 400 names the field."""
+    with _problems("body"):
+        body.decode()
+        many = _MANY.decode(body) if "records" in _FIELDS.decode(body) else RecordsJson([_ONE.decode(body)])
+    if not 1 <= len(many.records) <= RECORDS_MAX:
+        raise bad_request("records", f"a body has 1 to {RECORDS_MAX} records, not {len(many.records)}")
+    return [_wanted(f"records[{number}]", each, many, now_ms) for number, each in enumerate(many.records)]
+
+
+def wanted_record(line: bytes, now_ms: int) -> WantedRecord:
+    """The record of a line. Problem 400 names the field."""
+    with _problems("line"):
+        line.decode()
+        return _wanted("record", _ONE.decode(line), RecordsJson([]), now_ms)
+
+
+@contextmanager
+def _problems(where: str) -> Iterator[None]:
+    """What is wrong with JSON, as a problem."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise bad_request(where, f"it is not UTF-8 at byte {error.start}") from None
+    except msgspec.MsgspecError as error:
+        raise bad_request(where, str(error)) from None
+    except RecursionError:
+        raise bad_request(where, "it nests too deeply") from None
+
+
+def _wanted(where: str, given: RecordJson, many: RecordsJson, now_ms: int) -> WantedRecord:
+    key = _content(f"{where}.key", bytes(given.key), given.key_encoding or many.key_encoding or "string")
+    value = _content(f"{where}.value", bytes(given.value), given.value_encoding or many.value_encoding or "json")
+    headers = given.headers
+    listed = [HeaderJson(*each) for each in headers.items()] if isinstance(headers, dict) else headers
+    found = [
+        (each.name.encode(), None if each.value is None else _text(f"{where}.headers", each.value, each.encoding))
+        for each in listed
+    ]
+    timestamp = now_ms if given.timestamp is None else given.timestamp
+    if timestamp > TIMESTAMP_MAX:
+        raise bad_request(f"{where}.timestamp", f"it is above {TIMESTAMP_MAX}")
+    return WantedRecord((key, value, found, timestamp), given.partition)
+
+
+def _content(where: str, raw: bytes, encoding: Encoding) -> bytes | None:
+    """null is none in every encoding: a record without a key, a value that deletes its key in a compacted topic."""
+    if raw == _NULL:
+        return None
+    if encoding == "json":
+        return raw
+    try:
+        text = msgspec.json.decode(raw, type=str)
+    except msgspec.MsgspecError:
+        raise bad_request(where, f"with the encoding {encoding} it is a string or null") from None
+    return _text(where, text, encoding)
+
+
+def _text(where: str, text: str, encoding: Encoding) -> bytes:
+    if encoding != "base64":
+        return text.encode()
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise bad_request(where, "it is not base64 (the alphabet with + and /, padded with =)") from None
+
+
+class TopicPlaces:
+    """Partitions of the records for one topic, as Kafka's default partitioner has them.
+
+    A key decides by its hash; records without one stay in a partition for about STICKY_BYTES.
+    """
+
+    def __init__(self) -> None:
+        self._keyless = 0
+        self._bytes = 0
+
+    def partition(self, wanted: WantedRecord, size: int, count: int) -> int:
+        """The partition, of `count`, of a record of `size` bytes; one that was named need not be there."""
+        if wanted.partition is not None:
+            return wanted.partition
+        key = wanted.record[0]
+        if key is not None:
+            return partition_for(key, count)
+        if self._bytes >= STICKY_BYTES:
+            self._keyless, self._bytes = self._keyless + 1, 0
+        self._bytes += size
+        return self._keyless % count

@@ -1,0 +1,29 @@
+"""Positions are DLSNs: the one behind a batch is where the next begins, and texts sort as they do."""
+
+from __future__ import annotations
+
+import pytest
+
+from duramen.dlsn import BEFORE_FIRST, INVALID
+from duramen.gateway.edge.problem import ProblemError
+from duramen.gateway.streams.stream_position import START, behind, parse_position
+
+
+def test_behind_a_batch_comes_the_next() -> None:
+    position = behind(4, 10, 12)
+    assert (position.offset, position.leader_epoch) == (13, 4)
+    assert str(START) < str(position) < str(behind(4, 13, 13)) < str(behind(5, 14, 14))
+    assert parse_position(str(position)) == position
+    assert behind(-1, 0, 0).lssn == 1
+
+
+def test_positions_of_distributedlog() -> None:
+    position = behind(4, 10, 12)
+    assert parse_position(position.base64_text) == position
+    assert parse_position(str(BEFORE_FIRST)) == START
+
+
+@pytest.mark.parametrize("text", ["", "0", "-2", "a,b", "1 2", f"{START} ", "f" * 34, str(INVALID)])
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(ProblemError, match="offset"):
+        parse_position(text)
