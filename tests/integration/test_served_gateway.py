@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import re
 import shutil
@@ -184,6 +186,18 @@ def test_heads_have_bounds(gateway: ServedGateway) -> None:
         for _ in range(3):
             several.sendall(request("PUT", "/v1/stream/kept", b"a" * 3000))
             assert answer_from(several).status in (200, 201)
+
+
+def test_a_kept_connection_is_answered_at_once(gateway: ServedGateway) -> None:
+    """Where the system holds back the body of an answer for the acknowledgement of its head, none takes below 40 ms."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=30)) as connection:
+        seconds = []
+        for _ in range(6):
+            began = time.monotonic()
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read() == b"ok\n"
+            seconds.append(time.monotonic() - began)
+    assert min(seconds[1:]) < 0.03, seconds
 
 
 def test_pages_that_are_listed(gateway: ServedGateway) -> None:
