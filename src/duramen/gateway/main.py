@@ -34,6 +34,7 @@ from duramen.gateway.tails.shared_tails import SharedTails
 from duramen.gateway.tails.tail_rings import TailRings
 from duramen.gateway.writes.partition_writes import PartitionWrites
 from duramen.gateway.writes.topic_requests import TopicRequests
+from duramen.gateway.writes.topic_writes import TopicWrites
 from duramen.version import VERSION
 
 STOP_S = 9
@@ -82,7 +83,8 @@ async def _serve(config: GatewayConfig, bound: socket.socket) -> int:
             clock,
             metrics,
         )
-        topic_requests = TopicRequests(cluster, writes, bodies, clock, metrics)
+        topic_writes = TopicWrites(cluster, writes, clock, metrics)
+        topic_requests = TopicRequests(topic_writes, bodies, clock)
         positions = PositionRequests(streams, bodies)
         guard = RequestGuard(config.hosts, config.origins)
         handlers = {**requests.handlers(), **positions.handlers(), **topic_requests.handlers()}

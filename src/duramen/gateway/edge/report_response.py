@@ -16,10 +16,8 @@ NDJSON: Final = "application/x-ndjson"
 class ReportResponse(Response):
     """The lines of a report. Unlike starlette's streams it leaves the messages of the request to who reads its body."""
 
-    media_type = NDJSON
-
-    def __init__(self, lines: AsyncGenerator[bytes]) -> None:
-        super().__init__()
+    def __init__(self, lines: AsyncGenerator[bytes], media_type: str = NDJSON) -> None:
+        super().__init__(media_type=media_type)
         del self.headers["content-length"]
         self._lines = lines
 
