@@ -71,7 +71,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         "stream",
         "Read what there is from a position, or follow (long-poll, server-sent events)",
         (
-            RouteAnswer(200, "Records of the stream's type (JSON: an array), or text/event-stream", _READ, "*/*"),
+            RouteAnswer(200, "Records: of the stream's type (JSON: an array), NDJSON, events", _READ, "*/*"),
             RouteAnswer(204, "live=long-poll: nothing came in time", _READ[:5]),
             RouteAnswer(304, "If-None-Match has the ETag: nothing is new", _READ),
         ),
@@ -81,6 +81,8 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             Parameter("offset", "query", "A position that an answer gave, -1 (the beginning, the default) or now"),
             Parameter("live", "query", "long-poll or sse; then offset has to be given"),
             Parameter("on_truncated", "query", "fail (the default) or advance: from the first record that there is"),
+            Parameter("format", "query", "ndjson: records with all that they have, a JSON object each"),
+            Parameter("encoding", "query", "With format=ndjson: json (of values, the default), string or base64"),
             Parameter("cursor", "query", "The Stream-Cursor of the answer before"),
             Parameter("Last-Event-ID", "header", "With live=sse: the position to go on from, before offset"),
             Parameter("If-None-Match", "header", "ETags of answers that the client holds"),

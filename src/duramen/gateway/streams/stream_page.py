@@ -1,7 +1,8 @@
-"""What a reader of a stream gets at a time: messages out of fetched batches, and the position behind them."""
+"""What a reader of a stream gets at a time: records out of fetched batches, and the position behind them."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,24 +10,51 @@ from duramen.client.protocol.fetch import FetchedBytes
 from duramen.dlsn import Dlsn
 from duramen.gateway.streams.stream_position import behind
 from duramen.wire.aborted import AbortedTransactions
-from duramen.wire.batch import batches, records
+from duramen.wire.batch import Record, batches, records
 from duramen.wire.records.control import ControlType, decode_key
 
 INFLATED_MAX = 128 << 20
 """Bytes that one compressed batch may become."""
 
 
-class StreamPage(NamedTuple):
-    """Messages in order, and where to go on. up_to_date: nothing more could be read; closed: nothing will come.
+class BatchPlace(NamedTuple):
+    """The batch that a record came in."""
 
-    offsets: those of the messages, where they were read from the log.
+    leader_epoch: int
+    base_offset: int
+
+
+class StreamPage(NamedTuple):
+    """Records in order, and where to go on. places: the batch of each record.
+
+    up_to_date: nothing more could be read; closed: nothing will come.
     """
 
-    messages: list[bytes]
+    records: Sequence[Record]
+    places: Sequence[BatchPlace]
     position: Dlsn
     up_to_date: bool
     closed: bool
-    offsets: Sequence[int] = ()
+
+    @property
+    def messages(self) -> list[bytes]:
+        """The values; b"" for a record without one."""
+        return [record.value or b"" for record in self.records]
+
+    @property
+    def size(self) -> int:
+        """Bytes of keys, values and headers."""
+        return sum(map(_size, self.records))
+
+    def behind(self, position: Dlsn) -> StreamPage:
+        """Without the records in front of a position."""
+        first = bisect_left(self.records, position.offset, key=lambda record: record.offset)
+        return self._replace(records=self.records[first:], places=self.places[first:])
+
+
+def empty_page(position: Dlsn, *, closed: bool) -> StreamPage:
+    """What lies behind the last record."""
+    return StreamPage((), (), position, True, closed)
 
 
 def read_page(fetched: FetchedBytes, asked: Dlsn) -> StreamPage:
@@ -36,8 +64,8 @@ def read_page(fetched: FetchedBytes, asked: Dlsn) -> StreamPage:
     position stays in front of it: whoever held that position before the closing finds the end there, too.
     """
     aborted = AbortedTransactions(fetched.aborted)
-    messages: list[bytes] = []
-    offsets: list[int] = []
+    found: list[Record] = []
+    places: list[BatchPlace] = []
     position = asked
     closed = False
     for start, header in batches(fetched.data):
@@ -47,13 +75,19 @@ def read_page(fetched: FetchedBytes, asked: Dlsn) -> StreamPage:
             closed = True
             break
         if not hidden and not header.is_control:
+            place = BatchPlace(header.leader_epoch, header.base_offset)
             for record in records(batch, header, max_bytes=INFLATED_MAX):
                 if record.offset >= asked.offset:
-                    messages.append(record.value or b"")
-                    offsets.append(record.offset)
+                    found.append(record)
+                    places.append(place)
         position = behind(header.leader_epoch, header.base_offset, header.last_offset)
     up_to_date = closed or max(position.offset, fetched.next_offset) >= fetched.last_stable_offset
-    return StreamPage(messages, position, up_to_date, closed, offsets)
+    return StreamPage(found, places, position, up_to_date, closed)
+
+
+def _size(record: Record) -> int:
+    size = len(record.value or b"") + len(record.key or b"")
+    return size + sum(len(name) + len(value or b"") for name, value in record.headers) if record.headers else size
 
 
 def _is_closing(batch: memoryview) -> bool:

@@ -20,14 +20,15 @@ from duramen.gateway.routes.route import Handler
 from duramen.gateway.streams.json_messages import split_messages
 from duramen.gateway.streams.stream_appends import AppendWish
 from duramen.gateway.streams.stream_expiry import StreamExpiry, requested_expiry, rfc_3339
-from duramen.gateway.streams.stream_page import StreamPage
+from duramen.gateway.streams.stream_page import StreamPage, empty_page
 from duramen.gateway.streams.stream_path import topic_of
 from duramen.gateway.streams.stream_position import BEGINNING, NOW, START, parse_position
-from duramen.gateway.streams.stream_topics import StreamInfo, no_such_stream
+from duramen.gateway.streams.stream_topics import NO_TXIDS, StreamInfo, no_such_stream
 from duramen.gateway.streams.streams import StreamEnd, Streams
 from duramen.gateway.streams.writer_headers import named_writer
-from duramen.gateway.tails import page_forms
 from duramen.gateway.tails.live_readers import LiveReaders
+from duramen.gateway.tails.page_forms import MessageForm, PageForm
+from duramen.gateway.tails.record_form import record_form
 
 NEXT_OFFSET: Final = "stream-next-offset"
 UP_TO_DATE: Final = "stream-up-to-date"
@@ -40,13 +41,16 @@ TRUE: Final = "true"
 class ReadRequest(NamedTuple):
     """What a GET asks for. live: "", "long-poll" or "sse"; offset: the text that was given, -1 for none.
 
-    advance: where the records there were truncated, to begin with the first one that there is.
+    advance: where the records there were truncated, to begin with the first one that there is. format: "" for the
+    stream's own, or ndjson with an encoding.
     """
 
     offset: str
     live: str
     cursor: str | None
     advance: bool
+    format: str
+    encoding: str | None
 
 
 class StreamRequests:
@@ -210,54 +214,67 @@ class StreamRequests:
         return answer
 
     async def _read(self, request: Request, info: StreamInfo, asked: ReadRequest) -> Response:
+        form = _form(info, asked)
         if asked.offset == NOW:
             end = await self._streams.end(info)
             position, closed = end.position, end.closed
         else:
             position, closed = START if asked.offset == BEGINNING else parse_position(asked.offset), False
         if asked.live == "sse":
-            return await self._sse(request, info, position, asked.cursor)
+            return await self._sse(request, info, position, form, asked.cursor)
         if asked.live == "long-poll":
-            return await self._long_poll(request, info, position, asked)
+            return await self._long_poll(request, info, position, form, asked)
         if asked.offset == NOW:
-            page = StreamPage([], position, True, closed)
+            page = empty_page(position, closed=closed)
         else:
             page = await self._streams.read(info, position)
-        return self._page(request, info, asked, page)
+        return self._page(request, info, asked, form, page)
 
     def _page(
-        self, request: Request, info: StreamInfo, asked: ReadRequest, page: StreamPage, body: bytes | None = None
+        self,
+        request: Request,
+        info: StreamInfo,
+        asked: ReadRequest,
+        form: PageForm,
+        page: StreamPage,
+        body: bytes | None = None,
     ) -> Response:
         headers = self._read_headers(page, asked.cursor)
-        headers["content-type"] = info.content_type
+        headers["content-type"] = form.media_type
         if asked.offset == NOW:
             headers["cache-control"] = "no-store"
         else:
             closed = ":c" if page.closed else ""
-            etag = f'"{info.topic_id.hex()}:{asked.offset}:{page.position}{closed}"'
+            named = f":{form.name}" if form.name else ""
+            etag = f'"{info.topic_id.hex()}{named}:{asked.offset}:{page.position}{closed}"'
             headers["etag"] = etag
             # What lies at the end may get more: it is asked for again, and answered 304 if it has not.
             headers["cache-control"] = "no-cache" if page.up_to_date else "private, max-age=60"
             if etag in _listed(request.headers.get("if-none-match")):
                 return Response(status_code=304, headers=headers)
-        self._metrics.records_read.inc(len(page.messages))
-        return Response(page_forms.body(page, info.content_type) if body is None else body, headers=headers)
+        self._metrics.records_read.inc(len(page.records))
+        return Response(form.body(page) if body is None else body, headers=headers)
 
-    async def _long_poll(self, request: Request, info: StreamInfo, position: Dlsn, asked: ReadRequest) -> Response:
-        page, body = await self._live.poll(request, info, position)
-        if page.messages:
-            return self._page(request, info, asked, page, body)
+    async def _long_poll(
+        self, request: Request, info: StreamInfo, position: Dlsn, form: PageForm, asked: ReadRequest
+    ) -> Response:
+        page, body = await self._live.poll(request, info, position, form)
+        if page.records:
+            return self._page(request, info, asked, form, page, body)
         headers = self._read_headers(page._replace(up_to_date=True), asked.cursor)
         headers["cache-control"] = "no-store"
         return Response(status_code=204, headers=headers)
 
-    async def _sse(self, request: Request, info: StreamInfo, position: Dlsn, cursor: str | None) -> Response:
+    async def _sse(
+        self, request: Request, info: StreamInfo, position: Dlsn, form: PageForm, cursor: str | None
+    ) -> Response:
         page = await self._streams.read(info, position)
         headers = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
-        if not media_type.is_text(info.content_type):
+        if not form.is_text:
             headers["stream-sse-data-encoding"] = "base64"
         self._live.check()
-        return StreamingResponse(self._live.events(info, page, cursor, chunks_of(request.scope)), headers=headers)
+        events = self._live.events(info, page, form, cursor, chunks_of(request.scope))
+        return StreamingResponse(events, headers=headers)
 
     def _read_headers(self, page: StreamPage, cursor: str | None) -> dict[str, str]:
         headers = {NEXT_OFFSET: str(page.position)}
@@ -293,7 +310,19 @@ def _read_request(request: Request) -> ReadRequest:
         offset = BEGINNING
     if offset not in (BEGINNING, NOW):
         parse_position(offset)
-    return ReadRequest(offset, live, query.get("cursor"), advance == "advance")
+    form = query.get("format", "")
+    if form not in ("", "ndjson"):
+        raise bad_request("format", "it is ndjson, or left out: then records come as the stream's type has them")
+    encoding = query.get("encoding")
+    if encoding is not None and not form:
+        raise bad_request("encoding", "it goes with format=ndjson")
+    return ReadRequest(offset, live, query.get("cursor"), advance == "advance", form, encoding)
+
+
+def _form(info: StreamInfo, asked: ReadRequest) -> PageForm:
+    if not asked.format:
+        return MessageForm(info.content_type)
+    return record_form(asked.encoding, names_txid=info.txid != NO_TXIDS)
 
 
 def _listed(header: str | None) -> list[str]:

@@ -181,7 +181,7 @@ class Streams:
                 await self.locate(info, position)  # says why
                 continue
             page = read_page(fetched, position)
-            if page.messages or page.up_to_date:
+            if page.records or page.up_to_date:
                 return page
             position = page.position
 

@@ -18,10 +18,11 @@ from duramen.gateway.edge.kafka_problems import problem_of
 from duramen.gateway.edge.limits import Allowance
 from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.edge.problem import ProblemError
-from duramen.gateway.streams.stream_page import StreamPage
+from duramen.gateway.streams.stream_page import StreamPage, empty_page
 from duramen.gateway.streams.stream_topics import StreamInfo
 from duramen.gateway.streams.streams import Streams
-from duramen.gateway.tails import page_forms, sse_frames
+from duramen.gateway.tails import sse_frames
+from duramen.gateway.tails.page_forms import PageForm, control_event
 from duramen.gateway.tails.shared_tails import SharedTails
 from duramen.gateway.tails.stream_cursor import JITTER_MAX_S, known_interval, next_cursor
 from duramen.gateway.tails.tail_page import TailPage
@@ -77,12 +78,12 @@ class LiveReaders:
 
     # ---- long-poll -------------------------------------------------------------------------------------------
 
-    async def poll(self, request: Request, info: StreamInfo, position: Dlsn) -> LivePage:
+    async def poll(self, request: Request, info: StreamInfo, position: Dlsn, form: PageForm) -> LivePage:
         """What there is behind a position, or what comes until the time is up, the client has left or the gateway
         ends; no messages then. Problem 404, 409, 410, 503."""
         if not self._tails.holds(info, position):
             page = await self._streams.read(info, position)
-            if page.messages or page.closed:
+            if page.records or page.closed:
                 return LivePage(page)
             position = page.position
         self._allowance.check()
@@ -90,12 +91,14 @@ class LiveReaders:
             reader = self._tails.join(info, position)
             left = asyncio.ensure_future(_disconnected(request))
             try:
-                return await self._awaited(info, reader, left)
+                return await self._awaited(info, reader, form, left)
             finally:
                 left.cancel()
                 self._tails.leave(reader)
 
-    async def _awaited(self, info: StreamInfo, reader: TailReader, left: asyncio.Future[None]) -> LivePage:
+    async def _awaited(
+        self, info: StreamInfo, reader: TailReader, form: PageForm, left: asyncio.Future[None]
+    ) -> LivePage:
         end_s = self._clock.monotonic_s() + self._limits.long_poll_s
         while True:
             taken = self._tails.take(reader)
@@ -104,18 +107,23 @@ class LiveReaders:
             if taken.failure is not None:
                 raise problem_of(taken.failure)
             if taken.pages:
-                found = _joined(taken)
-                if found.page.messages or found.page.closed:
+                found = _joined(taken, form)
+                if found.page.records or found.page.closed:
                     return found
             elif left.done() or self._is_over(end_s):
-                return LivePage(StreamPage([], reader.position, True, False))
+                return LivePage(empty_page(reader.position, closed=False))
             else:
                 await self._tails.wait(reader, end_s, left=left)
 
     # ---- server-sent events ----------------------------------------------------------------------------------
 
     async def events(
-        self, info: StreamInfo, page: StreamPage, cursor: str | None, chunks: ResponseChunks | None
+        self,
+        info: StreamInfo,
+        page: StreamPage,
+        form: PageForm,
+        cursor: str | None,
+        chunks: ResponseChunks | None,
     ) -> AsyncGenerator[bytes]:
         """The events from a page on that was read; they end with the stream, its time, or an error, which the reader
         gets to know when it connects again from its position. chunks: where those may be written that come meanwhile.
@@ -124,17 +132,19 @@ class LiveReaders:
         with self._allowance.one(), self._metrics.readers.track_inprogress(), self._cut_late(chunks):
             end_s = self._clock.monotonic_s() + self._limits.sse_s
             try:
-                yield head + self._frame(info, page, cursor)
+                yield head + self.frame(page, form, cursor)
                 while not page.closed and not page.up_to_date and not self._tails.holds(info, page.position):
                     if self._is_over(end_s):
                         return
                     page = await self._streams.read(info, page.position)
-                    yield self._frame(info, page, cursor)
+                    yield self.frame(page, form, cursor)
                 if page.closed:
                     return
                 reader = self._tails.join(info, page.position)
                 try:
-                    async for frame in self._followed(info, reader, cursor, end_s, chunks):
+                    async for frame in self._followed(
+                        info, reader, end_s, TailEvents(self, self._tails, reader, form, cursor, chunks)
+                    ):
                         yield frame
                 finally:
                     self._tails.leave(reader)
@@ -154,9 +164,8 @@ class LiveReaders:
             timer.cancel()
 
     async def _followed(
-        self, info: StreamInfo, reader: TailReader, cursor: str | None, end_s: float, chunks: ResponseChunks | None
+        self, info: StreamInfo, reader: TailReader, end_s: float, events: TailEvents
     ) -> AsyncGenerator[bytes]:
-        events = TailEvents(self, self._tails, reader, cursor, chunks)
         heartbeat_s = self._clock.monotonic_s() + HEARTBEAT_S
         while True:
             now_s = self._clock.monotonic_s()
@@ -173,8 +182,8 @@ class LiveReaders:
             elif taken.alone:
                 self._metrics.catch_ups.inc()
                 page = await self._streams.read(info, reader.position)
-                if page.messages or page.closed:
-                    yield self._frame(info, page, cursor)
+                if page.records or page.closed:
+                    yield events.own(page)
                 if page.closed:
                     return
                 if page.position == reader.position:  # it is asked again in a moment
@@ -184,18 +193,19 @@ class LiveReaders:
                 heartbeat_s = now_s + HEARTBEAT_S
                 yield sse_frames.HEARTBEAT
             else:
-                await self._tails.wait(reader, min(end_s, heartbeat_s), push=None if chunks is None else events.push)
+                await self._tails.wait(reader, min(end_s, heartbeat_s), push=events.push if events.can_push else None)
 
-    def _frame(self, info: StreamInfo, page: StreamPage, cursor: str | None) -> bytes:
-        self._metrics.records_read.inc(len(page.messages))
-        return page_forms.data_event(page, info.content_type) + page_forms.control_event(page, self.cursor(cursor))
+    def frame(self, page: StreamPage, form: PageForm, cursor: str | None) -> bytes:
+        """The events of a page that one reader has read on its own."""
+        self._metrics.records_read.inc(len(page.records))
+        return form.events(page) + control_event(page, self.cursor(cursor))
 
     def _is_over(self, end_s: float) -> bool:
         return self._stopping.is_set() or self._clock.monotonic_s() >= end_s
 
     def count(self, taken: Taken) -> None:
         """Records that are sent."""
-        self._metrics.records_read.inc(sum(len(page.page.messages) for page in taken.pages))
+        self._metrics.records_read.inc(sum(len(page.page.records) for page in taken.pages))
 
 
 class TailEvents:
@@ -206,16 +216,26 @@ class TailEvents:
         live: LiveReaders,
         tails: SharedTails,
         reader: TailReader,
+        form: PageForm,
         cursor: str | None,
         chunks: ResponseChunks | None,
     ) -> None:
         self._live = live
         self._tails = tails
         self._reader = reader
+        self._form = form
         self._cursor = cursor
         self._known = known_interval(cursor)
         self._chunks = chunks
         self.closed = False
+
+    @property
+    def can_push(self) -> bool:
+        return self._chunks is not None
+
+    def own(self, page: StreamPage) -> bytes:
+        """What is sent of a page that the reader has read on its own."""
+        return self._live.frame(page, self._form, self._cursor)
 
     def frames(self, taken: Taken) -> bytes:
         """What is sent of the pages; b"" where that is nothing."""
@@ -223,7 +243,7 @@ class TailEvents:
         found = []
         for number, page in enumerate(taken.pages):
             own = self._live.cursor(self._cursor) if self._known >= page.interval else None
-            found.append(page.frame(taken.at_end and number == last, own))
+            found.append(page.frame(self._form, taken.at_end and number == last, own))
         self._live.count(taken)
         self.closed = taken.pages[-1].closed
         return found[0] if last == 0 else b"".join(found)
@@ -241,18 +261,19 @@ class TailEvents:
         return not self.closed
 
 
-def _joined(taken: Taken) -> LivePage:
+def _joined(taken: Taken, form: PageForm) -> LivePage:
     """The pages as one."""
     if len(taken.pages) == 1:
         only = taken.pages[0]
-        return LivePage(only.page._replace(up_to_date=only.page.up_to_date and taken.at_end), only.body())
+        return LivePage(only.page._replace(up_to_date=only.page.up_to_date and taken.at_end), only.body(form))
     return LivePage(_concatenated(taken.pages, taken.at_end))
 
 
 def _concatenated(pages: Sequence[TailPage], at_end: bool) -> StreamPage:
     last = pages[-1].page
-    messages = [message for each in pages for message in each.page.messages]
-    return StreamPage(messages, last.position, last.up_to_date and at_end, last.closed)
+    records = [record for each in pages for record in each.page.records]
+    places = [place for each in pages for place in each.page.places]
+    return StreamPage(records, places, last.position, last.up_to_date and at_end, last.closed)
 
 
 def _is_elsewhere(failure: DuramenError | None) -> bool:

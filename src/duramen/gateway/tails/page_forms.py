@@ -2,22 +2,60 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple, Protocol
+
 from duramen.gateway.edge import media_type
 from duramen.gateway.streams.json_messages import join_messages
 from duramen.gateway.streams.stream_page import StreamPage
 from duramen.gateway.tails import sse_frames
 
 
-def body(page: StreamPage, content_type: str) -> bytes:
-    """The messages: in a JSON stream an array of them, else their bytes."""
-    return join_messages(page.messages) if media_type.is_json(content_type) else b"".join(page.messages)
+class PageForm(Protocol):
+    """How records are shown. Equal forms show the same, so what one reader got is kept for all of its form."""
+
+    @property
+    def name(self) -> str:
+        """Tells it from the other forms of a stream; "" for the stream's own."""
+
+    @property
+    def media_type(self) -> str:
+        """Of a body."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether events have it as it is, rather than as base64."""
+
+    def body(self, page: StreamPage) -> bytes:
+        """The records as a GET answers them."""
+
+    def events(self, page: StreamPage) -> bytes:
+        """The records as events; b"" where there are none."""
 
 
-def data_event(page: StreamPage, content_type: str) -> bytes:
-    """The messages as an event; b"" where there are none."""
-    if not page.messages:
-        return b""
-    return sse_frames.data_event(body(page, content_type), binary=not media_type.is_text(content_type))
+class MessageForm(NamedTuple):
+    """The values alone, as the stream's type has them: in a JSON stream an array, else their bytes."""
+
+    content_type: str
+
+    @property
+    def name(self) -> str:
+        return ""
+
+    @property
+    def media_type(self) -> str:
+        return self.content_type
+
+    @property
+    def is_text(self) -> bool:
+        return media_type.is_text(self.content_type)
+
+    def body(self, page: StreamPage) -> bytes:
+        """In a JSON stream an array of the values, else their bytes."""
+        return join_messages(page.messages) if media_type.is_json(self.content_type) else b"".join(page.messages)
+
+    def events(self, page: StreamPage) -> bytes:
+        """One event with all of them."""
+        return sse_frames.data_event(self.body(page), binary=not self.is_text) if page.records else b""
 
 
 def control_event(page: StreamPage, cursor: str) -> bytes:

@@ -124,7 +124,7 @@ class SharedTails:
                 self._metrics.tail_bytes_read.inc(len(fetched.data))
                 page = read_page(fetched, ring.end)
                 interval = interval_of(self._clock.now_ms() / 1000)
-                self._rings.add(ring, TailPage(ring.end, page, info.content_type, interval), fetched.log_start_offset)
+                self._rings.add(ring, TailPage(ring.end, page, interval), fetched.log_start_offset)
                 if fetched.data:
                     _wake(self._reads[ring])
         except DuramenError as error:
@@ -159,4 +159,4 @@ def _wake(shared: SharedRead, now_s: float | None = None) -> None:
 
 
 def _key(info: StreamInfo) -> StreamKey:
-    return info.topic_id, info.content_type
+    return info.topic_id, info.partition.partition

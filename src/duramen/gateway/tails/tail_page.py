@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections.abc import Callable
 
 from duramen.dlsn import Dlsn
 from duramen.gateway.streams.stream_page import StreamPage
-from duramen.gateway.tails import page_forms
+from duramen.gateway.tails.page_forms import PageForm, control_event
 
 _PAGE_WEIGHT = 2048
-_MESSAGE_WEIGHT = 160
-_LINE_WEIGHT = 8
+_RECORD_WEIGHT = 320
 
 
 class TailPage:
     """The records from position `start` to `position`. closed: nothing will come behind them.
 
-    size: bytes of its messages. weight: bytes of memory that it may take in all of its forms. interval: number of the
-    cursor's interval in which it came (`stream_cursor`).
+    size: bytes of its records. weight: bytes of memory that it takes, forms that were made included; `grown` is called
+    with what it takes more. interval: number of the cursor's interval in which it came (`stream_cursor`).
     """
 
-    __slots__ = ("_body", "_content_type", "_controls", "_event", "interval", "page", "size", "start", "weight")
+    __slots__ = ("_bodies", "_controls", "_events", "grown", "interval", "page", "size", "start", "weight")
 
-    def __init__(self, start: Dlsn, page: StreamPage, content_type: str, interval: int) -> None:
+    def __init__(self, start: Dlsn, page: StreamPage, interval: int) -> None:
         self.start = start
         self.page = page
         self.interval = interval
-        self.size = sum(map(len, page.messages))
-        lines = sum(message.count(b"\n") + message.count(b"\r") for message in page.messages)
-        # The messages, a body and an event of them, which base64 makes a third longer.
-        self.weight = _PAGE_WEIGHT + 4 * self.size + _LINE_WEIGHT * lines + _MESSAGE_WEIGHT * len(page.messages)
-        self._content_type = content_type
-        self._body: bytes | None = None
-        self._event: bytes | None = None
+        self.size = page.size
+        self.weight = _PAGE_WEIGHT + self.size + _RECORD_WEIGHT * len(page.records)
+        self.grown: Callable[[int], None] | None = None
+        self._bodies: dict[PageForm, bytes] = {}
+        self._events: dict[PageForm, bytes] = {}
         self._controls: dict[bool, bytes] = {}
 
     @property
@@ -47,32 +44,39 @@ class TailPage:
         """What of it lies behind a position; all of it where that is its start."""
         if position.offset <= self.start.offset:
             return self
-        first = bisect_left(self.page.offsets, position.offset)
-        rest = self.page._replace(messages=self.page.messages[first:], offsets=self.page.offsets[first:])
-        return TailPage(position, rest, self._content_type, self.interval)
+        return TailPage(position, self.page.behind(position), self.interval)
 
-    def body(self) -> bytes:
-        """The messages as a GET answers them."""
-        if self._body is None:
-            self._body = page_forms.body(self.page, self._content_type)
-        return self._body
+    def body(self, form: PageForm) -> bytes:
+        """The records as a GET answers them."""
+        found = self._bodies.get(form)
+        if found is None:
+            found = self._bodies[form] = form.body(self.page)
+            self._grow(len(found))
+        return found
 
-    def frame(self, at_end: bool, cursor: str | None = None) -> bytes:
-        """The messages as server-sent events, b"" where there is nothing to say.
+    def frame(self, form: PageForm, at_end: bool, cursor: str | None = None) -> bytes:
+        """The records as server-sent events, b"" where there is nothing to say.
 
         at_end: nothing is known to come behind it. cursor: for a reader that may not get the one of the interval.
         """
-        if not self.page.messages and not self.closed:
+        if not self.page.records and not self.closed:
             return b""
-        if self._event is None:
-            self._event = page_forms.data_event(self.page, self._content_type)
+        events = self._events.get(form)
+        if events is None:
+            events = self._events[form] = form.events(self.page)
+            self._grow(len(events))
         if cursor is not None:
-            return self._event + self._control(at_end, cursor)
+            return events + self._control(at_end, cursor)
         control = self._controls.get(at_end)
         if control is None:
             control = self._controls[at_end] = self._control(at_end, str(self.interval))
-        return self._event + control
+        return events + control
 
     def _control(self, at_end: bool, cursor: str) -> bytes:
         page = self.page
-        return page_forms.control_event(page._replace(up_to_date=page.up_to_date and at_end), cursor)
+        return control_event(page._replace(up_to_date=page.up_to_date and at_end), cursor)
+
+    def _grow(self, by: int) -> None:
+        self.weight += by
+        if self.grown is not None:
+            self.grown(by)

@@ -12,8 +12,8 @@ from duramen.dlsn import Dlsn
 from duramen.errors import DuramenError
 from duramen.gateway.tails.tail_page import TailPage
 
-StreamKey = tuple[bytes, str]
-"""Topic id and content type."""
+StreamKey = tuple[bytes, int]
+"""Topic id and partition."""
 
 
 class TailRing:
@@ -141,10 +141,10 @@ class TailRings:
             ring.closed = page.closed
             self._kept[page] = ring
             self.held_bytes += page.weight
+            page.grown = self._grow
         while ring.pages and ring.start.offset < log_start:
             self._drop_oldest(ring)
-        while self.held_bytes > self._max_bytes:
-            self._drop_oldest(next(iter(self._kept.values())))
+        self._grow(0)
 
     def fail(self, ring: TailRing, failure: DuramenError) -> None:
         """The ring is not read any more: each of its readers gets to know that, and later ones begin another."""
@@ -164,11 +164,18 @@ class TailRings:
         while ring.pages:
             self._drop_oldest(ring)
 
+    def _grow(self, by: int) -> None:
+        """Pages that are kept take more memory: the oldest go."""
+        self.held_bytes += by
+        while self.held_bytes > self._max_bytes:
+            self._drop_oldest(next(iter(self._kept.values())))
+
     def _drop_oldest(self, ring: TailRing) -> None:
         page = ring.pages.popleft()
         ring.first += 1
         ring.start = page.position
         del self._kept[page]
+        page.grown = None
         self.held_bytes -= page.weight
 
 

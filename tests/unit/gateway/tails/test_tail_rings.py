@@ -10,17 +10,27 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from duramen.dlsn import Dlsn
 from duramen.errors import ClosedError
-from duramen.gateway.streams.stream_page import StreamPage
+from duramen.gateway.streams.stream_page import BatchPlace, StreamPage, empty_page
 from duramen.gateway.streams.stream_position import behind
+from duramen.gateway.tails.page_forms import MessageForm
+from duramen.gateway.tails.record_form import RecordForm
 from duramen.gateway.tails.tail_page import TailPage
 from duramen.gateway.tails.tail_rings import TailReader, TailRing, TailRings
+from duramen.wire.batch import Record
 
 LINGER_S = 5.0
-KEYS = ((b"a", "text/plain"), (b"b", "text/plain"))
+KEYS = ((b"a", 0), (b"b", 0))
+JSON = MessageForm("application/json")
 ANY_KEY = st.sampled_from((KEYS[0], KEYS[0], KEYS[0], KEYS[1]))
 SELDOM = st.integers(0, 5).map(lambda number: number == 5)
-MAX_BYTES = 3 * 2048
+MAX_BYTES = 3 * 4096
 READER_MAX_BYTES = 6
+
+
+def numbered(offsets: list[int], end: Dlsn, at_end: bool, closed: bool) -> StreamPage:
+    """Records whose values are their offsets."""
+    found = [Record(n, 0, None, b"%d" % n, []) for n in offsets]
+    return StreamPage(found, [BatchPlace(0, n) for n in offsets], end, at_end, closed)
 
 
 class ModelLog:
@@ -49,7 +59,7 @@ class ModelLog:
         else:
             end, offsets = position, []
         at_end = end.offset >= self.end
-        return StreamPage([b"%d" % n for n in offsets], end, at_end, at_end and self.closed, offsets)
+        return numbered(offsets, end, at_end, at_end and self.closed)
 
 
 class Follower:
@@ -79,16 +89,16 @@ class TailMachine(RuleBasedStateMachine):
         self.now_s = 0.0
 
     @rule(key=ANY_KEY, count=st.integers(1, 4), visible=st.booleans())
-    def append(self, key: tuple[bytes, str], count: int, visible: bool) -> None:
+    def append(self, key: tuple[bytes, int], count: int, visible: bool) -> None:
         if not self.logs[key].closed:
             self.logs[key].append(count, visible)
 
     @rule(key=ANY_KEY, seldom=SELDOM)
-    def close(self, key: tuple[bytes, str], seldom: bool) -> None:
+    def close(self, key: tuple[bytes, int], seldom: bool) -> None:
         self.logs[key].closed = self.logs[key].closed or seldom
 
     @rule(key=ANY_KEY, back=st.sampled_from((0, 0, 0, 1, 2, 6)))
-    def join(self, key: tuple[bytes, str], back: int) -> None:
+    def join(self, key: tuple[bytes, int], back: int) -> None:
         log = self.logs[key]
         first = max(log.start, log.end - back)
         position = Dlsn(1, first, 0)
@@ -115,7 +125,7 @@ class TailMachine(RuleBasedStateMachine):
             return
         log = self.logs[ring.key]
         page = log.read(ring.end, batches)
-        self.rings.add(ring, TailPage(ring.end, page, "text/plain", 0), log.start)
+        self.rings.add(ring, TailPage(ring.end, page, 0), log.start)
 
     @precondition(lambda self: self.followers)
     @rule(data=st.data())
@@ -193,20 +203,19 @@ TestTails.settings = settings(max_examples=80, stateful_step_count=50, deadline=
 
 def _page(start: int, end: int) -> TailPage:
     offsets = list(range(start, end))
-    page = StreamPage([b"%d" % n for n in offsets], behind(0, start, end - 1), True, False, offsets)
-    return TailPage(Dlsn(1, start, 0), page, "application/json", 7)
+    return TailPage(Dlsn(1, start, 0), numbered(offsets, behind(0, start, end - 1), True, False), 7)
 
 
 def test_who_is_slow_keeps_nobody_waiting() -> None:
-    rings = TailRings(2 * _page(0, 1).weight, LINGER_S)
+    rings = TailRings(2 * _page(0, 1).weight + 100, LINGER_S)
     key = KEYS[0]
     slow, quick = rings.join(key, Dlsn(1, 0, 0)), rings.join(key, Dlsn(1, 0, 0))
     for number in range(5):
         rings.add(slow.ring, _page(number, number + 1), 0)
-        assert [page.body() for page in rings.take(quick, 100).pages] == [b"[%d]" % number]
+        assert [page.body(JSON) for page in rings.take(quick, 100).pages] == [b"[%d]" % number]
     assert rings.take(slow, 100).alone
     rings.moved(slow, Dlsn(1, 3, 0))
-    assert [page.body() for page in rings.take(slow, 100).pages] == [b"[3]", b"[4]"]
+    assert [page.body(JSON) for page in rings.take(slow, 100).pages] == [b"[3]", b"[4]"]
 
 
 def test_what_was_truncated_is_not_kept() -> None:
@@ -216,7 +225,7 @@ def test_what_was_truncated_is_not_kept() -> None:
     rings.add(reader.ring, _page(2, 4), 2)
     assert rings.take(reader, 100).alone
     rings.moved(reader, Dlsn(1, 3, 0))
-    assert [page.body() for page in rings.take(reader, 100).pages] == [b"[3]"]
+    assert [page.body(JSON) for page in rings.take(reader, 100).pages] == [b"[3]"]
 
 
 def test_who_is_ahead_waits() -> None:
@@ -225,13 +234,13 @@ def test_who_is_ahead_waits() -> None:
     reader = rings.join(KEYS[0], Dlsn(1, 3, 0))
     for number in range(0, 6, 2):
         rings.add(ring, _page(number, number + 2), 0)
-        bodies = [page.body() for page in rings.take(reader, 100).pages]
+        bodies = [page.body(JSON) for page in rings.take(reader, 100).pages]
         assert bodies == [[], [b"[3]"], [b"[4,5]"]][number // 2]
 
 
 def test_who_is_at_the_end_gets_to_know_that_it_is_closed() -> None:
     end = Dlsn(1, 0, 1)
-    closing = TailPage(end, StreamPage([], end, True, True), "text/plain", 0)
+    closing = TailPage(end, empty_page(end, closed=True), 0)
     rings = TailRings(closing.weight, LINGER_S)
     early = rings.join(KEYS[0], end)
     rings.add(early.ring, closing, 0)
@@ -246,20 +255,35 @@ def test_who_is_at_the_end_gets_to_know_that_it_is_closed() -> None:
 
 def test_one_form_for_all_readers() -> None:
     page = _page(0, 2)
-    assert page.frame(True) == (
+    assert page.frame(JSON, True) == (
         b"event: data\ndata:[0,1]\n\n"
         b'event: control\ndata:{"streamNextOffset":"00000001-0000000000000000-00000002",'
         b'"streamCursor":"7","upToDate":true}\nid: 00000001-0000000000000000-00000002\n\n'
     )
-    assert b"upToDate" not in page.frame(False)
-    assert b'"streamCursor":"9"' in page.frame(True, "9")
-    assert page.body() is page.body()
-    assert page.behind(Dlsn(1, 1, 0)).body() == b"[1]"
+    assert b"upToDate" not in page.frame(JSON, False)
+    assert b'"streamCursor":"9"' in page.frame(JSON, True, "9")
+    assert page.body(JSON) is page.body(JSON)
+    assert page.behind(Dlsn(1, 1, 0)).body(JSON) == b"[1]"
     assert page.behind(Dlsn(1, 0, 0)) is page
-    newlines = StreamPage([b"\n" * 1000], behind(0, 0, 0), True, False, [0])
-    for content_type in ("text/plain", "application/octet-stream"):
-        lines = TailPage(Dlsn(1, 0, 0), newlines, content_type, 0)
-        assert 1000 + len(lines.frame(True)) + len(lines.body()) < lines.weight
+
+
+def test_memory_of_forms_counts() -> None:
+    forms = (MessageForm("text/plain"), MessageForm("application/octet-stream"), RecordForm("base64", False))
+    rings = TailRings(60_000, LINGER_S)
+    reader = rings.join(KEYS[0], Dlsn(1, 0, 0))
+    for n in range(4):
+        record = Record(n, 0, None, b"\n" * 2000, [])
+        page = StreamPage([record], [BatchPlace(0, n)], behind(0, n, n), True, False)
+        rings.add(reader.ring, TailPage(Dlsn(1, n, 0), page, 0), 0)
+    pages = rings.take(reader, 100_000).pages
+    assert len(pages) == len(reader.ring.pages) == 4
+    made = 0
+    for each in pages:
+        for form in forms:
+            made += len(each.body(form)) + len(each.frame(form, True))
+    assert made > 80_000
+    assert rings.held_bytes == sum(page.weight for page in reader.ring.pages) <= 60_000
+    assert len(reader.ring.pages) < 4
 
 
 def test_a_position_of_another_leader_epoch_is_not_held() -> None:

@@ -1,0 +1,91 @@
+"""Reads of a gateway in every form, of records that Kafka clients wrote with keys, headers and transaction ids."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.worlds.served_gateway import ServedGateway
+from tests.worlds.served_node import Served
+
+from duramen.client import Cluster
+from duramen.model import TopicPartition
+from duramen.wire.batch import NewRecord, build_batch
+
+LIMITS = {"gateway.long.poll.ms": "400", "gateway.sse.ms": "3000"}
+
+
+@pytest.fixture(scope="module")
+def gateway(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
+    found = ServedGateway(tmp_path_factory.mktemp("forms"), served.bootstrap, LIMITS)
+    found.start()
+    yield found
+    found.kill()
+
+
+def make_topic(served: Served, name: str, partitions: int = 1, **settings: str) -> None:
+    config = {key.replace("_", "."): value for key, value in settings.items()}
+    admin = AdminClient({"bootstrap.servers": served.bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result()
+
+
+def produce(served: Served, topic: str, *records: NewRecord, partition: int = 0) -> None:
+    with Cluster(served.bootstrap) as cluster:
+        cluster.produce(TopicPartition(topic, partition), build_batch(list(records)))
+
+
+def test_ndjson_has_all_of_a_record(gateway: ServedGateway, served: Served) -> None:
+    path = "/v1/stream/forms/plain"
+    make_topic(served, "forms.plain")
+    records: list[NewRecord] = [
+        (b"eu", b'{"id": 9007199254740993,\n "d": 1.10}', [(b"from", b"shop"), (b"raw", b"\xff"), (b"none", None)], 7),
+        (b"\xfe", b"\x00", (), 8),
+        (None, None, (), 9),
+    ]
+    produce(served, "forms.plain", *records)
+    whole = gateway.ask("GET", f"{path}?format=ndjson")
+    assert whole.headers["content-type"] == "application/x-ndjson"
+    assert whole.headers["stream-up-to-date"] == "true"
+    assert b'"value":{"id": 9007199254740993,  "d": 1.10}' in whole.body
+    lines = [json.loads(line) for line in whole.body.splitlines()]
+    assert [line["timestamp"] for line in lines] == [7, 8, 9]
+    assert [(line["offset"], line["dlsn"][-8:]) for line in lines] == [(n, f"{n:08x}") for n in range(3)]
+    assert lines[0]["headers"][:2] == [
+        {"name": "from", "value": "shop"},
+        {"name": "raw", "value": "/w==", "encoding": "base64"},
+    ]
+    assert (lines[1]["key"], lines[1]["key_encoding"], lines[1]["value_encoding"]) == ("/g==", "base64", "base64")
+    assert (lines[2]["key"], lines[2]["value"]) == (None, None)
+    exact = [json.loads(line) for line in gateway.ask("GET", f"{path}?format=ndjson&encoding=base64").body.splitlines()]
+    assert [
+        tuple(None if line[field] is None else base64.b64decode(line[field]) for field in ("key", "value"))
+        for line in exact
+    ] == [record[:2] for record in records]
+    inside = gateway.ask("GET", f"{path}?format=ndjson&offset={lines[1]['dlsn']}")
+    assert [json.loads(line)["offset"] for line in inside.body.splitlines()] == [1, 2]
+    assert gateway.ask("GET", f"{path}?format=ndjson", if_none_match=whole.headers["etag"]).status == 304
+    assert gateway.ask("GET", path).headers["etag"] != whole.headers["etag"]
+    for wrong in ("format=xml", "format=ndjson&encoding=avro", "encoding=json"):
+        assert gateway.ask("GET", f"{path}?{wrong}").status == 400
+
+
+def test_ndjson_follows(gateway: ServedGateway, served: Served) -> None:
+    path = "/v1/stream/forms/txid"
+    make_topic(served, "forms.txid", duramen_txid="application")
+    produce(served, "forms.txid", (b"a", b"1", (), 70), (b"b", b"2", (), 71))
+    with gateway.events(f"{path}?offset=-1&live=sse&format=ndjson") as events:
+        got = [next(events) for _ in range(3)]
+        assert [name for name, _ in got] == ["data", "data", "control"]
+        assert [json.loads(data)["txid"] for _, data in got[:2]] == [70, 71]
+        assert "timestamp" not in json.loads(got[0][1])
+        produce(served, "forms.txid", (b"c", b"3", (), 72))
+        name, data = next(events)
+        assert (name, json.loads(data)["key"], json.loads(data)["txid"]) == ("data", "c", 72)
+        behind = json.loads(next(events)[1])["streamNextOffset"]
+    waited = gateway.ask("GET", f"{path}?offset=now&live=long-poll&format=ndjson")
+    assert (waited.status, waited.next) == (204, behind)
+    polled = gateway.ask("GET", f"{path}?offset={json.loads(data)['dlsn']}&live=long-poll&format=ndjson")
+    assert json.loads(polled.body)["value"] == 3

@@ -1,0 +1,95 @@
+"""Records as JSON objects: all that they have is there, and what was written can be made of it again."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duramen.gateway.edge.problem import ProblemError
+from duramen.gateway.streams.stream_page import BatchPlace, StreamPage
+from duramen.gateway.streams.stream_position import behind
+from duramen.gateway.tails.record_form import RecordEncoding, RecordForm, record_form
+from duramen.wire.batch import Record
+
+CONTENTS = st.none() | st.binary(max_size=8) | st.sampled_from((b"null", b" null ", b'{"a":\n\r1.10}', b"-0", b'"x"'))
+
+
+def page(*records: Record) -> StreamPage:
+    return StreamPage(records, [BatchPlace(2, 5)] * len(records), behind(2, 5, 9), True, False)
+
+
+def written(shown: Any, encoding: str) -> bytes | None:
+    """What a key or value was; of JSON an equal text."""
+    if shown is None:
+        return None
+    if encoding == "json":
+        return json.dumps(shown).encode()
+    return base64.b64decode(shown) if encoding == "base64" else str(shown).encode()
+
+
+@given(CONTENTS, CONTENTS, st.lists(st.tuples(st.just(b"h"), st.none() | st.binary(max_size=4)), max_size=2))
+def test_each_encoding_reads_back(key: bytes | None, value: bytes | None, headers: list[tuple[bytes, bytes]]) -> None:
+    for encoding in get_args(RecordEncoding):
+        body = RecordForm(encoding, False).body(page(Record(7, 99, key, value, headers)))
+        assert body.count(b"\n") == 1
+        assert body.endswith(b"\n")
+        found = json.loads(body)
+        assert (found["offset"], found["dlsn"], found["timestamp"]) == (7, "00000003-0000000000000005-00000002", 99)
+        key_encoding = "base64" if encoding == "base64" else "string"
+        assert written(found["key"], found.get("key_encoding", key_encoding)) == key
+        value_encoding = found.get("value_encoding", encoding)
+        again = written(found["value"], value_encoding)
+        if value_encoding == "json" and value is not None:
+            assert json.loads(again or b"") == json.loads(value)
+        else:
+            assert again == value
+        assert [written(each["value"], each.get("encoding", key_encoding)) for each in found["headers"]] == [
+            content for _, content in headers
+        ]
+
+
+def test_json_is_not_converted() -> None:
+    values = (b'{"id": 9007199254740993,\n "price": 1.10}', b"null", b'"a', b"")
+    lines = RecordForm("json", False).body(page(*(Record(5 + n, 1, None, v, []) for n, v in enumerate(values))))
+    first, null, broken, nothing = lines.splitlines()
+    assert b'"value":{"id": 9007199254740993,  "price": 1.10},' in first
+    assert b'"value":"null"' in null
+    assert b'"value_encoding":"string"' in null
+    assert (json.loads(broken)["value"], json.loads(broken)["value_encoding"]) == ("ImE=", "base64")
+    assert (json.loads(nothing)["value"], json.loads(nothing)["value_encoding"]) == ("", "base64")
+
+
+def test_txid_and_partition() -> None:
+    record = Record(5, 42, b"k", b"1", [])
+    plain = json.loads(RecordForm("json", False).body(page(record)))
+    assert plain == {
+        "offset": 5,
+        "dlsn": "00000003-0000000000000005-00000000",
+        "key": "k",
+        "value": 1,
+        "headers": [],
+        "timestamp": 42,
+    }
+    of_several = json.loads(RecordForm("json", True, 3).body(page(record)))
+    assert (of_several["txid"], of_several["partition"], "timestamp" in of_several) == (42, 3, False)
+
+
+def test_an_event_for_each_record_has_the_position_behind_it() -> None:
+    form = record_form("string", names_txid=False)
+    events = form.events(page(Record(5, 1, None, b"a", []), Record(6, 1, None, b"b\n", [])))
+    first, second, end = events.split(b"\n\n")
+    assert first.startswith(b'event: data\ndata:{"offset":5,')
+    assert first.endswith(b"\nid: 00000003-0000000000000005-00000001")
+    assert second.endswith(b"\nid: 00000003-0000000000000005-00000002")
+    assert end == b""
+    assert form.events(page()) == b""
+
+
+def test_an_unknown_encoding_is_refused() -> None:
+    with pytest.raises(ProblemError, match="encoding"):
+        record_form("avro", names_txid=False)
