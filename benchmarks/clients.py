@@ -1,4 +1,4 @@
-"""Owns the load clients: compiles the two C programs, runs every client bounded in time, reads what it reports.
+"""Owns the load clients: compiles the C programs, runs every client bounded in time, reads what it reports.
 
 None of them is a Python loop: with one, the client and not the broker would be measured.
 """
@@ -34,7 +34,7 @@ def compiler() -> str | None:
 def build(name: str, *libraries: str) -> Path:
     """Compile loadgen/NAME.c unless the same source has been compiled before."""
     source = SOURCES / f"{name}.c"
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(source.read_bytes() + (SOURCES / "load.h").read_bytes()).hexdigest()[:12]
     binary = BINARIES / f"{name}-{digest}"
     if binary.exists():
         return binary
@@ -77,6 +77,12 @@ def raw(mode: str, port: int, timeout: float, **words: object) -> dict[str, Any]
     """Run the prepared-frames client (loadgen/raw.c) in `mode` produce, paced, fetch or tail."""
     pairs = [f"{key}={value}" for key, value in words.items()]
     return _run([str(build("raw")), mode, f"port={port}", *pairs], timeout)
+
+
+def http(mode: str, port: int, path: str, timeout: float, **words: object) -> dict[str, Any]:
+    """Run the HTTP client (loadgen/http.c) in `mode` ask or paced."""
+    pairs = [f"{key}={value}" for key, value in words.items()]
+    return _run([str(build("http")), mode, f"port={port}", f"path={path}", *pairs], timeout)
 
 
 def rdkafka(

@@ -100,3 +100,10 @@ EXACTLY_ONCE ?=
 .PHONY: bench-exactly-once
 bench-exactly-once: $(VENV)/run.stamp ## transactions and consumer groups beside Apache Kafka; ten minutes
 	@$(BIN)/python -m benchmarks.exactly_once $(EXACTLY_ONCE)
+
+# Further arguments: make bench-streams STREAMS="--small", "--only fan-out"
+STREAMS ?=
+
+.PHONY: bench-streams
+bench-streams: $(VENV)/dev.stamp ## streams over HTTP: what readers and small writes cost; ten minutes
+	@$(BIN)/python -m benchmarks.streams $(STREAMS)
