@@ -17,7 +17,7 @@ from duramen.config.describe import (
     describe_group,
     describe_topic,
 )
-from duramen.config.gateway import GATEWAY, GatewayConfig, HttpAddress, load_gateway_config
+from duramen.config.gateway import GATEWAY, GatewayConfig, HttpAddress, load_gateway_config, parse_http_address
 from duramen.config.group import GROUP, GroupConfig, group_config, group_setting, validate_group_configs
 from duramen.config.listeners import ListenerAddress
 from duramen.config.properties import parse_properties
@@ -57,6 +57,7 @@ __all__ = [
     "list_setting",
     "load_broker_config",
     "load_gateway_config",
+    "parse_http_address",
     "parse_properties",
     "topic_setting",
     "validate_broker_config",

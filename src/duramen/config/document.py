@@ -44,6 +44,8 @@ it is deleted, as in Kafka.
 
 
 _GATEWAY = """Of `duramen gateway`, from `--config FILE` or `--set KEY=VALUE`; a change counts at its next start.
+A node that has `gateway.listener` among its own settings runs a gateway beside itself, with this node as
+`bootstrap.servers`, and takes the other settings of this table too.
 """
 
 

@@ -29,6 +29,10 @@ class HttpAddress(NamedTuple):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
+    def moved(self, ports: int) -> HttpAddress:
+        """So many ports further; a free port stays one."""
+        return self._replace(port=self.port and self.port + ports)
+
 
 class GatewayConfig:
     """Every setting as an attribute; times in ms, sizes in bytes. `load_gateway_config` has checked the values."""

@@ -125,7 +125,7 @@ def _check_protocol(key: str, listener: ListenerAddress, protocols: dict[str, st
         raise ConfigError(f"{key}: {listener} would be {protocol}; this release serves PLAINTEXT listeners only")
 
 
-def _is_any_address(host: str) -> bool:
+def is_any_address(host: str) -> bool:
     """Whether it is 0.0.0.0 or [::], however it is spelt: an address to listen at, not to connect to."""
     try:
         return ipaddress.ip_address(host).is_unspecified
@@ -146,7 +146,7 @@ def share_port(one: tuple[str, int], other: tuple[str, int]) -> bool:
     if one[1] != other[1] or one[1] == 0:
         return False
     hosts = {"127.0.0.1" if host == "localhost" else host for host in (one[0], other[0])}
-    return len(hosts) == 1 or any(not host or _is_any_address(host) for host in hosts)
+    return len(hosts) == 1 or any(not host or is_any_address(host) for host in hosts)
 
 
 def advertised_listeners(
@@ -160,7 +160,7 @@ def advertised_listeners(
     key = "advertised.listeners"
     if advertised is None:
         for listener in opened:
-            if _is_any_address(listener.host):
+            if is_any_address(listener.host):
                 line = f"{key}={listener.name}://HOST:{listener.port}"
                 raise ConfigError(
                     f"{key} cannot use the nonroutable meta-address {listener.host}, which listeners has; add "
@@ -173,7 +173,7 @@ def advertised_listeners(
     if strangers:
         raise ConfigError(f"{key}: there is no listener named {min(strangers)}")
     for listener in told.values():
-        if _is_any_address(listener.host) or (not listener.host and listener.name not in quorum):
+        if is_any_address(listener.host) or (not listener.host and listener.name not in quorum):
             raise ConfigError(f"{key}: {listener} names no host that a client could connect to")
     missing = [listener.name for listener in opened if listener.name not in told]
     if missing:
@@ -193,6 +193,6 @@ def advertised_controllers(
         listener.name: listener for listener in (parse_listener("advertised.listeners", t) for t in advertised or ())
     }
     return tuple(
-        told.get(listener.name, listener._replace(host="") if _is_any_address(listener.host) else listener)
+        told.get(listener.name, listener._replace(host="") if is_any_address(listener.host) else listener)
         for listener in opened
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -44,14 +45,17 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _BACKLOG = 2048
 
 
-def run(config: GatewayConfig) -> int:
-    """Serve until SIGTERM, SIGINT or SIGHUP; the exit code. NetworkError where the address cannot be had."""
+def run(config: GatewayConfig, *, until_eof: bool = False) -> int:
+    """Serve until SIGTERM, SIGINT or SIGHUP; the exit code. NetworkError where the address cannot be had.
+
+    until_eof: also until stdin, the end of a pipe, has no writer left: the process that started this one is gone.
+    """
     bound = _bound(config.listener)
     with contextlib.closing(bound):
-        return asyncio.run(_serve(config, bound))
+        return asyncio.run(_serve(config, bound, until_eof))
 
 
-async def _serve(config: GatewayConfig, bound: socket.socket) -> int:
+async def _serve(config: GatewayConfig, bound: socket.socket, until_eof: bool) -> int:
     clock = GatewayClock(lambda: time.time_ns() // 1_000_000, time.monotonic)
     metrics = GatewayMetrics()
     events = EventLines(sys.stderr)
@@ -102,7 +106,7 @@ async def _serve(config: GatewayConfig, bound: socket.socket) -> int:
             backlog=_BACKLOG,
         )
         address = HttpAddress(config.listener.host, bound.getsockname()[1])
-        server = GatewayServer(settings, stopping, lambda: _say_ready(address, config.bootstrap))
+        server = GatewayServer(settings, stopping, lambda: _say_ready(address, config.bootstrap), until_eof)
         sweep = asyncio.ensure_future(
             sweep_expired(
                 topics,
@@ -143,8 +147,11 @@ def _bound(address: HttpAddress) -> socket.socket:
 class GatewayServer(uvicorn.Server):
     """uvicorn that says when it is ready, and that a signal ends in peace, with the readers let go at once."""
 
-    def __init__(self, settings: uvicorn.Config, stopping: asyncio.Event, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, settings: uvicorn.Config, stopping: asyncio.Event, on_ready: Callable[[], None], until_eof: bool
+    ) -> None:
         super().__init__(settings)
+        self._until_eof = until_eof
         self._stopping = stopping
         self._on_ready = on_ready
 
@@ -157,11 +164,20 @@ class GatewayServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._stop)
+        if self._until_eof:
+            loop.add_reader(sys.stdin.fileno(), self._read, sys.stdin.fileno())
         try:
             yield
         finally:
+            if self._until_eof:
+                loop.remove_reader(sys.stdin.fileno())
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
+
+    def _read(self, stdin: int) -> None:
+        if not os.read(stdin, _BACKLOG):
+            asyncio.get_running_loop().remove_reader(stdin)
+            self._stop()
 
     def _stop(self) -> None:
         self.should_exit = True

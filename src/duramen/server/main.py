@@ -14,10 +14,10 @@ import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TextIO, cast
+from typing import Any, Protocol, TextIO, cast
 
 from duramen.config import BrokerConfig
-from duramen.config.listeners import is_loopback
+from duramen.config.listeners import is_any_address, is_loopback
 from duramen.errors import CorruptLogError, DirectoryLockedError, DuramenError
 from duramen.partition.store.settings import cleaner_settings
 from duramen.server.broker import Broker
@@ -43,7 +43,20 @@ LAST_WORDS_SECONDS = 1.0
 _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 
 
-def run(config: BrokerConfig, log_json: bool = False, verbose: bool = False) -> int:
+class Companion(Protocol):
+    """A process that runs as long as the node."""
+
+    def start(self, bootstrap: str, say: Callable[[str, str, dict[str, Any]], None]) -> None:
+        """The node is ready at this address. say: writes an event, from any thread."""
+
+    def stop(self, then: Callable[[], None]) -> None:
+        """End it in a bounded time; `then` may be called on another thread."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+def run(config: BrokerConfig, log_json: bool = False, verbose: bool = False, companion: Companion | None = None) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP; returns the exit code.
 
     Problems at start and stop are one line on stderr and 1. DuramenError: there is no room for the node's threads.
@@ -58,7 +71,7 @@ def run(config: BrokerConfig, log_json: bool = False, verbose: bool = False) -> 
     # Also what Python says itself (warnings, a thread's traceback) must not wait for a reader.
     sys.stdout, sys.stderr = cast(TextIO, output), cast(TextIO, errors)
     try:
-        return _serve(config, log, errors, verbose)
+        return _serve(config, log, errors, verbose, companion)
     finally:
         sys.stdout, sys.stderr = stdout, stderr
         for writer in (output, errors):
@@ -75,7 +88,7 @@ def machine_name() -> str:
     return name
 
 
-def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool) -> int:
+def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool, companion: Companion | None) -> int:
     started = time.monotonic()
     gc.disable()
     raise_descriptor_limit()
@@ -130,6 +143,8 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
         elapsed = int((time.monotonic() - started) * 1000)
         data = data_directories(config, broker.segments.working_directory)
         sys.stdout.write(f"duramen {VERSION} is ready: {addresses} (data in {data}, {elapsed} ms)\n")
+        if companion is not None:
+            companion.start(own_address(broker), lambda *event: loop.call_from_thread(lambda: log(*event)))
 
     def halted(reason: str) -> None:
         nonlocal exit_code
@@ -137,11 +152,25 @@ def _serve(config: BrokerConfig, log: EventLog, errors: LogWriter, verbose: bool
         exit_code = 1
         broker.stop(loop.stop)
 
+    stops = 0
+
     def stop() -> None:
-        if broker.stopping:  # the second one
+        nonlocal stops
+        stops += 1
+        if broker.stopping:
             broker.stop_waiting()
-        else:
+        elif companion is None:
             broker.stop(loop.stop)
+        elif stops == 1:  # first, so that what it is asked for can still be done
+            companion.stop(lambda: loop.call_from_thread(stop_broker))
+        else:
+            companion.kill()
+
+    def stop_broker() -> None:
+        if not broker.stopping:
+            broker.stop(loop.stop)
+            if stops > 1:
+                broker.stop_waiting()
 
     broker.on_halt = halted
     loop.on_error = on_error
@@ -193,6 +222,15 @@ def start_when_unlocked(broker: Broker, ready: Callable[[], None], log: EventLog
             time.sleep(LOOK_SECONDS)
         else:
             return
+
+
+def own_address(broker: Broker) -> str:
+    """Where a process of this machine reaches the node."""
+    address, listener = broker.acceptor.listeners[0]
+    host = address.host
+    if not host or is_any_address(host):
+        host = "127.0.0.1"
+    return shown_address(host, listener.port)
 
 
 def data_directories(config: BrokerConfig, working_directory: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from duramen.cli.commands import quorum_status
-from duramen.cli.shared.output import pairs, print_json
-from duramen.cli.shared.properties_file import config_options, read_properties
+from duramen.cli.shared.output import print_json
+from duramen.cli.shared.properties_file import config_options, node_settings
 from duramen.config import BrokerConfig, load_broker_config
 from duramen.errors import ConfigError
 from duramen.partition.metadata.formation import (
@@ -113,7 +113,7 @@ def init_command(
     if plan is not None:
         _plan(plan, cluster_id, as_json=as_json)
         return
-    config = load_broker_config(read_properties(file), pairs("--set", settings))
+    config = load_broker_config(None, node_settings(file, settings)[0])
     if not chosen and "controller" in config.strings("process.roles"):
         raise ConfigError(
             "who are the first voters? Give --standalone for this node alone, --initial-controllers for several, or "

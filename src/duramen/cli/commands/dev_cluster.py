@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from duramen.config import load_broker_config
+from duramen.cli.shared.properties_file import split_settings
+from duramen.config import load_broker_config, parse_http_address
 from duramen.errors import ConfigError
 from duramen.partition.metadata.formation import Founding, format_node, new_id, parse_controllers
 from duramen.storage import RealDisk, SystemEntropy, is_formatted
@@ -133,7 +134,7 @@ class DevCluster:
             if ended():
                 return
             if not is_formatted(self._disk, node.directories[1]):  # else a run before this one got as far
-                config = load_broker_config(None, self.settings_of(node))
+                config = load_broker_config(None, split_settings(self.settings_of(node))[0])
                 founding = Founding(parse_controllers("voters", voters))
                 now_ms = int(time.time() * 1000)
                 format_node(self._disk, SystemEntropy(), config, self._plan["cluster_id"], founding, now_ms)
@@ -168,7 +169,11 @@ class DevCluster:
             if copies == MOST_COPIES:
                 # What is acknowledged outlives any one of them.
                 own["min.insync.replicas"] = own["transaction.state.log.min.isr"] = "2"
-        return {**own, **self._settings}
+        settings = {**own, **self._settings}
+        if "gateway.listener" in settings:  # each node runs one, at the next port
+            address = parse_http_address(settings["gateway.listener"])
+            settings["gateway.listener"] = str(address.moved(node.id - 1))
+        return settings
 
 
 def _line(key: str, value: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from duramen.cli.shared.http_extra import require_http_extra
 from duramen.cli.shared.output import pairs
 from duramen.cli.shared.properties_file import config_options, read_properties
 from duramen.config import load_gateway_config
-from duramen.errors import ConfigError
 
 EPILOG = """\b
 Examples:
@@ -23,8 +23,6 @@ docs/configuration.md, every route in docs/http.md. SIGINT, SIGTERM and SIGHUP
 stop it within 10 seconds.
 """
 
-_OURS = {"starlette", "uvicorn", "httptools", "websockets", "msgspec", "anyio", "h11"}
-
 
 @click.command(epilog=EPILOG, help="Serve streams over HTTP until it is told to stop.")
 @click.option(
@@ -37,18 +35,19 @@ _OURS = {"starlette", "uvicorn", "httptools", "websockets", "msgspec", "anyio", 
 @click.option(
     "-l", "--listen", metavar="URL", help="Address to listen on (else gateway.listener, http://127.0.0.1:8082)."
 )
+@click.option("--until-eof", is_flag=True, hidden=True, help="Stop when stdin ends.")
 @config_options
-def command(bootstrap: str | None, listen: str | None, file: str | None, settings: tuple[str, ...]) -> int:
+def command(
+    bootstrap: str | None, listen: str | None, until_eof: bool, file: str | None, settings: tuple[str, ...]
+) -> int:
     overrides = pairs("--set", settings)
     if bootstrap is not None:
         overrides["bootstrap.servers"] = bootstrap
     if listen is not None:
         overrides["gateway.listener"] = listen
     config = load_gateway_config(read_properties(file), overrides)
-    try:
-        from duramen.gateway.main import run
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in _OURS:
-            raise
-        raise ConfigError(f"the gateway needs {error.name}; install it with: pip install 'duramen[http]'") from None
-    return run(config)
+    require_http_extra()
+    # Only this command needs the gateway; its --help does not.
+    from duramen.gateway.main import run
+
+    return run(config, until_eof=until_eof)

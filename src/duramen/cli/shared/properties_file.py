@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
 
+from duramen.cli.shared.output import pairs
+from duramen.config import parse_properties
 from duramen.errors import ConfigError
+
+_GATEWAY_PREFIX = "gateway."
 
 
 def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,3 +43,22 @@ def read_properties(file: str | None) -> str | None:
         raise ConfigError(f"{file} is not UTF-8 text; is it a .properties file?") from None
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def node_settings(file: str | None, settings: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """`split_settings` of what a command line gives: --set over --config."""
+    text = read_properties(file)
+    return split_settings({**(parse_properties(text) if text is not None else {}), **pairs("--set", settings)})
+
+
+def split_settings(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The settings of a node, and those of the gateway that it runs (`gateway.*`).
+
+    ConfigError for a gateway that is not told where to listen.
+    """
+    gateway = {name: text for name, text in texts.items() if name.startswith(_GATEWAY_PREFIX)}
+    if gateway and "gateway.listener" not in gateway:
+        raise ConfigError(
+            f"{min(gateway)} is set, but this node runs no gateway; it does with gateway.listener=http://127.0.0.1:8082"
+        )
+    return {name: text for name, text in texts.items() if name not in gateway}, gateway

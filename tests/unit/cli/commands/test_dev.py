@@ -363,3 +363,10 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
         DevCluster(str(tmp_path), None, None, {})
     with pytest.raises(ConfigError, match="need ports up to 65551"):
         DevCluster(str(tmp_path / "new"), 3, 65_530, {})
+
+
+def test_each_node_may_run_a_gateway(tmp_path: Path) -> None:
+    cluster = DevCluster(str(tmp_path / "c"), 3, None, {"gateway.listener": "http://127.0.0.1:8082"})
+    cluster.form(lambda: False)
+    listeners = [cluster.settings_of(node)["gateway.listener"] for node in cluster.nodes]
+    assert listeners == [f"http://127.0.0.1:{port}" for port in (8082, 8083, 8084)]
