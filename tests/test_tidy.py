@@ -57,7 +57,8 @@ PRINT_ALLOWED = (LIBRARY + "cli/", LIBRARY + "server/main.py")
 
 # Commands (loaded when they are called), optional extras and what a start need not wait for may be imported late.
 LATE_IMPORTS_ALLOWED = tuple(
-    LIBRARY + part for part in ("cli/", "spark/", "config/registry.py", "storage/compaction/key_map.py")
+    LIBRARY + part
+    for part in ("cli/", "spark/", "config/registry.py", "storage/compaction/key_map.py", "streams/namespace.py")
 )
 
 # The message compiler executes the source it has just written itself; nothing else makes code from text.

@@ -32,3 +32,9 @@ HISTORIES ?=
 .PHONY: torture-histories
 torture-histories: $(VENV)/dev.stamp ## transactional list-append by clients of both generations, killed: 15 runs of a minute, searched for anomalies
 	@$(BIN)/python -m tests.torture.histories --seed $(TORTURE_SEED) $(HISTORIES)
+
+POSITIONS_KILLS ?= 20
+
+.PHONY: torture-positions
+torture-positions: $(VENV)/dev.stamp ## a ledger that is killed 20 times for each way of keeping its position; less than a minute
+	@$(BIN)/python -m tests.torture.ledger_kills --kills $(POSITIONS_KILLS) --seed $(TORTURE_SEED)

@@ -14,6 +14,8 @@ from duramen.streams.errors import (
     TruncatedError,
 )
 from duramen.streams.namespace import Namespace, open_namespace
+from duramen.streams.positions.file_positions import FilePositions
+from duramen.streams.positions.position_store import PositionStore, PositionTakenError
 from duramen.streams.reader import Reader
 from duramen.streams.receipt import Receipt
 from duramen.streams.records import NewStreamRecord, StreamRecord
@@ -23,11 +25,14 @@ from duramen.streams.writer import StreamWriter
 open = open_namespace
 
 __all__ = [
+    "FilePositions",
     "Namespace",
     "NewStreamRecord",
     "NoSuchStreamError",
     "Position",
     "PositionDivergedError",
+    "PositionStore",
+    "PositionTakenError",
     "Reader",
     "Receipt",
     "Stream",

@@ -9,7 +9,6 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.streams.address import parse_address
 from duramen.streams.cluster_link import ClusterLink
 from duramen.streams.errors import NoSuchStreamError, StreamExistsError
-from duramen.streams.file_link import FileLink
 from duramen.streams.link import StreamLink
 from duramen.streams.names import check_path, name_of, topic_of
 from duramen.streams.stream import Stream
@@ -27,8 +26,11 @@ def open_namespace(uri: str, *, timeout_s: float = 30.0) -> Namespace:
     if not timeout_s > 0:
         raise ValueError(f"timeout_s is a number of seconds above 0, not {timeout_s}")
     address = parse_address(uri)
-    link = FileLink(address.directory, timeout_s) if address.directory else ClusterLink(address.nodes, timeout_s)
-    return Namespace(link, uri, address.namespace)
+    if not address.directory:
+        return Namespace(ClusterLink(address.nodes, timeout_s), uri, address.namespace)
+    from duramen.streams.file_link import FileLink  # the whole engine: half a second that a client need not wait for
+
+    return Namespace(FileLink(address.directory, timeout_s), uri, address.namespace)
 
 
 class Namespace:

@@ -1,0 +1,61 @@
+"""What every store of positions does, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from duramen.dlsn import Dlsn, parse_dlsn
+from duramen.errors import ConfigError, DuramenError
+
+
+class NamedStream(Protocol):
+    """A stream, as far as a store has to know it: `Stream` is one."""
+
+    @property
+    def topic(self) -> str:
+        """Its Kafka topic, which is the same over each back end."""
+        ...
+
+
+class PositionStore(Protocol):
+    """The position of one reader in one stream: that of the last record whose effect is kept.
+
+    `stream.reader(after=store.load())` goes on behind it, and `store.save(record.dlsn)` moves it. For one thread.
+    """
+
+    def load(self) -> Dlsn | int | None:
+        """The position that is stored; None: none yet, so the reader begins at the start of the stream.
+
+        An offset where a tool put the reader there, which knows no DLSN.
+        """
+        ...
+
+    def save(self, position: Dlsn) -> None:
+        """Store the position of a record: it, and those in front of it, need not be read again.
+
+        What else changes with it, and when it is durable, each store says. PositionTakenError where another reader
+        of this name has moved the position meanwhile: that one has the work now, and this one has to stop.
+        """
+        ...
+
+
+class PositionTakenError(DuramenError):
+    """Another process reads under this name: what this one does from here on would be done twice."""
+
+
+def position_text(position: Dlsn) -> str:
+    """What is stored of a position. TypeError for what is not the position of a record."""
+    if not isinstance(position, Dlsn) or not position.is_record:
+        raise TypeError(f"a store saves the dlsn of a record, not {position!r:.80}")
+    return str(position)
+
+
+def stored_position(where: str, text: object) -> Dlsn:
+    """The position that was stored. ConfigError where it is none, which somebody else must have written."""
+    try:
+        found = parse_dlsn(text) if isinstance(text, str) else None
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if found is None or not found.is_record:
+        raise ConfigError(f"{where}: {text!r:.80} is no position of a record")
+    return found

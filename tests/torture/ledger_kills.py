@@ -1,0 +1,185 @@
+"""The ledger of the examples, killed while it applies payments, with its position in each kind of store.
+
+    python -m tests.torture.ledger_kills --kills 20 --seed 1
+
+A thread appends payments to a stream of a real node all the while. The ledger is killed with SIGKILL at a random moment
+of its work, again and again, started again each time, and at the end left to finish. What it has then is compared with
+what another client of the same log adds up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Consumer, TopicPartition
+from tests.worlds.served_node import ROOT, Served
+
+from duramen import streams
+
+LEDGER = ROOT / "examples" / "ledger.py"
+WAIT_SECONDS = 60.0
+PAYMENTS = "payments"
+PAUSE_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """How one way of keeping positions is run. words: of its command line, of a folder and an address."""
+
+    way: str
+    words: Callable[[Path, str], list[str]]
+
+
+LEDGERS = [
+    Ledger("file", lambda folder, address: ["file", address, str(folder / "ledger.json")]),
+]
+
+
+@dataclass(frozen=True)
+class LedgerOutcome:
+    """What became of one ledger. positions: where each of its lives went on."""
+
+    way: str
+    positions: list[str]
+    ledger: dict[str, int]
+    log: dict[str, int]
+
+    @property
+    def is_right(self) -> bool:
+        return self.ledger == self.log
+
+
+class Payer:
+    """Appends payments until it is stopped, then closes the stream."""
+
+    def __init__(self, address: str, seed: int, pause_s: float) -> None:
+        self._chance = random.Random(seed)
+        self._address = address
+        self._pause_s = pause_s
+        self._stopping = threading.Event()
+        with streams.open(address) as bank:
+            bank.create(PAYMENTS)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with streams.open(self._address) as bank:
+            stream = bank.stream(PAYMENTS)
+            while not self._stopping.is_set():
+                stream.append([self._payment() for _ in range(self._chance.randrange(1, 8))])
+                self._stopping.wait(self._pause_s)
+            stream.append(self._payment(), close=True)
+
+    def _payment(self) -> streams.NewStreamRecord:
+        account = b"account-%d" % self._chance.randrange(20)
+        return streams.NewStreamRecord(b"%d" % self._chance.randrange(-50, 100), key=account)
+
+
+def added_up(bootstrap: str, topic: str) -> dict[str, int]:
+    """The balances by librdkafka, from the first record to the last."""
+    sums: Counter[str] = Counter()
+    settings = {"bootstrap.servers": bootstrap, "group.id": "oracle", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    while (message := consumer.poll(WAIT_SECONDS)) is not None:
+        if message.error() is not None:  # the end
+            break
+        sums[message.key().decode()] += int(message.value())
+        sums["payments"] += 1
+    consumer.close()
+    return dict(sums)
+
+
+def lives(
+    ledger: Ledger, folder: Path, address: str, kills: int, chance: random.Random, last: Callable[[], None]
+) -> tuple[list[str], str]:
+    """Start and kill the ledger; where each life went on, and what the last printed. last: called in front of it."""
+    command = [sys.executable, str(LEDGER), *ledger.words(folder, address)]
+    places = []
+    for life in range(kills + 1):
+        if life == kills:
+            last()
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            first = process.stdout.readline()
+            if not first.startswith("going on after "):
+                raise AssertionError(f"{ledger.way}: {first}{process.stderr.read()}")
+            places.append(first.removeprefix("going on after ").strip())
+            if life < kills:
+                time.sleep(chance.uniform(0.0, 0.25))
+                if process.poll() is not None:
+                    raise AssertionError(f"{ledger.way}: it ended by itself: {process.stderr.read()}")
+                process.kill()
+                process.wait()
+            else:
+                rest, errors = process.communicate(timeout=WAIT_SECONDS)
+                if process.returncode != 0:
+                    raise AssertionError(f"{ledger.way}: {errors}")
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            process.stderr.close()
+    return places, rest
+
+
+def run_ledger(ledger: Ledger, folder: Path, bootstrap: str, kills: int, seed: int) -> LedgerOutcome:
+    """One ledger through its kills, in a folder and a namespace of its own."""
+    own = folder / ledger.way
+    own.mkdir()
+    space = f"bank-{ledger.way}"
+    address = f"duramen://{bootstrap}/{space}"
+    payer = Payer(address, seed, PAUSE_SECONDS)
+    try:
+        positions, printed = lives(ledger, own, address, kills, random.Random(seed), payer.stop)
+    finally:
+        payer.stop()
+    return LedgerOutcome(ledger.way, positions, json.loads(printed), added_up(bootstrap, f"{space}.{PAYMENTS}"))
+
+
+def torture(folder: Path, kills: int, seed: int) -> list[LedgerOutcome]:
+    """All ledgers at the same time, against one node."""
+    node = Served(folder, {"offsets.topic.num.partitions": "2"})
+    node.start()
+    try:
+        with ThreadPoolExecutor(len(LEDGERS)) as runs:
+            return list(runs.map(lambda each: run_ledger(each, folder, node.bootstrap, kills, seed), LEDGERS))
+    finally:
+        node.kill()
+
+
+def main() -> int:
+    """The command line above; 1 where a ledger is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="duramen-positions-") as folder:
+        outcomes = torture(Path(folder), chosen.kills, chosen.seed)
+    for each in outcomes:
+        verdict = "each applied once" if each.is_right else f"WRONG: {each.ledger} instead of {each.log}"
+        places, payments = len(set(each.positions)), each.log["payments"]
+        print(f"{each.way:<10} {chosen.kills} kills at {places} positions, {payments} payments: {verdict}")
+    return 0 if all(each.is_right for each in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
