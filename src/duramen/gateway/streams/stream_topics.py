@@ -74,12 +74,18 @@ class StreamTopics:
         self._monotonic_s = monotonic_s
         self._batch_max_bytes = body_max_bytes + _BATCH_OVERHEAD
         self._known: dict[str, tuple[float, StreamInfo]] = {}
+        self._asked: dict[str, asyncio.Task[StreamInfo | None]] = {}
+        """Questions that are under way."""
 
     async def find(self, topic: str, *, fresh: bool = False) -> StreamInfo | None:
         """The stream, if there is one that has not expired. fresh: ask the cluster, whatever is known."""
-        found = None if fresh else self._fresh(topic)
-        if found is None or found.expiry.expired(self._now_ms()):  # it may have been renewed elsewhere
-            found = await self._ask(topic)
+        found = None
+        if not fresh:
+            found = self._fresh(topic) or await self._asked_already(topic)
+        if found is None or found.expiry.expired(self._now_ms()):  # it may have been made or renewed elsewhere since
+            asked = self._asked[topic] = asyncio.ensure_future(self._ask(topic))
+            asked.add_done_callback(lambda task: self._answered(topic, task))
+            found = await asyncio.shield(asked)
         return None if found is None or found.expiry.expired(self._now_ms()) else found
 
     async def get(self, topic: str) -> StreamInfo:
@@ -148,6 +154,17 @@ class StreamTopics:
     def _fresh(self, topic: str) -> StreamInfo | None:
         moment, info = self._known.get(topic, (0.0, None))
         return info if self._monotonic_s() - moment < FRESH_S else None
+
+    async def _asked_already(self, topic: str) -> StreamInfo | None:
+        """What another request asks just now: hundreds come at once when what is known has become too old."""
+        asked = self._asked.get(topic)
+        return None if asked is None else await asyncio.shield(asked)
+
+    def _answered(self, topic: str, task: asyncio.Task[StreamInfo | None]) -> None:
+        if self._asked.get(topic) is task:
+            del self._asked[topic]
+        if not task.cancelled():
+            task.exception()  # whoever still waits for it gets it, too
 
     async def _ask(self, topic: str) -> StreamInfo | None:
         metadata, settings = await asyncio.gather(self._cluster.metadata([topic]), self._settings([topic]))
