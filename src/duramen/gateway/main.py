@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from duramen.client.aio import AsyncCluster
+from duramen.client.aio.async_namespaces import AsyncNamespaces
 from duramen.config import GatewayConfig, HttpAddress
 from duramen.errors import NetworkError
 from duramen.gateway.app import make_app
@@ -24,6 +25,7 @@ from duramen.gateway.edge.limits import Allowance
 from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.edge.request_body import RequestBodies
 from duramen.gateway.edge.request_guard import RequestGuard
+from duramen.gateway.namespaces.namespace_requests import NamespaceRequests
 from duramen.gateway.streams.position_requests import PositionRequests
 from duramen.gateway.streams.stream_appends import StreamAppends
 from duramen.gateway.streams.stream_requests import StreamRequests
@@ -71,7 +73,8 @@ async def _serve(config: GatewayConfig, bound: socket.socket, until_eof: bool) -
         waiting_connections=config.readers_max,
     )
     async with cluster:
-        topics = StreamTopics(cluster, clock.now_ms, clock.monotonic_s, config.body_max_bytes)
+        namespaces = AsyncNamespaces(cluster)
+        topics = StreamTopics(cluster, namespaces, clock.now_ms, clock.monotonic_s, config.body_max_bytes)
         writes = PartitionWrites(cluster, metrics, request_timeout_s)
         appends = StreamAppends(cluster, writes, clock.now_ms, config.request_timeout_ms // 2)
         streams = Streams(cluster, topics, appends, config.reader_max_bytes)
@@ -90,8 +93,14 @@ async def _serve(config: GatewayConfig, bound: socket.socket, until_eof: bool) -
         topic_writes = TopicWrites(cluster, writes, clock, metrics)
         topic_requests = TopicRequests(topic_writes, bodies, clock)
         positions = PositionRequests(streams, bodies)
+        namespace_requests = NamespaceRequests(namespaces, topics, bodies, clock)
         guard = RequestGuard(config.hosts, config.origins)
-        handlers = {**requests.handlers(), **positions.handlers(), **topic_requests.handlers()}
+        handlers = {
+            **requests.handlers(),
+            **positions.handlers(),
+            **topic_requests.handlers(),
+            **namespace_requests.handlers(),
+        }
         app = make_app(handlers, cluster, guard, metrics, events)
         settings = uvicorn.Config(
             app,

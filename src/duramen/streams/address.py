@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from duramen.client.protocol.stream_names import check_path
 from duramen.errors import ConfigError
-from duramen.streams.names import check_path
 
 _FORMS = "duramen://host:port[,host:port]/namespace or duramen+file:///directory?namespace=path"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from duramen.client.protocol.stream_names import check_path, name_of, topic_of
 from duramen.errors import ErrorCode, KafkaError
 from duramen.streams.address import parse_address
 from duramen.streams.cluster_link import ClusterLink
 from duramen.streams.errors import NoSuchStreamError, StreamExistsError
 from duramen.streams.link import StreamLink
-from duramen.streams.names import check_path, name_of, topic_of
 from duramen.streams.stream import Stream
 
 PAGE = 1000

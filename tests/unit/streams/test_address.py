@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from duramen.client.protocol.stream_names import name_of, topic_of
 from duramen.errors import ConfigError
 from duramen.streams.address import Address, parse_address
-from duramen.streams.names import name_of, topic_of
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
+from duramen.client.protocol.stream_names import OUR_OWN, SEGMENT, TOPIC_LENGTH_MAX
 from duramen.gateway.edge.problem import ProblemError
-
-TOPIC_LENGTH_MAX = 249
-
-_SEGMENT = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
 def topic_of(path: str) -> str:
@@ -19,10 +14,12 @@ def topic_of(path: str) -> str:
             404, "no-such-stream", f"{path}: there is no {segments[-1]} here; see docs/http.md for what is"
         )
     for segment in segments:
-        if not _SEGMENT.fullmatch(segment):
+        if not SEGMENT.fullmatch(segment):
             raise ProblemError(
                 400, "bad-request", f"path: the segment {segment!r} of a stream is not of letters, digits, _ and -"
             )
+    if path.startswith(OUR_OWN):
+        raise ProblemError(400, "bad-request", f"path: names that begin with {OUR_OWN} are kept for the system")
     topic = ".".join(segments)
     if len(topic) > TOPIC_LENGTH_MAX:
         raise ProblemError(400, "bad-request", f"path: a stream's name has at most {TOPIC_LENGTH_MAX} characters")

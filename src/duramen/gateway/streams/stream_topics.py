@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
+from duramen.client.aio.async_namespaces import AsyncNamespaces
 from duramen.client.protocol.metadata import TopicMetadata, error_code, only
+from duramen.client.protocol.namespaces import defaults_for
 from duramen.client.protocol.routes import ANY, CONTROLLER
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.edge.media_type import DEFAULT
@@ -36,6 +38,7 @@ _SET: Final = 0
 _KNOWN_MAX: Final = 10_000
 _BATCH_OVERHEAD: Final = 64 << 10
 _DESCRIBED_AT_ONCE: Final = 500
+_DELETED_AT_ONCE: Final = 50
 _ATTEMPTS: Final = 100
 _PAUSE_S: Final = 0.1
 _GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -60,16 +63,19 @@ class StreamInfo(NamedTuple):
 
 
 class StreamTopics:
-    """The streams of a cluster. now_ms: the time since 1970; monotonic_s: any clock that only goes forward."""
+    """The streams of a cluster, and what its namespaces say of new ones. now_ms: the time since 1970; monotonic_s: any
+    clock that only goes forward."""
 
     def __init__(
         self,
         cluster: AsyncCluster,
+        namespaces: AsyncNamespaces,
         now_ms: Callable[[], int],
         monotonic_s: Callable[[], float],
         body_max_bytes: int,
     ) -> None:
         self._cluster = cluster
+        self._namespaces = namespaces
         self._now_ms = now_ms
         self._monotonic_s = monotonic_s
         self._batch_max_bytes = body_max_bytes + _BATCH_OVERHEAD
@@ -96,7 +102,10 @@ class StreamTopics:
         return found
 
     async def create(self, topic: str, content_type: str, expiry: StreamExpiry) -> tuple[StreamInfo, bool]:
-        """The stream of this name, and whether it was made now. One that has expired is deleted first."""
+        """The stream of this name, and whether it was made now. One that has expired is deleted first.
+
+        Its namespaces give it settings.
+        """
         for _ in range(_ATTEMPTS):
             found = await self._ask(topic)
             if found is not None and not found.expiry.expired(self._now_ms()):
@@ -104,13 +113,11 @@ class StreamTopics:
             if found is not None:
                 await self.delete(found)
             settings = {
+                **self._basis(),
+                **defaults_for(topic.replace(".", "/"), await self._namespaces.records()),
                 CONTENT_TYPE: content_type,
                 TTL: str(-1 if expiry.ttl_ms is None else expiry.ttl_ms),
                 EXPIRES_AT: str(-1 if expiry.at_ms is None else expiry.at_ms),
-                "cleanup.policy": "delete",
-                "retention.ms": "-1",
-                "retention.bytes": "-1",
-                "max.message.bytes": str(self._batch_max_bytes),
             }
             if await self._create(topic, settings):
                 made = await self._ask(topic)
@@ -121,14 +128,36 @@ class StreamTopics:
             503, "node-away", "the cluster does not know yet what it was asked for", SOON, retriable=True
         )
 
+    def _basis(self) -> dict[str, str]:
+        """Settings of a stream unless a namespace says otherwise."""
+        return {
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "max.message.bytes": str(self._batch_max_bytes),
+        }
+
+    async def check_settings(self, namespace: str, settings: Mapping[str, str]) -> None:
+        """KafkaError INVALID_CONFIG unless the cluster takes these settings for a new stream of a namespace."""
+        await self._create(f"{namespace.replace('/', '.')}.-", {**self._basis(), **settings}, validate_only=True)
+
     async def delete(self, info: StreamInfo) -> bool:
         """Whether it was there to be deleted."""
-        self._known.pop(info.topic, None)
+        return await self._delete(info.topic, info.topic_id)
+
+    async def _delete(self, topic: str, topic_id: TopicId) -> bool:
+        self._known.pop(topic, None)
         message = API[DELETE_TOPICS].request
-        state = message.DeleteTopicState(name=None, topic_id=info.topic_id)
+        state = message.DeleteTopicState(name=None, topic_id=topic_id)
         request = message.new(topics=[state], topic_names=[], timeout_ms=15_000)
         answer = await self._call(CONTROLLER, DELETE_TOPICS, request, "responses", _GONE)
         return not answer.error_code
+
+    async def delete_all(self, there: Sequence[TopicMetadata]) -> None:
+        """Delete these streams, as far as they are there."""
+        for start in range(0, len(there), _DELETED_AT_ONCE):
+            some = there[start : start + _DELETED_AT_ONCE]
+            await asyncio.gather(*(self._delete(each.name, each.topic_id) for each in some))
 
     async def touch(self, info: StreamInfo) -> None:
         """After a read or write: moves the end of a stream with a TTL on, where that is worth storing."""
@@ -185,9 +214,16 @@ class StreamTopics:
         return info
 
     async def all(self) -> list[StreamInfo]:
-        """All topics that can be streams, asked now."""
-        metadata = await self._cluster.metadata()
-        there = [each for each in metadata.topics.values() if _is_stream(each)]
+        """All topics that can be streams, asked now, with those that have expired."""
+        return await self.described(await self.there())
+
+    async def there(self) -> list[TopicMetadata]:
+        """All topics that can be streams, asked now, by name."""
+        topics = (await self._cluster.metadata()).topics
+        return [topics[name] for name in sorted(topics) if _is_stream(topics[name])]
+
+    async def described(self, there: Sequence[TopicMetadata]) -> list[StreamInfo]:
+        """These topics as streams, asked now, without those that are gone; what has expired is there until it goes."""
         found: list[StreamInfo] = []
         for start in range(0, len(there), _DESCRIBED_AT_ONCE):
             some = there[start : start + _DESCRIBED_AT_ONCE]
@@ -214,12 +250,12 @@ class StreamTopics:
                 raise KafkaError(error_code(result.error_code), f"DescribeConfigs: {result.error_message or ''}")
         return found
 
-    async def _create(self, topic: str, settings: Mapping[str, str]) -> bool:
+    async def _create(self, topic: str, settings: Mapping[str, str], *, validate_only: bool = False) -> bool:
         """Whether it was not there."""
         message = API[CREATE_TOPICS].request
         configs = [message.CreatableTopicConfig(name=name, value=value) for name, value in settings.items()]
         wanted = message.CreatableTopic(name=topic, num_partitions=1, replication_factor=-1, configs=configs)
-        request = message.new(topics=[wanted], timeout_ms=15_000)
+        request = message.new(topics=[wanted], timeout_ms=15_000, validate_only=validate_only)
         allowed = (ErrorCode.TOPIC_ALREADY_EXISTS,)
         return not (await self._call(CONTROLLER, CREATE_TOPICS, request, "topics", allowed)).error_code
 

@@ -9,10 +9,12 @@ from duramen.errors import ConfigError
 from duramen.model import INTERNAL_TOPICS
 
 TOPIC_LENGTH_MAX: Final = 249
+SEGMENT: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+OUR_OWN: Final = "_duramen_"
+"""Topics whose names begin so are no streams."""
 
-_SEGMENT: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _TOPIC: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", re.ASCII)
-_OUR_OWN: Final = "_duramen_"
+_SHOWN: Final = 80
 
 
 def check_path(what: str, path: str) -> None:
@@ -20,8 +22,9 @@ def check_path(what: str, path: str) -> None:
     if not isinstance(path, str):
         raise ConfigError(f"{what} is a text, not {path!r:.80}")
     for segment in path.split("/"):
-        if not _SEGMENT.fullmatch(segment):
-            raise ConfigError(f"{what} {path!r}: {segment!r} is no name; use letters, digits, _ and -, and / between")
+        if not SEGMENT.fullmatch(segment):
+            where = f"{what} {path[:_SHOWN]!r}: {segment[:_SHOWN]!r}"
+            raise ConfigError(f"{where} is no name; use letters, digits, _ and -, and / between")
 
 
 def topic_of(namespace: str, name: str) -> str:
@@ -29,14 +32,15 @@ def topic_of(namespace: str, name: str) -> str:
     check_path("stream", name)
     topic = ".".join([*filter(None, namespace.split("/")), *name.split("/")])
     if len(topic) > TOPIC_LENGTH_MAX:
-        raise ConfigError(f"stream {name!r}: its path has {len(topic)} characters, {TOPIC_LENGTH_MAX} are the most")
+        shown = f"stream {name[:_SHOWN]!r}"
+        raise ConfigError(f"{shown}: its path has {len(topic)} characters, {TOPIC_LENGTH_MAX} are the most")
     return topic
 
 
 def name_of(namespace: str, topic: str) -> str | None:
     """The stream that a topic is in a namespace; None where it is none of it, or a topic of the nodes' own."""
     front = "".join(f"{segment}." for segment in filter(None, namespace.split("/")))
-    if not topic.startswith(front) or topic in INTERNAL_TOPICS or topic.startswith(_OUR_OWN):
+    if not topic.startswith(front) or topic in INTERNAL_TOPICS or topic.startswith(OUR_OWN):
         return None
     rest = topic[len(front) :]
     return rest.replace(".", "/") if _TOPIC.fullmatch(rest) else None

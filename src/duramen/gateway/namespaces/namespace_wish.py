@@ -1,0 +1,101 @@
+"""What requests on namespaces ask for: names, pages and defaults. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from duramen.client.protocol.namespaces import check_defaults, check_namespace
+from duramen.client.protocol.stream_names import OUR_OWN
+from duramen.errors import ConfigError
+from duramen.gateway.edge.problem import ProblemError, bad_request
+
+PAGE: Final = 1000
+PAGE_MAX: Final = 10_000
+LIST: Final = "streams"
+"""Behind a namespace: its streams. So no namespace ends with it."""
+
+_NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+class PageWish(NamedTuple):
+    """Which names: those that begin with `prefix` and come behind `after`, at most `limit`."""
+
+    prefix: str
+    after: str
+    limit: int
+
+
+class NamespaceBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a PUT. defaults: topic settings by their names, as texts; None leaves those that there are."""
+
+    defaults: dict[str, str] | None = None
+
+
+def named(path: str) -> str:
+    """The namespace of a path. Problem 400, 404 for a sub-resource."""
+    last = path.rpartition("/")[2]
+    if last.startswith(".") and last.strip("."):
+        raise ProblemError(404, "no-such-namespace", f"path: there is no {last[:80]!r} here; see docs/http.md")
+    try:
+        check_namespace(path)
+    except ConfigError as error:
+        raise bad_request("path", str(error)) from None
+    if last == LIST:
+        raise bad_request("path", f"no namespace's last segment is {LIST}: that lists the streams of one")
+    if path.startswith(OUR_OWN):
+        raise bad_request("path", f"names that begin with {OUR_OWN} are kept for the system")
+    return path
+
+
+def wanted_page(given: Iterable[tuple[str, str]]) -> PageWish:
+    """The page of a query. Problem 400."""
+    found = _once(given, ("prefix", "after", "limit"))
+    limit = found.get("limit", str(PAGE))
+    if not _NUMBER.fullmatch(limit) or not 1 <= int(limit) <= PAGE_MAX:
+        raise bad_request("limit", f"it is no whole number from 1 to {PAGE_MAX}")
+    return PageWish(found.get("prefix", ""), found.get("after", ""), int(limit))
+
+
+def is_recursive(given: Iterable[tuple[str, str]]) -> bool:
+    """Whether a DELETE deletes all that is below, too. Problem 400."""
+    text = _once(given, ("recursive",)).get("recursive", "false")
+    if text not in ("true", "false"):
+        raise bad_request("recursive", "it is neither true nor false")
+    return text == "true"
+
+
+def wanted_defaults(body: bytes) -> dict[str, str] | None:
+    """The defaults of a PUT's body; None where it says nothing of them. Problem 400."""
+    if not body:
+        return None
+    try:
+        defaults = msgspec.json.decode(body, type=NamespaceBody).defaults
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise bad_request("body", f'it is no {{"defaults": {{"retention.ms": "…"}}}}: {str(error)[:200]}') from None
+    try:
+        check_defaults(defaults or {})
+    except ConfigError as error:
+        raise bad_request("defaults", str(error)) from None
+    return defaults
+
+
+def page_of(names: Iterable[str], wish: PageWish) -> tuple[list[str], str | None]:
+    """The names of a page, sorted, and the last one where more come behind it."""
+    found = sorted(name for name in names if name.startswith(wish.prefix) and name > wish.after)
+    page = found[: wish.limit]
+    return page, page[-1] if len(found) > wish.limit else None
+
+
+def _once(given: Iterable[tuple[str, str]], known: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, text in given:
+        if name not in known:
+            raise bad_request(name[:80], f"there is no such parameter; there are {', '.join(known)}")
+        if name in found:
+            raise bad_request(name, "it is given twice")
+        found[name] = text
+    return found
