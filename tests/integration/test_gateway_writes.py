@@ -6,49 +6,15 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from tests.worlds.served_gateway import ServedGateway, answer_from, head_from, request
+from tests.worlds.served_gateway import ServedGateway, answer_from, head_from, report_lines, request
 from tests.worlds.served_node import Served
+from tests.worlds.topic_contents import create, stored
 
-from duramen.client import Cluster
-from duramen.client.protocol.list_offsets import EARLIEST
-from duramen.client.protocol.routes import CONTROLLER
-from duramen.model import TopicPartition
-from duramen.wire.batch import batches, records
 from duramen.wire.key_partitions import partition_for
-from duramen.wire.messages import API
 
-CREATE_TOPICS = 19
 JSON = "application/json"
-
-
-def create(bootstrap: str, topic: str, partitions: int, **configs: str) -> None:
-    message = API[CREATE_TOPICS].request
-    settings = [
-        message.CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()
-    ]
-    wanted = message.CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1, configs=settings)
-    with Cluster(bootstrap) as cluster:
-        response = cluster.call(CONTROLLER, CREATE_TOPICS, message.new(topics=[wanted], timeout_ms=5000))
-        assert [each.error_code for each in response.topics] == [0]
-
-
-def stored(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes | None, bytes | None]]:
-    """Keys and values of a partition, in order."""
-    found = []
-    tp = TopicPartition(topic, partition)
-    with Cluster(bootstrap) as cluster:
-        offset = cluster.list_offsets({tp: EARLIEST})[tp].offset
-        while (fetched := cluster.fetch(tp, offset, max_wait_ms=0)).data:
-            for place, header in batches(fetched.data):
-                if not header.is_control:
-                    part = records(fetched.data[place : place + header.size], header, max_bytes=1 << 24)
-                    found += [(each.key, each.value) for each in part if each.offset >= offset]
-            offset = fetched.next_offset
-    return [(None if key is None else bytes(key), None if value is None else bytes(value)) for key, value in found]
 
 
 def test_records_of_a_topic(served: Served, tmp_path: Path) -> None:
@@ -116,14 +82,6 @@ def test_lines_are_answered_while_they_come(served: Served, tmp_path: Path) -> N
         assert unanswered in gateway.ask("GET", "/metrics").body.splitlines()
     finally:
         gateway.kill()
-
-
-def report_lines(file: Any) -> Iterator[dict[str, Any]]:
-    """The lines of a chunked answer as they come."""
-    while size := int(file.readline(), 16):
-        yield from map(json.loads, file.read(size).splitlines())
-        file.readline()
-    file.readline()
 
 
 def test_a_node_is_killed_under_many_writers(tmp_path: Path) -> None:

@@ -134,6 +134,14 @@ def head_from(file: Any) -> tuple[int, dict[str, str]]:
     return status, headers
 
 
+def report_lines(file: Any) -> Iterator[dict[str, Any]]:
+    """The lines of a chunked answer as they come."""
+    while size := int(file.readline(), 16):
+        yield from map(json.loads, file.read(size).splitlines())
+        file.readline()
+    file.readline()
+
+
 def _chunks(file: Any) -> Iterator[bytes]:
     while size := int(file.readline() or b"0", 16):
         yield file.read(size)

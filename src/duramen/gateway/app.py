@@ -19,7 +19,8 @@ from duramen.gateway.edge.edge import Edge
 from duramen.gateway.edge.event_lines import EventLines
 from duramen.gateway.edge.kafka_problems import problem_of
 from duramen.gateway.edge.metrics import GatewayMetrics
-from duramen.gateway.edge.problem import MEDIA_TYPE, ProblemError
+from duramen.gateway.edge.problem import ProblemError
+from duramen.gateway.edge.refusals import refusal_form
 from duramen.gateway.edge.request_guard import RequestGuard
 from duramen.gateway.routes.openapi import openapi
 from duramen.gateway.routes.route import Handler, RouteRow
@@ -96,13 +97,10 @@ def _route(path: str, rows: list[RouteRow], handlers: Mapping[str, Handler]) -> 
     return Route(path.replace("{path}", "{path:path}"), answer, methods=list(by_method))
 
 
-def _answer(problem: ProblemError) -> Response:
-    return Response(problem.body(), problem.status, {**problem.headers, "content-type": MEDIA_TYPE})
-
-
 def _said(request: Request, problem: ProblemError) -> Response:
     request.scope["duramen.problem"] = problem
-    return _answer(problem)
+    body, headers = refusal_form(request.scope["path"], problem)
+    return Response(body, problem.status, headers)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

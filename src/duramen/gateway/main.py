@@ -18,6 +18,7 @@ from duramen.client.aio.async_namespaces import AsyncNamespaces
 from duramen.config import GatewayConfig, HttpAddress
 from duramen.errors import NetworkError
 from duramen.gateway.app import make_app
+from duramen.gateway.confluent.rest_handlers import confluent_handlers
 from duramen.gateway.edge.clock import GatewayClock
 from duramen.gateway.edge.event_lines import EventLines
 from duramen.gateway.edge.http_protocol import bounded_protocol
@@ -100,6 +101,7 @@ async def _serve(config: GatewayConfig, bound: socket.socket, until_eof: bool) -
             **positions.handlers(),
             **topic_requests.handlers(),
             **namespace_requests.handlers(),
+            **confluent_handlers(cluster, topic_writes, bodies, clock),
         }
         app = make_app(handlers, cluster, guard, metrics, events)
         settings = uvicorn.Config(

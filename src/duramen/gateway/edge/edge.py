@@ -9,7 +9,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duramen.gateway.edge.event_lines import EventLines
 from duramen.gateway.edge.metrics import GatewayMetrics
-from duramen.gateway.edge.problem import MEDIA_TYPE, ProblemError
+from duramen.gateway.edge.problem import ProblemError
+from duramen.gateway.edge.refusals import refusal_form
 from duramen.gateway.edge.request_guard import RequestGuard
 
 _LIVE = (b"live=sse", b"live=long-poll")
@@ -44,7 +45,8 @@ class Edge:
             self._guard.check(scope["method"], headers.get("host"), origin, headers.get("sec-fetch-site"))
         except ProblemError as problem:
             scope["duramen.problem"] = problem
-            await _send(sending, problem.status, {"content-type": MEDIA_TYPE, **problem.headers}, problem.body())
+            body, added = refusal_form(scope["path"], problem)
+            await _send(sending, problem.status, added, body)
         else:
             if scope["method"] == "OPTIONS":
                 await _send(sending, 204, self._guard.preflight_headers(origin), b"")

@@ -1,15 +1,64 @@
-"""The body of a request: read whole, within its limits."""
+"""The body of a request within its limits: read whole, or in pieces while it comes."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final, Protocol
 
 from starlette.requests import Request
 
 from duramen.gateway.edge.limits import Allowance
 from duramen.gateway.edge.problem import ProblemError
+
+
+class BodyCutter(Protocol):
+    """What cuts a body into pieces while it comes."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of a piece that has not ended."""
+
+    @property
+    def wrong(self) -> ProblemError | None:
+        """Why nothing more will be found in the body."""
+
+    def feed(self, part: bytes) -> list[bytes]:
+        """The pieces that end in this part of the body."""
+
+    def end(self) -> list[bytes]:
+        """The body is over: what is left of it."""
+
+
+class LineCutter:
+    """Lines, without empty ones and without their ends."""
+
+    wrong: Final = None
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    @property
+    def held(self) -> int:
+        """Bytes of a line that has not ended."""
+        return len(self._rest)
+
+    def feed(self, part: bytes) -> list[bytes]:
+        """The lines that end in this part of the body."""
+        whole, end, tail = part.rpartition(b"\n")
+        if not end:
+            self._rest += part
+            return []
+        lines = (bytes(self._rest) + whole).split(b"\n")
+        self._rest = bytearray(tail)
+        return [line for line in lines if line.strip()]
+
+    def end(self) -> list[bytes]:
+        """The last line, if it has no end."""
+        rest, self._rest = bytes(self._rest), bytearray()
+        return [rest] if rest.strip() else []
 
 
 class RequestBodies:
@@ -45,29 +94,31 @@ class RequestBodies:
         finally:
             self._unanswered.take(-taken)
 
-    async def lines(self, request: Request) -> AsyncGenerator[list[bytes]]:
-        """The lines of a body of any length as they come, without empty ones and without their ends.
+    async def pieces(self, request: Request, cutter: BodyCutter) -> AsyncGenerator[list[bytes]]:
+        """The pieces of a body of any length as they come.
 
         They count as unanswered until the next ones are asked for. Problem 408 where nothing comes for `timeout_s`, 413
-        for a line of more than `max_bytes`, 503; ClientDisconnect.
+        for a piece of more than `max_bytes`, 503, and what the cutter finds wrong; ClientDisconnect.
         """
         stream = aiter(request.stream())
-        rest, taken, more = b"", 0, True
+        taken = 0
         try:
-            while more:
+            part: bytes | None = b""
+            while part is not None:
                 part = await self._next(stream)
-                more = part is not None
-                self._unanswered.take(len(part or b""))
-                taken += len(part or b"")
-                whole, end, tail = (rest + (part or b"")).rpartition(b"\n")
-                rest = tail if more else b""
-                if len(rest) > self._max_bytes:
+                size = len(part or b"")
+                self._unanswered.take(size)
+                taken += size
+                found = cutter.end() if part is None else cutter.feed(part)
+                short = list(itertools.takewhile(lambda piece: len(piece) <= self._max_bytes, found))
+                if short:
+                    yield short
+                if len(short) < len(found) or cutter.held > self._max_bytes:
                     raise self._too_large()
-                found = (whole if more else whole + end + tail).split(b"\n")
-                if lines := [line for line in found if line.strip()]:
-                    yield lines
-                self._unanswered.take(len(rest) - taken)
-                taken = len(rest)
+                if cutter.wrong is not None:
+                    raise cutter.wrong
+                self._unanswered.take(cutter.held - taken)
+                taken = cutter.held
         finally:
             self._unanswered.take(-taken)
 
@@ -80,5 +131,7 @@ class RequestBodies:
 
     def _too_large(self) -> ProblemError:
         return ProblemError(
-            413, "body-too-large", f"a body has at most {self._max_bytes} bytes (gateway.body.max.bytes); send less"
+            413,
+            "body-too-large",
+            f"more than {self._max_bytes} bytes (gateway.body.max.bytes) are not taken at a time; send less",
         )

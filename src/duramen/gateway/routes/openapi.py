@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from duramen.gateway.edge.problem import MEDIA_TYPE, ProblemBody
+from duramen.gateway.confluent.rest_errors import RestError, version_of
+from duramen.gateway.edge.media_type import JSON
+from duramen.gateway.edge.problem import ProblemBody
+from duramen.gateway.edge.refusals import refusal_type
 from duramen.gateway.routes.errors import ANY_REQUEST, ERRORS
 from duramen.gateway.routes.route import RouteRow
 from duramen.version import VERSION
 
+References = Mapping[type[msgspec.Struct], dict[str, Any]]
+"""Of the schema of each type of bodies."""
+
 
 def openapi(routes: Sequence[RouteRow]) -> dict[str, Any]:
     """The description of these routes."""
-    _, schemas = msgspec.json.schema_components([ProblemBody], ref_template="#/components/schemas/{name}")
+    named = [answer.body for row in routes for answer in row.answers] + [row.body_type for row in routes]
+    types: list[type[msgspec.Struct]] = list(dict.fromkeys([ProblemBody, RestError, *filter(None, named)]))
+    found, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    references: References = dict(zip(types, found, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for row in routes:
-        paths.setdefault(row.path, {})[row.method.lower()] = _operation(row)
+        paths.setdefault(row.path, {})[row.method.lower()] = _operation(row, references)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Duramen gateway", "version": VERSION, "description": "Streams over HTTP."},
@@ -27,7 +36,7 @@ def openapi(routes: Sequence[RouteRow]) -> dict[str, Any]:
     }
 
 
-def _operation(row: RouteRow) -> dict[str, Any]:
+def _operation(row: RouteRow, references: References) -> dict[str, Any]:
     operation: dict[str, Any] = {"operationId": row.operation, "summary": row.summary, "tags": [row.resource]}
     if row.parameters:
         operation["parameters"] = [
@@ -41,12 +50,13 @@ def _operation(row: RouteRow) -> dict[str, Any]:
             for parameter in row.parameters
         ]
     if row.body:
-        operation["requestBody"] = {"description": row.body, "required": False, "content": {"*/*": {}}}
-    operation["responses"] = _responses(row)
+        content = {"*/*": {}} if row.body_type is None else {JSON: {"schema": references[row.body_type]}}
+        operation["requestBody"] = {"description": row.body, "required": False, "content": content}
+    operation["responses"] = _responses(row, references)
     return operation
 
 
-def _responses(row: RouteRow) -> dict[str, Any]:
+def _responses(row: RouteRow, references: References) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for answer in row.answers:
         responses[str(answer.status)] = {
@@ -54,14 +64,20 @@ def _responses(row: RouteRow) -> dict[str, Any]:
             **(
                 {"headers": {name: {"schema": {"type": "string"}} for name in answer.headers}} if answer.headers else {}
             ),
-            **({"content": {answer.content: {}}} if answer.content else {}),
+            **({"content": {answer.content: _schema(answer.body, references)}} if answer.content else {}),
         }
+    form = refusal_type(row.path)
+    body = RestError if version_of(row.path) else ProblemBody
     by_status: dict[int, list[str]] = {}
     for code in (*row.errors, *ANY_REQUEST):
         by_status.setdefault(ERRORS[code][0], []).append(code)
     for status, codes in sorted(by_status.items()):
         responses[str(status)] = {
             "description": ", ".join(codes),
-            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}},
+            "content": {form: {"schema": references[body]}},
         }
     return responses
+
+
+def _schema(body: type[msgspec.Struct] | None, references: References) -> dict[str, Any]:
+    return {} if body is None else {"schema": references[body]}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+from duramen.gateway.confluent.rest_errors import error_number, version_of
 from duramen.gateway.routes.errors import ANY_REQUEST, ERRORS
 from duramen.gateway.routes.route import RouteRow
 from duramen.gateway.routes.table import ROUTES
@@ -21,6 +22,10 @@ used is told in [streams over HTTP](streams.md); `/v1/stream/` follows the open 
 A request that is refused gets a problem (RFC 9457, `application/problem+json`): `type` is `urn:duramen:<code>`,
 `detail` says what to do, `kafka_error` is the cluster's own code where there is one, and `retriable` says whether the
 same request may succeed later.
+
+Below `/v3`, `/topics`, `/brokers` and `/consumers` is [Confluent's REST API](rest.md): a refusal is
+`{"error_code": …, "message": …}` there, and the names of codes below are explanations. An `error_code` of five digits
+has the status in its first three; 400 is 40002 where the cluster itself refused.
 """
 
 
@@ -48,8 +53,15 @@ def _route(row: RouteRow) -> str:
     for answer in row.answers:
         lines.append(f"| {answer.status} | {answer.meaning} | {', '.join(f'`{name}`' for name in answer.headers)} |")
     codes = sorted({*row.errors, *ANY_REQUEST}, key=lambda code: (ERRORS[code][0], code))
-    lines.append("\nProblems: " + ", ".join(f"{ERRORS[code][0]} `{code}`" for code in codes) + ".\n")
+    version = version_of(row.path)
+    shown = [f"{_number(version, code)} `{code}`" for code in codes]
+    lines.append(f"\n{'Errors' if version else 'Problems'}: " + ", ".join(shown) + ".\n")
     return "\n".join(lines)
+
+
+def _number(version: int, code: str) -> int:
+    status = ERRORS[code][0]
+    return error_number(version, code, status) if version else status
 
 
 if __name__ == "__main__":

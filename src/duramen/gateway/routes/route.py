@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,16 +23,20 @@ class Parameter(NamedTuple):
 
 
 class RouteAnswer(NamedTuple):
-    """A success. headers: names of those it has; content: the media type of its body, "" for none."""
+    """A success. headers: names of those it has; content: the media type of its body, "" for none; body: its JSON."""
 
     status: int
     meaning: str
     headers: tuple[str, ...] = ()
     content: str = ""
+    body: type[msgspec.Struct] | None = None
 
 
 class RouteRow(NamedTuple):
-    """One method of one path. operation and resource: what a permission would name; body: what is sent, "" nothing."""
+    """One method of one path. operation and resource: what a permission would name; body: what is sent, "" nothing.
+
+    body_type: its JSON, where that is one type.
+    """
 
     method: str
     path: str
@@ -42,3 +47,4 @@ class RouteRow(NamedTuple):
     errors: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     body: str = ""
+    body_type: type[msgspec.Struct] | None = None

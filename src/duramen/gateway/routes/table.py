@@ -5,11 +5,18 @@ The application, `/openapi.json` and docs/http.md are made from it.
 
 from __future__ import annotations
 
+from duramen.gateway.routes.confluent_routes import V3_ROUTES
 from duramen.gateway.routes.namespace_routes import NAMESPACE_ROUTES
 from duramen.gateway.routes.process_routes import PROCESS_ROUTES
 from duramen.gateway.routes.route import RouteRow
 from duramen.gateway.routes.stream_routes import STREAM_ROUTES
 from duramen.gateway.routes.topic_routes import TOPIC_ROUTES
 
-ROUTES: tuple[RouteRow, ...] = (*STREAM_ROUTES, *NAMESPACE_ROUTES, *TOPIC_ROUTES, *PROCESS_ROUTES)
+ROUTES: tuple[RouteRow, ...] = (
+    *STREAM_ROUTES,
+    *NAMESPACE_ROUTES,
+    *TOPIC_ROUTES,
+    *V3_ROUTES,
+    *PROCESS_ROUTES,
+)
 """Every route, in the order of the documents."""

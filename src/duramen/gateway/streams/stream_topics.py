@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
 from duramen.client.aio.async_namespaces import AsyncNamespaces
-from duramen.client.protocol.metadata import TopicMetadata, error_code, only
+from duramen.client.protocol.metadata import TopicMetadata, error_code
 from duramen.client.protocol.namespaces import defaults_for
 from duramen.client.protocol.routes import ANY, CONTROLLER
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.edge.media_type import DEFAULT
 from duramen.gateway.edge.problem import SOON, ProblemError
+from duramen.gateway.edge.single_answers import single_answer
 from duramen.gateway.streams.stream_expiry import StreamExpiry
 from duramen.model import TopicId, TopicPartition
 from duramen.wire.messages import API
@@ -150,7 +151,7 @@ class StreamTopics:
         message = API[DELETE_TOPICS].request
         state = message.DeleteTopicState(name=None, topic_id=topic_id)
         request = message.new(topics=[state], topic_names=[], timeout_ms=15_000)
-        answer = await self._call(CONTROLLER, DELETE_TOPICS, request, "responses", _GONE)
+        answer = await single_answer(self._cluster, CONTROLLER, DELETE_TOPICS, request, "responses", _GONE)
         return not answer.error_code
 
     async def delete_all(self, there: Sequence[TopicMetadata]) -> None:
@@ -171,7 +172,7 @@ class StreamTopics:
         resource = message.AlterConfigsResource(resource_type=_A_TOPIC, resource_name=info.topic, configs=[config])
         request = message.new(resources=[resource], validate_only=False)
         try:
-            await self._call(CONTROLLER, INCREMENTAL_ALTER_CONFIGS, request, "responses", _GONE)
+            await single_answer(self._cluster, CONTROLLER, INCREMENTAL_ALTER_CONFIGS, request, "responses", _GONE)
         except BaseException:
             self._known.pop(info.topic, None)
             raise
@@ -257,21 +258,9 @@ class StreamTopics:
         wanted = message.CreatableTopic(name=topic, num_partitions=1, replication_factor=-1, configs=configs)
         request = message.new(topics=[wanted], timeout_ms=15_000, validate_only=validate_only)
         allowed = (ErrorCode.TOPIC_ALREADY_EXISTS,)
-        return not (await self._call(CONTROLLER, CREATE_TOPICS, request, "topics", allowed)).error_code
-
-    async def _call(self, route: Any, key: int, request: Any, field: str, allowed: tuple[ErrorCode, ...]) -> Any:
-        """The one answer of the response; KafkaError unless it is granted, or refused by a code of `allowed`."""
-        name = API[key].name
-
-        def code_of(response: Any) -> int:
-            code = int(only(getattr(response, field), name).error_code)
-            return 0 if error_code(code) in allowed else code
-
-        response = await self._cluster.call(route, key, request, code_of=code_of)
-        answer = only(getattr(response, field), name)
-        if answer.error_code and error_code(answer.error_code) not in allowed:
-            raise KafkaError(error_code(answer.error_code), f"{name}: {answer.error_message or ''}")
-        return answer
+        return not (
+            await single_answer(self._cluster, CONTROLLER, CREATE_TOPICS, request, "topics", allowed)
+        ).error_code
 
 
 def _is_stream(topic: TopicMetadata) -> bool:

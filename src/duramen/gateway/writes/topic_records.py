@@ -68,7 +68,7 @@ class WantedRecord(NamedTuple):
 
 def wanted_records(body: bytes, now_ms: int) -> list[WantedRecord]:
     """The records of a body, one or more. Problem 400 names the field."""
-    with _problems("body"):
+    with json_problems("body"):
         body.decode()
         many = _MANY.decode(body) if "records" in _FIELDS.decode(body) else RecordsJson([_ONE.decode(body)])
     if not 1 <= len(many.records) <= RECORDS_MAX:
@@ -78,13 +78,13 @@ def wanted_records(body: bytes, now_ms: int) -> list[WantedRecord]:
 
 def wanted_record(line: bytes, now_ms: int) -> WantedRecord:
     """The record of a line. Problem 400 names the field."""
-    with _problems("line"):
+    with json_problems("line"):
         line.decode()
         return _wanted("record", _ONE.decode(line), RecordsJson([]), now_ms)
 
 
 @contextmanager
-def _problems(where: str) -> Iterator[None]:
+def json_problems(where: str) -> Iterator[None]:
     """What is wrong with JSON, as a problem."""
     try:
         yield
@@ -102,7 +102,10 @@ def _wanted(where: str, given: RecordJson, many: RecordsJson, now_ms: int) -> Wa
     headers = given.headers
     listed = [HeaderJson(*each) for each in headers.items()] if isinstance(headers, dict) else headers
     found = [
-        (each.name.encode(), None if each.value is None else _text(f"{where}.headers", each.value, each.encoding))
+        (
+            each.name.encode(),
+            None if each.value is None else decoded_text(f"{where}.headers", each.value, each.encoding),
+        )
         for each in listed
     ]
     timestamp = now_ms if given.timestamp is None else given.timestamp
@@ -121,10 +124,11 @@ def _content(where: str, raw: bytes, encoding: Encoding) -> bytes | None:
         text = msgspec.json.decode(raw, type=str)
     except msgspec.MsgspecError:
         raise bad_request(where, f"with the encoding {encoding} it is a string or null") from None
-    return _text(where, text, encoding)
+    return decoded_text(where, text, encoding)
 
 
-def _text(where: str, text: str, encoding: Encoding) -> bytes:
+def decoded_text(where: str, text: str, encoding: Encoding) -> bytes:
+    """The bytes that a text stands for. Problem 400 where it is no base64."""
     if encoding != "base64":
         return text.encode()
     try:

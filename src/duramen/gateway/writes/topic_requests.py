@@ -16,7 +16,7 @@ from duramen.gateway.edge.clock import GatewayClock
 from duramen.gateway.edge.kafka_problems import problem_of
 from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.edge.report_response import NDJSON, ReportResponse
-from duramen.gateway.edge.request_body import RequestBodies
+from duramen.gateway.edge.request_body import LineCutter, RequestBodies
 from duramen.gateway.routes.route import Handler
 from duramen.gateway.writes.topic_records import WantedRecord, wanted_record, wanted_records
 from duramen.gateway.writes.topic_writes import KnownTopic, PartitionReceipt, TopicWrites
@@ -58,7 +58,7 @@ class TopicRequests:
         """A line for each line of the body, in their order; a problem without a line is the end of it."""
         number = 0
         try:
-            async with aclosing(self._bodies.lines(request)) as body:
+            async with aclosing(self._bodies.pieces(request, LineCutter())) as body:
                 async for lines in body:
                     outcomes = await self._write_lines(known, lines)
                     shown = [{"line": at, **_shown(each)} for at, each in enumerate(outcomes, number)]

@@ -1,0 +1,25 @@
+"""All handlers of Confluent's API."""
+
+from __future__ import annotations
+
+from duramen.client.aio import AsyncCluster
+from duramen.gateway.confluent.topic_admin import TopicAdmin
+from duramen.gateway.confluent.v3_answers import V3Answers
+from duramen.gateway.confluent.v3_records import V3Records
+from duramen.gateway.confluent.v3_topics import V3Topics
+from duramen.gateway.edge.clock import GatewayClock
+from duramen.gateway.edge.request_body import RequestBodies
+from duramen.gateway.routes.route import Handler
+from duramen.gateway.writes.topic_writes import TopicWrites
+
+
+def confluent_handlers(
+    cluster: AsyncCluster, writes: TopicWrites, bodies: RequestBodies, clock: GatewayClock
+) -> dict[str, Handler]:
+    """By operation, as the table of routes names them."""
+    answers = V3Answers(cluster, bodies)
+    admin = TopicAdmin(cluster)
+    return {
+        **V3Topics(answers, admin).handlers(),
+        **V3Records(answers, writes, bodies, clock).handlers(),
+    }

@@ -1,0 +1,124 @@
+"""Routes of Confluent's REST API."""
+
+from __future__ import annotations
+
+import msgspec
+
+from duramen.gateway.confluent.rest_records import ProducedRecord, RecordReport
+from duramen.gateway.confluent.rest_resources import (
+    BrokerList,
+    BrokerResource,
+    ClusterList,
+    ClusterResource,
+    PartitionList,
+    PartitionResource,
+    ReplicaList,
+    ReplicaResource,
+    TopicList,
+    TopicResource,
+)
+from duramen.gateway.confluent.topic_admin import WantedPartitions, WantedTopic
+from duramen.gateway.routes.errors import ANY_CALL
+from duramen.gateway.routes.route import Parameter, RouteAnswer, RouteRow
+
+_JSON = "application/json"
+_CLUSTER = "/v3/clusters/{cluster_id}"
+_TOPIC = f"{_CLUSTER}/topics/{{topic_name}}"
+_PARTITION = f"{_TOPIC}/partitions/{{partition_id}}"
+_BROKER = f"{_CLUSTER}/brokers/{{broker_id}}"
+_MEANINGS = {
+    "cluster_id": "The id of the cluster, as /v3/clusters has it",
+    "topic_name": "The name of the topic",
+    "partition_id": "The number of the partition",
+    "broker_id": "The id of the node",
+}
+_BODY = ("bad-request", "unsupported-type", "body-too-large", "body-timeout", "overloaded", "foreign-origin")
+
+
+def _parameters(path: str) -> tuple[Parameter, ...]:
+    return tuple(Parameter(name, "path", meaning, True) for name, meaning in _MEANINGS.items() if f"{{{name}}}" in path)
+
+
+def _got(path: str, operation: str, resource: str, what: str, body: type[msgspec.Struct], *errors: str) -> RouteRow:
+    """GET of a resource."""
+    found = (*ANY_CALL, *(("no-such-cluster",) if "{cluster_id}" in path else ()), *errors)
+    return RouteRow(
+        "GET", path, operation, resource, what, (RouteAnswer(200, "It", (), _JSON, body),), found, _parameters(path)
+    )
+
+
+V3_ROUTES: tuple[RouteRow, ...] = (
+    _got("/v3/clusters", "listClustersV3", "cluster", "List the cluster that the gateway is for", ClusterList),
+    _got(_CLUSTER, "getClusterV3", "cluster", "Describe the cluster", ClusterResource),
+    _got(f"{_CLUSTER}/brokers", "listBrokersV3", "cluster", "List the nodes", BrokerList),
+    _got(_BROKER, "getBrokerV3", "cluster", "Describe a node", BrokerResource, "no-such-broker"),
+    _got(f"{_BROKER}/partition-replicas", "listBrokerReplicasV3", "cluster", "List the copies that a node has",
+         ReplicaList, "no-such-broker"),
+    _got(f"{_CLUSTER}/topics", "listTopicsV3", "cluster", "List the topics", TopicList),
+    RouteRow(
+        "POST",
+        f"{_CLUSTER}/topics",
+        "createTopicV3",
+        "cluster",
+        "Make a topic",
+        (RouteAnswer(201, "It was made, or with `validate_only` it could be", (), _JSON, TopicResource),),
+        (*ANY_CALL, *_BODY, "no-such-cluster", "topic-exists", "quota"),
+        _parameters(_CLUSTER),
+        "The topic",
+        WantedTopic,
+    ),
+    _got(_TOPIC, "getTopicV3", "topic", "Describe a topic", TopicResource, "no-such-topic"),
+    RouteRow(
+        "PATCH",
+        _TOPIC,
+        "changeTopicV3",
+        "topic",
+        "Give a topic more partitions",
+        (RouteAnswer(200, "The topic as it is now", (), _JSON, TopicResource),),
+        (*ANY_CALL, *_BODY, "no-such-cluster", "no-such-topic", "quota"),
+        _parameters(_TOPIC),
+        "How many it is to have",
+        WantedPartitions,
+    ),
+    RouteRow(
+        "DELETE",
+        _TOPIC,
+        "deleteTopicV3",
+        "topic",
+        "Delete a topic with all that is in it",
+        (RouteAnswer(204, "It is gone"),),
+        (*ANY_CALL, "no-such-cluster", "no-such-topic", "foreign-origin", "quota"),
+        _parameters(_TOPIC),
+    ),
+    _got(f"{_TOPIC}/partitions", "listPartitionsV3", "topic", "List the partitions of a topic", PartitionList,
+         "no-such-topic"),
+    _got(_PARTITION, "getPartitionV3", "topic", "Describe a partition", PartitionResource,
+         "no-such-topic", "no-such-partition"),
+    _got(f"{_PARTITION}/replicas", "listReplicasV3", "topic", "List the copies of a partition", ReplicaList,
+         "no-such-topic", "no-such-partition"),
+    _got(f"{_PARTITION}/replicas/{{broker_id}}", "getReplicaV3", "topic", "Describe a copy of a partition",
+         ReplicaResource, "no-such-topic", "no-such-partition", "no-such-broker"),
+    RouteRow(
+        "POST",
+        f"{_TOPIC}/records",
+        "produceRecordsV3",
+        "topic",
+        "Write records to a topic: one JSON object, or many one behind another, which are reported while they come",
+        (RouteAnswer(
+            200,
+            "A report for each record, in order, with its own `error_code`: 200 where it is stored",
+            (),
+            _JSON,
+            RecordReport,
+        ),),
+        (*ANY_CALL, *_BODY, "no-such-cluster", "no-such-topic", "no-such-partition", "key-schema-needed",
+         "value-schema-needed", "closed", "txid-out-of-order", "writer-fenced", "record-too-large",
+         "too-few-replicas", "disk-full", "quota", "outcome-unknown"),
+        (
+            *_parameters(_TOPIC),
+            Parameter("Transfer-Encoding", "header", "chunked: reports come while the body still comes"),
+        ),
+        "A record, or several one behind another",
+        ProducedRecord,
+    ),
+)  # fmt: skip

@@ -1,0 +1,197 @@
+"""Confluent's REST API on a real gateway: topics, records in concatenated JSON, and a node that is killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.worlds.served_gateway import HttpAnswer, ServedGateway, head_from, report_lines, request
+from tests.worlds.served_node import Served
+from tests.worlds.topic_contents import create, stored
+
+JSON = "application/json"
+
+
+@pytest.fixture(scope="module")
+def gateway(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
+    found = ServedGateway(tmp_path_factory.mktemp("rest"), served.bootstrap, {"gateway.body.max.bytes": "3000"})
+    found.start()
+    yield found
+    found.kill()
+
+
+@pytest.fixture(scope="module")
+def cluster(gateway: ServedGateway) -> str:
+    """The path of the cluster."""
+    (found,) = gateway.ask("GET", "/v3/clusters").json()["data"]
+    return found["metadata"]["self"].removeprefix("http://localhost")
+
+
+def error_of(answer: HttpAnswer) -> tuple[int, int]:
+    assert answer.headers["content-type"] == JSON, answer
+    return answer.status, answer.json()["error_code"]
+
+
+def test_topics(gateway: ServedGateway, cluster: str) -> None:
+    def post(path: str, body: Any, method: str = "POST") -> HttpAnswer:
+        return gateway.ask(method, cluster + path, json.dumps(body).encode(), content_type=JSON)
+
+    wanted = {"topic_name": "rest.made", "partitions_count": 2, "configs": [{"name": "retention.ms", "value": "-1"}]}
+    made = post("/topics", wanted)
+    assert made.status == 201
+    topic = made.json()
+    assert (topic["kind"], topic["partitions_count"], topic["replication_factor"]) == ("KafkaTopic", 2, 1)
+    assert topic["metadata"]["self"] == f"http://localhost{cluster}/topics/rest.made"
+    assert gateway.ask("GET", f"{cluster}/topics/rest.made").json() == topic
+    assert topic in gateway.ask("GET", f"{cluster}/topics").json()["data"]
+    assert error_of(post("/topics", wanted)) == (400, 40002)
+    assert error_of(post("/topics", {"topic_name": "a/b"})) == (400, 40002)
+    assert error_of(post("/topics", {"topic": "a"})) == (400, 400)
+    assert post("/topics", {"topic_name": "rest.checked", "validate_only": True}).status == 201
+    assert error_of(gateway.ask("GET", f"{cluster}/topics/rest.checked")) == (404, 40403)
+    assert post("/topics/rest.made", {"partitions_count": 3}, "PATCH").json()["partitions_count"] == 3
+    assert error_of(post("/topics/rest.made", {"partitions_count": 3}, "PATCH")) == (400, 40002)
+    partitions = gateway.ask("GET", f"{cluster}/topics/rest.made/partitions").json()["data"]
+    assert [each["partition_id"] for each in partitions] == [0, 1, 2]
+    leader = gateway.ask("GET", partitions[2]["leader"]["related"].removeprefix("http://localhost")).json()
+    assert (leader["kind"], leader["is_leader"], leader["is_in_sync"]) == ("KafkaReplica", True, True)
+    replicas = gateway.ask("GET", partitions[2]["replicas"]["related"].removeprefix("http://localhost")).json()
+    assert replicas["data"] == [leader]
+    broker = gateway.ask("GET", leader["broker"]["related"].removeprefix("http://localhost")).json()
+    assert gateway.ask("GET", f"{cluster}/brokers").json()["data"] == [broker]
+    assert leader in gateway.ask("GET", f"{cluster}/brokers/{broker['broker_id']}/partition-replicas").json()["data"]
+    for path in ("/topics/rest.made/partitions/3", "/topics/rest.made/partitions/x", "/topics/none/partitions"):
+        assert error_of(gateway.ask("GET", cluster + path)) == (404, 40403)
+    for path in (f"{cluster}/brokers/77", "/v3/clusters/another/topics", "/v3/nothing"):
+        assert error_of(gateway.ask("GET", path)) == (404, 404)
+    assert error_of(gateway.ask("PUT", f"{cluster}/topics")) == (405, 405)
+    assert error_of(gateway.ask("GET", cluster, host="elsewhere")) == (421, 421)
+    assert gateway.ask("DELETE", f"{cluster}/topics/rest.made").status == 204
+    assert error_of(gateway.ask("DELETE", f"{cluster}/topics/rest.made")) == (404, 40403)
+
+
+def test_records_of_a_known_length(gateway: ServedGateway, cluster: str, served: Served) -> None:
+    create(served.bootstrap, "rest.records", 2)
+    path = f"{cluster}/topics/rest.records/records"
+
+    def post(body: bytes, **headers: str) -> HttpAnswer:
+        return gateway.ask("POST", path, body, **{"content_type": JSON, **headers})
+
+    one = b'{"partition_id": 1, "key": {"type": "STRING", "data": "k"}, "value": {"type": "JSON", "data": {"n": 1.10}}}'
+    report = post(one).json()
+    assert (report["error_code"], report["partition_id"], report["offset"]) == (200, 1, 0)
+    assert report["value"] == {"type": "JSON", "size": 11}
+    assert stored(served.bootstrap, "rest.records", 1) == [(b"k", b'{"n": 1.10}')]
+    assert error_of(post(b'{"partition_id": 2}')) == (404, 40403)
+    assert error_of(post(b'{"value": {"type": "AVRO", "data": 1}}')) == (422, 422)
+    assert error_of(post(b'{"value": {"type": "JSON", "data": 1}')) == (400, 400)
+    assert error_of(post(b"")) == (400, 400)
+    assert error_of(post(b"{}", content_type="application/x-www-form-urlencoded")) == (415, 415)
+    assert error_of(post(b'{"value": {"type": "STRING", "data": "%s"}}' % (b"x" * 3001))) == (413, 413)
+    assert error_of(gateway.ask("POST", f"{cluster}/topics/none/records", one, content_type=JSON)) == (404, 40403)
+    many = post(b'{"partition_id": 0}\n{"partition_id": 7} {"key": 1}{"partition_id": 0}')
+    assert many.status == 200
+    reports = [json.loads(line) for line in many.body.splitlines()]
+    assert [(each["error_code"], each.get("offset")) for each in reports] == [
+        (200, 0), (40403, None), (400, None), (200, 1),
+    ]  # fmt: skip
+    assert "record 3" in reports[2]["message"]
+
+
+def test_reports_come_while_the_body_still_comes(gateway: ServedGateway, cluster: str, served: Served) -> None:
+    create(served.bootstrap, "rest.chunks", 1)
+    with gateway.connect() as connection, connection.makefile("rb") as file:
+        connection.sendall(chunked_head(f"{cluster}/topics/rest.chunks/records"))
+        connection.sendall(chunk(b'{"value": {"type": "STRING", "data": "a"}}{"value": {"ty'))
+        assert head_from(file)[0] == 200
+        lines = report_lines(file)
+        assert next(lines)["offset"] == 0
+        connection.sendall(chunk(b'pe": "STRING", "data": "b"}}'))
+        assert next(lines)["offset"] == 1
+        connection.sendall(chunk(b"nonsense"))
+        assert next(lines)["error_code"] == 400
+        assert list(lines) == []
+    assert [value for _, value in stored(served.bootstrap, "rest.chunks", 0)] == [b"a", b"b"]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_the_page_does_what_it_says(gateway: ServedGateway) -> None:
+    page = (Path(__file__).parents[2] / "docs/rest.md").read_text()
+    blocks = [block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "curl" in block]
+    script = "\n".join(blocks).replace("http://127.0.0.1:8082", gateway.url).replace("curl ", "curl -sS ")
+    ran = subprocess.run(["sh", "-euc", script], capture_output=True, text=True, timeout=30, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "error_code" not in ran.stdout.replace('"error_code":200,', "")
+    assert ran.stdout.count('"error_code":200,') == 3
+    assert '"partitions_count":4' in ran.stdout
+
+
+def test_a_node_is_killed_while_records_stream(tmp_path: Path) -> None:
+    node = Served(tmp_path)
+    node.start()
+    gateway = ServedGateway(tmp_path, node.bootstrap)
+    gateway.start()
+    create(node.bootstrap, "streamed", 2)
+    (cluster,) = gateway.ask("GET", "/v3/clusters").json()["data"]
+    reported: list[list[dict[str, Any]]] = [[] for _ in range(4)]
+    sent = [0] * 4
+    stop = threading.Event()
+
+    def stream(writer: int) -> None:
+        with gateway.connect() as connection, connection.makefile("rb") as file:
+            connection.sendall(chunked_head(f"/v3/clusters/{cluster['cluster_id']}/topics/streamed/records"))
+            assert head_from(file)[0] == 200
+            reading = threading.Thread(target=lambda: reported[writer].extend(report_lines(file)))
+            reading.start()
+            while not stop.is_set():
+                numbers = range(sent[writer], sent[writer] + 5)
+                value = b'{"key": {"type": "JSON", "data": %d}, "value": {"type": "JSON", "data": [%d, %d]}}'
+                connection.sendall(chunk(b"".join(value % (writer, writer, number) for number in numbers)))
+                sent[writer] += 5
+                time.sleep(0.005)
+            connection.sendall(b"0\r\n\r\n")
+            reading.join()
+
+    writers = [threading.Thread(target=stream, args=(writer,)) for writer in range(4)]
+    try:
+        for thread in writers:
+            thread.start()
+        time.sleep(0.4)
+        node.kill()
+        node.start()
+        time.sleep(0.3)
+        stop.set()
+        for thread in writers:
+            thread.join()
+        found = [
+            tuple(json.loads(value or b""))
+            for place in range(2)
+            for _, value in stored(node.bootstrap, "streamed", place)
+        ]
+        assert min(sent) > 50
+        assert [[each["error_code"] for each in reports] for reports in reported] == [[200] * each for each in sent]
+        assert Counter(found) == {(writer, number): 1 for writer in range(4) for number in range(sent[writer])}
+        for writer in range(4):
+            assert [number for who, number in found if who == writer] == list(range(sent[writer]))
+    finally:
+        stop.set()
+        gateway.kill()
+        node.kill()
+
+
+def chunked_head(path: str) -> bytes:
+    head = request("POST", path, content_type=JSON, transfer_encoding="chunked")
+    return head.replace(b"content-length: 0\r\n", b"")
+
+
+def chunk(part: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(part), part)
