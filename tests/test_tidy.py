@@ -107,7 +107,7 @@ WORLD_ALLOWED = {
 }
 
 # Programs of their own on asyncio, beside the node.
-AWAITS_ALLOWED = (LIBRARY + "client/aio/", LIBRARY + "gateway/")
+AWAITS_ALLOWED = (LIBRARY + "client/aio/", LIBRARY + "gateway/", LIBRARY + "streams/")
 
 BANNED_IMPORTS = {
     "pickle": "a declared format: wire/ or json",

@@ -66,7 +66,7 @@ def test_a_reader_starts_where_it_is_asked_to(stream: streams.Stream) -> None:
 def test_a_position_of_another_history_is_no_other_record(stream: streams.Stream) -> None:
     here = stream.append(b"a").dlsn
     elsewhere = here._replace(lssn=here.lssn + 5)
-    with pytest.raises(streams.PositionDivergedError, match="names a record that was lost"):
+    with pytest.raises(streams.PositionDivergedError, match="is of another history"):
         next(stream.reader(elsewhere))
     with pytest.raises(streams.PositionDivergedError) as ahead:
         next(stream.reader(17))
@@ -138,6 +138,98 @@ def test_truncation_is_exact_and_positions_before_it_say_where_to_go_on(stream: 
     assert stream.truncate(before="end") == 4
     with pytest.raises(streams.PositionDivergedError):
         stream.truncate(before=9)
+
+
+def test_a_named_writer_that_begins_again_fences_the_one_before(stream: streams.Stream) -> None:
+    first = stream.writer(name="importer")
+    first.write(b"a")
+    receipt = first.flush()
+    assert receipt is not None
+    assert (first.epoch, first.sequence, receipt.duplicate) == (0, 1, False)
+    second = stream.writer(name="importer")
+    assert (second.epoch, second.sequence) == (1, 0)
+    first.write(b"b")
+    first.flush()  # nobody has written in the new epoch yet
+    second.write(b"c")
+    second.flush()
+    first.write(b"d")
+    with pytest.raises(streams.WriterFencedError, match="'importer' is at epoch 1") as fenced:
+        first.flush()
+    assert fenced.value.epoch == 1
+    with pytest.raises(ClosedError):
+        first.write(b"e")
+    assert values(stream.reader()) == [b"a", b"b", b"c"]
+
+
+def test_a_named_writer_that_goes_on_stores_what_it_sends_again_once(stream: streams.Stream) -> None:
+    with stream.writer(name="w", epoch=3) as writer:
+        for value in (b"a", b"b"):
+            writer.write(value)
+            writer.write(value.upper())
+            writer.flush()
+    with stream.writer(name="w", epoch=3, sequence=1) as again:
+        again.write(b"b")
+        again.write(b"B")
+        stored = again.flush()
+        assert stored is not None
+        assert (stored.duplicate, stored.offset, stored.end) == (True, 2, 4)
+        again.write(b"c")
+    assert values(stream.reader()) == [b"a", b"A", b"b", b"B", b"c"]
+    ahead = stream.writer(name="w", epoch=3, sequence=9)
+    ahead.write(b"d")
+    with pytest.raises(streams.WriterSequenceError) as gap:
+        ahead.flush()
+    assert gap.value.expected == 3
+
+
+def test_an_exclusive_stream_takes_records_of_its_last_writer_alone(space: streams.Namespace) -> None:
+    stream = space.create(f"x-{uuid4().hex}", exclusive=True)
+    with pytest.raises(streams.WriterFencedError, match="no writer is open"):
+        stream.append(b"nobody")
+    first = stream.writer(exclusive=True, name="host-1")
+    first.write(b"a")
+    first.write(b"b")
+    first.flush()
+    with stream.writer(exclusive=True, name="host-2") as second:
+        second.write(b"c")
+        first.write(b"d")
+        with pytest.raises(streams.WriterFencedError, match="'host-2'"):
+            first.flush()
+        second.flush()
+        second.write(b"e")
+    assert values(stream.reader()) == [b"a", b"b", b"c", b"e"]
+    with pytest.raises(streams.WriterFencedError, match="no writer is open"):  # it was given up
+        stream.append(b"f")
+
+
+def test_transaction_ids_never_step_back_and_reading_starts_at_one(space: streams.Namespace) -> None:
+    stream = space.create(f"t-{uuid4().hex}", txid="application")
+    with stream.writer() as writer:
+        for txid in (10, 10, 20):
+            writer.write(b"%d" % txid, txid=txid)
+    refused = stream.writer(name="late")
+    refused.write(b"19", txid=19)
+    with pytest.raises(streams.TxidOutOfOrderError) as late:
+        refused.flush()
+    assert late.value.last == 20
+    stream.append(streams.NewStreamRecord(b"30", txid=30))
+    assert [(record.value, record.txid) for record in stream.reader(txid=11)] == [(b"20", 20), (b"30", 30)]
+    assert values(stream.reader(streams.Txid(10))) == [b"10", b"10", b"20", b"30"]
+    assert stream.truncate(before=streams.Txid(30)) == 3
+    ahead = stream.reader(txid=50, follow=True)
+    stream.append([streams.NewStreamRecord(b"40", txid=40), streams.NewStreamRecord(b"50", txid=50)], close=True)
+    assert values(ahead) == [b"50"]
+    with pytest.raises(KafkaError, match="Txid finds them"):
+        stream.reader(datetime.now(UTC))
+
+
+def test_a_stream_without_transaction_ids_takes_none(stream: streams.Stream) -> None:
+    with pytest.raises(KafkaError, match="no transaction ids"):
+        stream.append(streams.NewStreamRecord(b"a", txid=7))
+    with pytest.raises(KafkaError, match="no transaction ids"):
+        stream.reader(txid=7)
+    with pytest.raises(TypeError, match="not both"):
+        stream.append(streams.NewStreamRecord(b"a", timestamp_ms=1, txid=7))
 
 
 def test_streams_are_created_listed_and_deleted(space: streams.Namespace) -> None:

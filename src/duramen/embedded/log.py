@@ -493,7 +493,7 @@ class Topic:
             self._log._check()  # its files may have been closed meanwhile, and their descriptors be other files'
             return LogChunk(data, found.aborted or (), bound)
 
-    def _wait(self, partition: int, bound: int, level: int) -> None:
+    def _wait(self, partition: int, bound: int, level: int, timeout_s: float | None = None) -> None:
         moved: ThreadResult[None] = ThreadResult()
         ring = partial(moved.give, None)
 
@@ -506,7 +506,8 @@ class Topic:
 
         source = self._take(begin)
         try:
-            moved.wait()
+            with suppress(TimeoutError):
+                moved.wait(timeout_s)
         finally:
             self._turn.take(lambda: source.unwatch(ring))
         self._log._check()

@@ -6,34 +6,34 @@ from typing import NamedTuple
 
 from duramen.embedded.log import Topic
 from duramen.embedded.log_chunk import LogChunk
+from duramen.embedded.stream_writes import Writer
 from duramen.embedded.threads import ThreadResult, waiting_time
-from duramen.errors import ErrorCode, KafkaError, StreamClosedError
+from duramen.errors import ErrorCode, KafkaError
+from duramen.model import NO_PRODUCER_EPOCH
 from duramen.partition.replica.conditional_append import (
     NO_CONDITION,
     ConditionalBatch,
     ConditionalResult,
     append_conditionally,
+    own_code,
+    producer_state,
 )
-from duramen.partition.replica.partition import READ_COMMITTED
+from duramen.partition.replica.partition import READ_COMMITTED, Partition
+from duramen.wire.batch import BatchHeader, parse_header
+from duramen.wire.conditional_answer import ConditionalAnswer
 
 _PARTITION = 0
 
 
-class TopicStreamAnswer(NamedTuple):
-    """What became of an append, and how the log stands. code NONE: it is stored.
-
-    base_offset: of the batch, -1 where there is none. end_offset: of the log, and where a batch was stored the one
-    behind it. leader_epoch: of the batch. stable: on stable storage, not in the page cache alone.
+class TopicStreamState(NamedTuple):
+    """How a log stands. end_offset: behind the last record that is committed; last_txid: 0 before the first, -1 where
+    its records have none.
     """
 
-    code: ErrorCode
-    message: str
-    base_offset: int
     end_offset: int
     leader_epoch: int
-    stable: bool
-    copies: int
     closed: bool
+    last_txid: int
 
 
 class TopicStream:
@@ -49,7 +49,7 @@ class TopicStream:
         *,
         close: bool = False,
         timeout_s: float | None = None,
-    ) -> TopicStreamAnswer:
+    ) -> ConditionalAnswer:
         """Append one finished batch, all of it or nothing, and say what became of it; a refusal is an answer, too.
 
         batch None: close alone, or (not `close`) ask how the log stands. expected_offset: where the log has to end.
@@ -59,25 +59,16 @@ class TopicStream:
         topic = self._topic
         topic._turn.check_may_wait()
         topic._check_own()
-        stored: ThreadResult[TopicStreamAnswer | Exception] = ThreadResult()
+        stored: ThreadResult[ConditionalAnswer | Exception] = ThreadResult()
+        view = None if batch is None else memoryview(batch)
+        header = None if view is None else parse_header(view)
 
         def begin() -> None:
             partition = topic._partition(_PARTITION)
 
             def done(result: ConditionalResult | KafkaError) -> None:
-                log = partition.log
-                code, message = ErrorCode.NONE, ""
-                base, end, epoch = -1, log.end_offset, partition.leader_epoch
-                if isinstance(result, KafkaError):
-                    is_closed = isinstance(result, StreamClosedError)
-                    code, message = ErrorCode.STREAM_CLOSED if is_closed else result.code, result.message
-                else:
-                    base, end, epoch = result.base_offset, result.end_offset, result.leader_epoch
-                closed = log.producers.closed_at is not None
-                copies = len(partition.replication.isr)
-                stored.give(TopicStreamAnswer(code, message, base, end, epoch, log.stable, copies, closed))
+                stored.give(_answer(partition, header, result))
 
-            view = None if batch is None else memoryview(batch)
             append_conditionally(partition, ConditionalBatch(view, expected_offset, close), topic._turn.wall_ms(), done)
             topic._log._store.commit_soon()
 
@@ -87,10 +78,74 @@ class TopicStream:
             raise answer
         return answer
 
+    def open_writer(self, name: str) -> int:
+        """Let a new producer id alone write to an exclusive topic from now on; that id. Errors: `Topic.open_writer`."""
+        return self._topic.open_writer(_PARTITION, name).producer_id
+
+    def release_writer(self, name: str, producer_id: int) -> None:
+        """Give it up. Errors as `Topic.release_writer`."""
+        self._topic.release_writer(_PARTITION, Writer(name, producer_id=producer_id))
+
+    def writer_state(self, producer_id: int) -> tuple[int, int]:
+        """(epoch, sequence that has to come next) of a writer; (-1, 0) where it is not known."""
+
+        def ask() -> tuple[int, int]:
+            partition = self._topic._partition(_PARTITION)
+            _, epoch = producer_state(partition, producer_id, -1)
+            return epoch, producer_state(partition, producer_id, epoch)[0]
+
+        return self._topic._take(ask)
+
+    def state(self) -> TopicStreamState:
+        """How the log stands now."""
+
+        def ask() -> TopicStreamState:
+            partition = self._topic._partition(_PARTITION)
+            last_txid = -1 if partition.last_txid is None else partition.last_txid
+            closed = partition.log.producers.closed_at is not None
+            return TopicStreamState(partition.bound(READ_COMMITTED), partition.leader_epoch, closed, last_txid)
+
+        return self._topic._take(ask)
+
+    def txid_kind(self) -> str:
+        """The topic's `duramen.txid`."""
+        return self._topic._partition(_PARTITION).config.txid
+
     def read(self, offset: int) -> LogChunk:
         """Whole committed batches from the one with `offset`; without data at the end. Errors as `Topic.read`."""
         return self._topic._chunk(_PARTITION, offset, READ_COMMITTED)
 
-    def wait(self, bound: int) -> None:
-        """Until more can be read than what lies before `bound`. ClosedError when the log is closed meanwhile."""
-        self._topic._wait(_PARTITION, bound, READ_COMMITTED)
+    def wait(self, bound: int, timeout_s: float | None = None) -> None:
+        """Until more can be read than what lies before `bound`, or `timeout_s` is over. ClosedError when the log is
+        closed meanwhile."""
+        self._topic._wait(_PARTITION, bound, READ_COMMITTED, timeout_s)
+
+
+def _answer(
+    partition: Partition, header: BatchHeader | None, result: ConditionalResult | KafkaError
+) -> ConditionalAnswer:
+    """What a node would answer."""
+    log = partition.log
+    if isinstance(result, KafkaError):
+        code, message = own_code(result), result.message
+        result = ConditionalResult(-1, -1, -1, -1, log.end_offset, partition.leader_epoch, False)
+    else:
+        code, message = ErrorCode.NONE, ""
+    expected, epoch = -1, NO_PRODUCER_EPOCH
+    if header is not None and header.producer_id >= 0 and (code or result.is_duplicate):
+        expected, epoch = producer_state(partition, header.producer_id, header.producer_epoch)
+    return ConditionalAnswer(
+        code,
+        message,
+        result.base_offset,
+        result.last_offset,
+        result.end_offset,
+        result.leader_epoch,
+        result.is_duplicate,
+        expected,
+        epoch,
+        log.producers.closed_at is not None,
+        log.stable,
+        len(partition.replication.isr),
+        -1 if partition.last_txid is None else partition.last_txid,
+    )

@@ -12,14 +12,18 @@ from duramen.streams.errors import (
     StreamEndMovedError,
     StreamExistsError,
     TruncatedError,
+    TxidOutOfOrderError,
+    WriterFencedError,
+    WriterSequenceError,
 )
 from duramen.streams.namespace import Namespace, open_namespace
 from duramen.streams.positions.file_positions import FilePositions
 from duramen.streams.positions.position_store import PositionStore, PositionTakenError
+from duramen.streams.read_positions import Position, Txid
 from duramen.streams.reader import Reader
 from duramen.streams.receipt import Receipt
 from duramen.streams.records import NewStreamRecord, StreamRecord
-from duramen.streams.stream import Position, Stream
+from duramen.streams.stream import Stream
 from duramen.streams.writer import StreamWriter
 
 open = open_namespace
@@ -41,5 +45,9 @@ __all__ = [
     "StreamRecord",
     "StreamWriter",
     "TruncatedError",
+    "Txid",
+    "TxidOutOfOrderError",
+    "WriterFencedError",
+    "WriterSequenceError",
     "open",
 ]

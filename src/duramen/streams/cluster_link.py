@@ -1,24 +1,40 @@
-"""Streams of a cluster, over its protocol."""
+"""Streams of a cluster, over its protocol: with the blocking client and with the one on asyncio."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-from duramen.client import CONTROLLER, EARLIEST, LATEST, READ_COMMITTED, Cluster
+from duramen.client import ANY, CONTROLLER, READ_COMMITTED
+from duramen.client.protocol import conditional_append as conditional
+from duramen.client.protocol import producers
+from duramen.client.protocol.conditional_append import CONDITIONAL_APPEND
+from duramen.client.protocol.fetch import FetchedBytes
+from duramen.client.protocol.list_offsets import ListedOffset
 from duramen.client.protocol.metadata import error_code
+from duramen.client.protocol.positions import OffsetQuestion, Position, Question
+from duramen.client.protocol.producers import DESCRIBE_PRODUCERS, ProducerProgress
+from duramen.client.protocol.stream_names import names_in
 from duramen.errors import ErrorCode, KafkaError
-from duramen.model import TopicPartition
-from duramen.streams.link import StreamAnswer, Stretch
-from duramen.streams.records import Row
+from duramen.model import NO_TOPIC_ID, TopicPartition
+from duramen.streams.link import NO_CONDITION, AppendTerms, StreamTail, TxidKind
+from duramen.streams.lookup import find_spot
+from duramen.streams.ready_cluster import AwaitableCluster
+from duramen.streams.records import Row, StreamSpot, Stretch, stretch_of
 from duramen.wire.batch import build_batch, wrapped
+from duramen.wire.conditional_answer import ConditionalAnswer
 from duramen.wire.messages import API
 
 _CREATE_TOPICS: Final = 19
 _DELETE_TOPICS: Final = 20
 _DELETE_RECORDS: Final = 21
-_CONDITIONAL_APPEND: Final = 10031
+_DESCRIBE_CONFIGS: Final = 32
+_OPEN_WRITER: Final = 10030
+_A_TOPIC: Final = 2
+_TXID: Final = "duramen.txid"
 _WAIT_MS: Final = 500
+_FETCH_BYTES: Final = 1 << 20
 FIRST_CONTACT_S: Final = 5.0
 """Until an address that takes no connection is given up, where none of them ever did; a node restarts in less."""
 _NO_PLACE: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
@@ -33,24 +49,23 @@ class _Producer(NamedTuple):
 
 
 class ClusterLink:
-    """A cluster, for one thread at a time. timeout_s: of each call, elections and restarts included."""
+    """A cluster. timeout_s: of each call, elections and restarts included."""
 
-    def __init__(self, nodes: str, timeout_s: float) -> None:
-        self._cluster = Cluster(
-            nodes, client_id="duramen-streams", timeout_s=timeout_s, first_contact_s=FIRST_CONTACT_S
-        )
+    def __init__(self, cluster: AwaitableCluster, timeout_s: float) -> None:
+        self._cluster = cluster
         self._timeout_ms = int(timeout_s * 1000)
         self._producers: dict[str, _Producer] = {}
         self._known: set[str] = set()
 
-    def topics(self) -> list[str]:
+    async def names(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]:
         """See `StreamLink`."""
-        found = self._cluster.metadata().topics.values()
-        return sorted(topic.name for topic in found if len(topic.partitions) == 1 and not topic.is_internal)
+        found = (await self._cluster.metadata()).topics.values()
+        topics = (topic.name for topic in found if len(topic.partitions) == 1 and not topic.is_internal)
+        return names_in(namespace, topics, prefix, after, limit)
 
-    def exists(self, topic: str) -> bool:
+    async def exists(self, topic: str) -> bool:
         """See `StreamLink`."""
-        found = self._cluster.metadata([topic]).topics.get(topic)
+        found = (await self._cluster.metadata([topic])).topics.get(topic)
         if found is None or found.error in _NO_PLACE:
             return False
         if found.error:
@@ -60,93 +75,155 @@ class ClusterLink:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic} has {count} partitions; a stream has one")
         return True
 
-    def create(self, topic: str, settings: Mapping[str, str]) -> None:
+    async def create(self, topic: str, settings: Mapping[str, str]) -> None:
         """See `StreamLink`."""
         message = API[_CREATE_TOPICS].request
         configs = [message.CreatableTopicConfig(name=name, value=value) for name, value in settings.items()]
         wanted = message.CreatableTopic(name=topic, num_partitions=1, replication_factor=-1, configs=configs)
         request = message.new(topics=[wanted], timeout_ms=self._timeout_ms)
-        self._ask(CONTROLLER, _CREATE_TOPICS, request, "topics")
+        await self._ask(CONTROLLER, _CREATE_TOPICS, request, "topics")
 
-    def delete(self, topic: str) -> None:
+    async def delete(self, topic: str) -> None:
         """See `StreamLink`."""
         message = API[_DELETE_TOPICS].request
         state = message.DeleteTopicState(name=topic)
         self._known.discard(topic)
         self._producers.pop(topic, None)
         request = message.new(topics=[state], topic_names=[topic], timeout_ms=self._timeout_ms)
-        self._ask(CONTROLLER, _DELETE_TOPICS, request, "responses")
+        await self._ask(CONTROLLER, _DELETE_TOPICS, request, "responses")
 
-    def append(self, topic: str, rows: Sequence[Row] | None, expected: int, *, close: bool) -> StreamAnswer:
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    async def append(self, topic: str, rows: Sequence[Row] | None, terms: AppendTerms) -> ConditionalAnswer:
         """See `StreamLink`. What got no answer is sent again until the time limit, and stored once."""
-        self._find(topic)
-        answer = self._append(topic, rows, expected, close=close)
+        await self._find(topic)
+        if rows is None:
+            return await self._send(topic, None, terms)
+        if terms.writer is not None:
+            turn = terms.writer
+            return await self._send(topic, _batch(rows, turn.producer_id, turn.epoch, turn.sequence), terms)
+        answer = await self._append(topic, rows, terms)
         if answer.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:  # unused for so long that the partition forgot it
-            answer = self._append(topic, rows, expected, close=close)
+            answer = await self._append(topic, rows, terms)
         return answer
 
-    def _append(self, topic: str, rows: Sequence[Row] | None, expected: int, *, close: bool) -> StreamAnswer:
-        producer = self._producers.pop(topic, None)  # put back where it is known what became of its batch
-        batch = None
-        if rows is not None:
-            producer = producer or _Producer(*self._cluster.init_producer_id(), 0)
-            batch = build_batch(
-                rows, producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=producer.sequence
-            )
-        request = API[_CONDITIONAL_APPEND].request.new(
-            topic_name=topic, expected_offset=expected, close=close, records=batch, timeout_ms=self._timeout_ms
-        )
-        try:
-            answer = _answer(self._call(TopicPartition(topic, 0), _CONDITIONAL_APPEND, request))
-        except KafkaError as error:
-            if error.code is ErrorCode.UNSUPPORTED_VERSION:
-                text = f"{error}; streams are written to nodes of Duramen, of this release or a later one"
-                raise KafkaError(error.code, text) from error
-            raise
-        if producer is not None and answer.code in (ErrorCode.NONE, ErrorCode.END_IS_ELSEWHERE):
-            count = len(rows or ()) if answer.code is ErrorCode.NONE else 0
+    async def _append(self, topic: str, rows: Sequence[Row], terms: AppendTerms) -> ConditionalAnswer:
+        """As an idempotent producer of its own."""
+        known = self._producers.pop(topic, None)  # put back where it is known what became of its batch
+        producer = known or _Producer(*await self._cluster.init_producer_id(), 0)
+        answer = await self._send(topic, _batch(rows, *producer), terms)
+        if answer.code in (ErrorCode.NONE, ErrorCode.END_IS_ELSEWHERE):
+            count = len(rows) if answer.code is ErrorCode.NONE else 0
             self._producers[topic] = producer._replace(sequence=wrapped(producer.sequence + count))
         return answer
 
-    def fetch(self, topic: str, offset: int) -> Stretch:
-        """See `StreamLink`."""
-        return self._fetch(topic, offset, 0)
-
-    def wait(self, topic: str, offset: int) -> None:
-        """See `StreamLink`."""
-        self._fetch(topic, offset, _WAIT_MS)
-
-    def _fetch(self, topic: str, offset: int, wait_ms: int) -> Stretch:
-        self._find(topic)
-        found = self._cluster.fetch(
-            TopicPartition(topic, 0), offset, isolation=READ_COMMITTED, max_wait_ms=wait_ms, max_bytes=1 << 20
-        )
-        return Stretch(found.data, found.aborted, found.last_stable_offset)
-
-    def bounds(self, topic: str) -> tuple[int, int]:
-        """See `StreamLink`."""
-        return self._offset(topic, EARLIEST), self._offset(topic, LATEST)
-
-    def offset_at(self, topic: str, timestamp_ms: int) -> int | None:
-        """See `StreamLink`."""
-        found = self._offset(topic, timestamp_ms)
-        return None if found < 0 else found
-
-    def _offset(self, topic: str, when: int) -> int:
-        self._find(topic)
+    async def _send(self, topic: str, batch: bytearray | None, terms: AppendTerms) -> ConditionalAnswer:
         tp = TopicPartition(topic, 0)
-        return self._cluster.list_offsets({tp: when}, READ_COMMITTED)[tp].offset
+        request = conditional.request(
+            tp, NO_TOPIC_ID, batch, terms.expected, close=terms.close, timeout_ms=self._timeout_ms
+        )
+        return conditional.parsed(await self._call_ours(tp, CONDITIONAL_APPEND, request))
 
-    def truncate(self, topic: str, before: int) -> int:
+    async def open_writer(self, topic: str, name: str) -> int:
+        """See `StreamLink`. Where no answer comes another one is opened."""
+        return await self._open(topic, name, release=False, producer_id=-1)
+
+    async def release_writer(self, topic: str, name: str, producer_id: int) -> None:
         """See `StreamLink`."""
-        self._find(topic)
+        await self._open(topic, name, release=True, producer_id=producer_id)
+
+    async def _open(self, topic: str, name: str, *, release: bool, producer_id: int) -> int:
+        await self._find(topic)
+        request = API[_OPEN_WRITER].request.new(
+            topic_name=topic,
+            partition=0,
+            name=name,
+            timeout_ms=self._timeout_ms,
+            release=release,
+            producer_id=producer_id,
+        )
+        answer = await self._call_ours(TopicPartition(topic, 0), _OPEN_WRITER, request)
+        if answer.error_code:
+            code = error_code(answer.error_code)
+            raise KafkaError(code, answer.error_message or code.name)
+        return int(answer.producer_id)
+
+    async def progress(self, topic: str, name: str, producer_id: int) -> ProducerProgress:
+        """See `StreamLink`."""
+        await self._find(topic)
+        tp = TopicPartition(topic, 0)
+        response = await self._cluster.call(tp, DESCRIBE_PRODUCERS, producers.request(tp), code_of=producers.code_of)
+        return producers.parsed(response, producer_id)
+
+    # ---- reading ---------------------------------------------------------------------------------------------
+
+    async def locate(self, topic: str, wanted: Position) -> StreamSpot:
+        """See `StreamLink`."""
+        await self._find(topic)
+        return await find_spot(wanted, partial(self._answer, TopicPartition(topic, 0)))
+
+    async def _answer(self, tp: TopicPartition, question: Question) -> ListedOffset | FetchedBytes | None:
+        if isinstance(question, OffsetQuestion):
+            return (await self._cluster.list_offsets({tp: question.timestamp}, READ_COMMITTED))[tp]
+        try:
+            return await self._cluster.fetch(tp, question.offset, 1, READ_COMMITTED, max_wait_ms=0)
+        except KafkaError as error:
+            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                return None
+            raise
+
+    async def fetch(self, topic: str, spot: StreamSpot) -> Stretch:
+        """See `StreamLink`."""
+        found = await self._fetch(topic, spot, 0)
+        return stretch_of(found.data, found.aborted, spot)
+
+    async def wait(self, topic: str, spot: StreamSpot) -> None:
+        """See `StreamLink`."""
+        await self._fetch(topic, spot, _WAIT_MS)
+
+    async def _fetch(self, topic: str, spot: StreamSpot, wait_ms: int) -> FetchedBytes:
+        await self._find(topic)
+        tp = TopicPartition(topic, 0)
+        return await self._cluster.fetch(tp, spot.offset, _FETCH_BYTES, READ_COMMITTED, max_wait_ms=wait_ms)
+
+    async def state(self, topic: str) -> StreamTail:
+        """See `StreamLink`."""
+        await self._find(topic)
+        answer = await self._send(topic, None, AppendTerms(NO_CONDITION))
+        if answer.code:
+            raise KafkaError(answer.code, answer.message or answer.code.name)
+        return StreamTail(answer.end_offset, answer.closed, answer.last_txid)
+
+    async def txid_kind(self, topic: str) -> TxidKind:
+        """See `StreamLink`."""
+        message = API[_DESCRIBE_CONFIGS].request
+        resource = message.DescribeConfigsResource(
+            resource_type=_A_TOPIC, resource_name=topic, configuration_keys=[_TXID]
+        )
+
+        def code_of(reply: Any) -> int:
+            code = int(reply.results[0].error_code)
+            return 0 if code in _NO_PLACE else code
+
+        reply = await self._cluster.call(ANY, _DESCRIBE_CONFIGS, message.new(resources=[resource]), code_of=code_of)
+        (found,) = reply.results
+        if found.error_code:
+            code = error_code(found.error_code)
+            raise KafkaError(code, f"{topic}: {found.error_message or code.name}")
+        values = {config.name: config.value for config in found.configs}
+        kind: TxidKind = values.get(_TXID) or "none"
+        return kind
+
+    async def truncate(self, topic: str, before: int) -> int:
+        """See `StreamLink`."""
+        await self._find(topic)
         message = API[_DELETE_RECORDS].request
         share = message.DeleteRecordsTopic(
             name=topic, partitions=[message.DeleteRecordsPartition(partition_index=0, offset=before)]
         )
         request = message.new(topics=[share], timeout_ms=self._timeout_ms)
-        reply = self._call(
-            TopicPartition(topic, 0), _DELETE_RECORDS, request, lambda reply: _of_partition(reply).error_code
+        reply = await self._cluster.call(
+            TopicPartition(topic, 0), _DELETE_RECORDS, request, code_of=lambda reply: _of_partition(reply).error_code
         )
         found = _of_partition(reply)
         if found.error_code:
@@ -154,48 +231,44 @@ class ClusterLink:
             raise KafkaError(code, f"{topic}: truncate before {before}: {code.name}")
         return int(found.low_watermark)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """See `StreamLink`."""
-        self._cluster.close()
+        await self._cluster.close()
 
-    def _find(self, topic: str) -> None:
+    async def _find(self, topic: str) -> None:
         """A call to the leader of a topic that is not there would wait for one until its time limit."""
         if topic not in self._known:
-            if not self.exists(topic):
+            if not await self.exists(topic):
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
             self._known.add(topic)
 
-    def _call(self, route: Any, key: int, request: Any, code_of: Any = None) -> Any:
-        return self._cluster.call(
-            route, key, request, code_of=code_of or (lambda reply: int(reply.error_code)), wait_s=0.0
-        )
+    async def _call_ours(self, tp: TopicPartition, key: int, request: Any) -> Any:
+        """A call of an API that only nodes of Duramen have."""
+        try:
+            return await self._cluster.call(tp, key, request, code_of=lambda reply: int(reply.error_code))
+        except KafkaError as error:
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                text = f"{error}; streams are written to nodes of Duramen, of this release or a later one"
+                raise KafkaError(error.code, text) from error
+            raise
 
-    def _ask(self, route: Any, key: int, request: Any, field: str) -> None:
+    async def _ask(self, route: Any, key: int, request: Any, field: str) -> None:
         """A request about one topic, which is refused by a KafkaError."""
 
         def code_of(reply: Any) -> int:
             code = int(getattr(reply, field)[0].error_code)
             return 0 if code in _NO_PLACE else code  # there will be none later either
 
-        reply = self._call(route, key, request, code_of)
+        reply = await self._cluster.call(route, key, request, code_of=code_of)
         (found,) = getattr(reply, field)
         if found.error_code:
             code = error_code(found.error_code)
             raise KafkaError(code, found.error_message or f"{found.name}: {code.name}")
 
 
+def _batch(rows: Sequence[Row], producer_id: int, epoch: int, sequence: int) -> bytearray:
+    return build_batch(rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
 def _of_partition(reply: Any) -> Any:
     return reply.topics[0].partitions[0]
-
-
-def _answer(reply: Any) -> StreamAnswer:
-    return StreamAnswer(
-        error_code(reply.error_code),
-        reply.error_message or "",
-        reply.base_offset,
-        reply.end_offset,
-        reply.leader_epoch,
-        bool(reply.durability),
-        reply.copies,
-        reply.closed,
-    )

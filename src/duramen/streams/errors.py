@@ -52,3 +52,30 @@ class PositionDivergedError(KafkaError):
     def __init__(self, message: str, end: int = -1) -> None:
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         self.end = end
+
+
+class WriterFencedError(KafkaError):
+    """Somebody else writes by now; nothing was stored, and nothing more is. The message says who.
+
+    epoch: of a named writer the newest that is known, where somebody has begun a higher one; else -1.
+    """
+
+    def __init__(self, message: str, epoch: int = -1) -> None:
+        super().__init__(ErrorCode.PRODUCER_FENCED, message)
+        self.epoch = epoch
+
+
+class WriterSequenceError(KafkaError):
+    """A named writer's batch leaves a gap: `expected` is the sequence that has to come next in its epoch."""
+
+    def __init__(self, message: str, expected: int) -> None:
+        super().__init__(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+        self.expected = expected
+
+
+class TxidOutOfOrderError(KafkaError):
+    """A transaction id steps back; nothing was stored. last: the stream's last one, which the next may not be below."""
+
+    def __init__(self, message: str, last: int) -> None:
+        super().__init__(ErrorCode.TXID_OUT_OF_ORDER, message)
+        self.last = last

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, cast
 
+from duramen.client.protocol.fetch import FetchedBytes, whole_batches
+from duramen.client.protocol.list_offsets import EARLIEST, LATEST, ListedOffset
+from duramen.client.protocol.positions import OffsetQuestion, Position, Question
+from duramen.client.protocol.producers import ProducerProgress
+from duramen.client.protocol.stream_names import names_in
 from duramen.embedded import TopicStream, open_log
 from duramen.errors import DeadlineError, ErrorCode, KafkaError
-from duramen.streams.link import StreamAnswer, Stretch
-from duramen.streams.records import Row
+from duramen.model import NO_TIMESTAMP, TopicPartition
+from duramen.streams.link import AppendTerms, StreamTail, TxidKind
+from duramen.streams.lookup import find_spot
+from duramen.streams.records import Row, StreamSpot, Stretch, stretch_of
 from duramen.wire.batch import build_batch
+from duramen.wire.conditional_answer import ConditionalAnswer
 
-_PARTITION = 0
+_PARTITION: Final = 0
+_WAIT_S: Final = 0.5
 
 
 class FileLink:
@@ -22,11 +33,12 @@ class FileLink:
         self._timeout_s = timeout_s
         self._creating = threading.Lock()
 
-    def topics(self) -> list[str]:
+    async def names(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]:
         """See `StreamLink`."""
-        return [name for name in self._log.topics() if self._log.topic(name).partitions == 1]
+        topics = (name for name in self._log.topics() if self._log.topic(name).partitions == 1)
+        return names_in(namespace, topics, prefix, after, limit)
 
-    def exists(self, topic: str) -> bool:
+    async def exists(self, topic: str) -> bool:
         """See `StreamLink`."""
         if topic not in self._log.topics():
             return False
@@ -35,50 +47,82 @@ class FileLink:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic} has {count} partitions; a stream has one")
         return True
 
-    def create(self, topic: str, settings: Mapping[str, str]) -> None:
+    async def create(self, topic: str, settings: Mapping[str, str]) -> None:
         """See `StreamLink`."""
         with self._creating:
             if topic in self._log.topics():
                 raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic} exists")
             self._log.topic(topic, 1, settings)
 
-    def delete(self, topic: str) -> None:
+    async def delete(self, topic: str) -> None:
         """See `StreamLink`."""
         self._log.delete_topic(topic)
 
-    def append(self, topic: str, rows: Sequence[Row] | None, expected: int, *, close: bool) -> StreamAnswer:
+    async def append(self, topic: str, rows: Sequence[Row] | None, terms: AppendTerms) -> ConditionalAnswer:
         """See `StreamLink`."""
-        batch = None if rows is None else build_batch(rows)
+        turn = terms.writer
+        id, epoch, sequence = (-1, -1, -1) if turn is None else (turn.producer_id, turn.epoch, turn.sequence)
+        batch = (
+            None if rows is None else build_batch(rows, producer_id=id, producer_epoch=epoch, base_sequence=sequence)
+        )
         try:
-            return StreamAnswer(*self._stream(topic).append(batch, expected, close=close, timeout_s=self._timeout_s))
+            return self._stream(topic).append(batch, terms.expected, close=terms.close, timeout_s=self._timeout_s)
         except TimeoutError as error:
             raise DeadlineError(str(error)) from error
 
-    def fetch(self, topic: str, offset: int) -> Stretch:
+    async def open_writer(self, topic: str, name: str) -> int:
         """See `StreamLink`."""
-        return Stretch(*self._stream(topic).read(offset))
+        return self._stream(topic).open_writer(name)
 
-    def wait(self, topic: str, offset: int) -> None:
+    async def release_writer(self, topic: str, name: str, producer_id: int) -> None:
         """See `StreamLink`."""
-        self._stream(topic).wait(offset)
+        self._stream(topic).release_writer(name, producer_id)
 
-    def bounds(self, topic: str) -> tuple[int, int]:
+    async def progress(self, topic: str, name: str, producer_id: int) -> ProducerProgress:
         """See `StreamLink`."""
-        self._check(topic)
+        return ProducerProgress(*self._stream(topic).writer_state(producer_id))
+
+    async def locate(self, topic: str, wanted: Position) -> StreamSpot:
+        """See `StreamLink`."""
+        return await find_spot(wanted, partial(self._answer, topic))
+
+    async def _answer(self, topic: str, question: Question) -> ListedOffset | FetchedBytes | None:
+        stream = self._stream(topic)
+        if not isinstance(question, OffsetQuestion):
+            return _read(stream, topic, question.offset)
         found = self._log.topic(topic)
-        return found.start_offset(_PARTITION), found.end_offset(_PARTITION)
+        if question.timestamp == EARLIEST:
+            return ListedOffset(found.start_offset(_PARTITION), NO_TIMESTAMP, -1)
+        if question.timestamp == LATEST:
+            state = stream.state()
+            return ListedOffset(state.end_offset, NO_TIMESTAMP, state.leader_epoch)
+        offset = found.offset_at(_PARTITION, question.timestamp)
+        return ListedOffset(-1 if offset is None else offset, question.timestamp, -1)
 
-    def offset_at(self, topic: str, timestamp_ms: int) -> int | None:
+    async def fetch(self, topic: str, spot: StreamSpot) -> Stretch:
         """See `StreamLink`."""
-        self._check(topic)
-        return self._log.topic(topic).offset_at(_PARTITION, timestamp_ms)
+        chunk = self._stream(topic).read(spot.offset)
+        return stretch_of(chunk.data, chunk.aborted, spot)
 
-    def truncate(self, topic: str, before: int) -> int:
+    async def wait(self, topic: str, spot: StreamSpot) -> None:
+        """See `StreamLink`."""
+        self._stream(topic).wait(spot.offset, _WAIT_S)
+
+    async def state(self, topic: str) -> StreamTail:
+        """See `StreamLink`."""
+        found = self._stream(topic).state()
+        return StreamTail(found.end_offset, found.closed, found.last_txid)
+
+    async def txid_kind(self, topic: str) -> TxidKind:
+        """See `StreamLink`."""
+        return cast(TxidKind, self._stream(topic).txid_kind())
+
+    async def truncate(self, topic: str, before: int) -> int:
         """See `StreamLink`."""
         self._check(topic)
         return self._log.topic(topic).truncate(_PARTITION, before)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """See `StreamLink`."""
         self._log.close()
 
@@ -90,3 +134,18 @@ class FileLink:
         """`EmbeddedLog.topic` would make one that is not there."""
         if topic not in self._log.topics():
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
+
+
+def _read(stream: TopicStream, topic: str, offset: int) -> FetchedBytes | None:
+    """What a node would answer to a Fetch; None where the offset is out of range."""
+    try:
+        chunk = stream.read(offset)
+    except KafkaError as error:
+        if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            return None
+        raise
+    data = memoryview(chunk.data)
+    _, next_offset = whole_batches(data, topic)
+    return FetchedBytes(
+        TopicPartition(topic, _PARTITION), offset, data, max(offset, next_offset), chunk.bound, chunk.bound, -1, []
+    )

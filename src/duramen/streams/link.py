@@ -1,40 +1,50 @@
-"""What a back end has to do: topics, appends and stretches of log. Everything else of a stream stands upon it."""
+"""What a back end has to do: topics, appends, positions and stretches of log. All else of streams stands upon it.
+
+Its methods are coroutines. Those of a back end that blocks never wait for a loop, so `immediate.run` gets their result
+at once; those on asyncio do. What is written upon them is written once, for both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
-from duramen.errors import ErrorCode
-from duramen.streams.records import Row
-from duramen.wire.aborted import AbortedTransaction
+from duramen.client.protocol.positions import Position
+from duramen.client.protocol.producers import ProducerProgress
+from duramen.streams.records import Row, StreamSpot, Stretch
+from duramen.wire.conditional_answer import ConditionalAnswer
 
 NO_CONDITION: Final = -1
 
+TxidKind = Literal["none", "application", "assigned"]
+"""Who gives the transaction ids of a stream."""
 
-class StreamAnswer(NamedTuple):
-    """What became of an append, and how the log stands. code NONE: it is stored.
 
-    base_offset: of the batch, -1 where there is none. end_offset: of the log, behind the batch where one was stored.
-    leader_epoch: of the batch. stable: on stable storage, not in the page cache alone. copies: in-sync replicas.
+class WriterTurn(NamedTuple):
+    """Who appends a batch, and its number: `sequence` in `epoch`. name: "" for an id that no name stands for."""
+
+    name: str
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
+class AppendTerms(NamedTuple):
+    """expected: the offset where the stream has to end, or NO_CONDITION. close: nothing is appended behind it."""
+
+    expected: int = NO_CONDITION
+    close: bool = False
+    writer: WriterTurn | None = None
+
+
+class StreamTail(NamedTuple):
+    """How a stream stands. end: the offset behind its last record; last_txid: 0 before the first, -1 where records
+    have none.
     """
 
-    code: ErrorCode
-    message: str
-    base_offset: int
-    end_offset: int
-    leader_epoch: int
-    stable: bool
-    copies: int
+    end: int
     closed: bool
-
-
-class Stretch(NamedTuple):
-    """Whole batches, empty at the end, and which transactions in them were rolled back. bound: offset of the end."""
-
-    data: bytes | memoryview
-    aborted: Sequence[AbortedTransaction]
-    bound: int
+    last_txid: int
 
 
 class StreamLink(Protocol):
@@ -43,46 +53,62 @@ class StreamLink(Protocol):
     A topic that is not there: KafkaError UNKNOWN_TOPIC_OR_PARTITION; an offset that is not: OFFSET_OUT_OF_RANGE.
     """
 
-    def topics(self) -> list[str]:
-        """Topics with one partition, sorted."""
+    async def names(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]:
+        """Names of the streams of a namespace, as `Namespace.list`."""
         ...
 
-    def exists(self, topic: str) -> bool:
+    async def exists(self, topic: str) -> bool:
         """Whether there is such a topic. KafkaError INVALID_PARTITIONS for one with several partitions."""
         ...
 
-    def create(self, topic: str, settings: Mapping[str, str]) -> None:
+    async def create(self, topic: str, settings: Mapping[str, str]) -> None:
         """A topic with one partition; KafkaError TOPIC_ALREADY_EXISTS."""
         ...
 
-    def delete(self, topic: str) -> None:
+    async def delete(self, topic: str) -> None:
         """The topic and its records."""
         ...
 
-    def append(self, topic: str, rows: Sequence[Row] | None, expected: int, *, close: bool) -> StreamAnswer:
-        """One batch, all of it or nothing; rows None: close alone, or ask. expected: NO_CONDITION or an offset."""
+    async def append(self, topic: str, rows: Sequence[Row] | None, terms: AppendTerms) -> ConditionalAnswer:
+        """One batch, all of it or nothing; rows None: close alone. A refusal is an answer, too."""
         ...
 
-    def fetch(self, topic: str, offset: int) -> Stretch:
-        """Committed batches from the one with `offset`, without waiting."""
+    async def open_writer(self, topic: str, name: str) -> int:
+        """Let one writer alone append to an exclusive topic; its producer id. Whoever had it is fenced."""
         ...
 
-    def wait(self, topic: str, offset: int) -> None:
-        """Until there may be more behind `offset`, where the log ended. It may return early."""
+    async def release_writer(self, topic: str, name: str, producer_id: int) -> None:
+        """Let nobody append until it is opened again. KafkaError PRODUCER_FENCED where somebody else has it."""
         ...
 
-    def bounds(self, topic: str) -> tuple[int, int]:
-        """First offset, and the one behind the last record that is committed."""
+    async def progress(self, topic: str, name: str, producer_id: int) -> ProducerProgress:
+        """How far a writer is: one of the name, where it has one."""
         ...
 
-    def offset_at(self, topic: str, timestamp_ms: int) -> int | None:
-        """Offset of the first record of this time or later; None where there is none."""
+    async def locate(self, topic: str, wanted: Position) -> StreamSpot:
+        """Where a position is. BelowStartError, DlsnDivergedError; KafkaError OFFSET_OUT_OF_RANGE above the end."""
         ...
 
-    def truncate(self, topic: str, before: int) -> int:
+    async def fetch(self, topic: str, spot: StreamSpot) -> Stretch:
+        """Committed batches from the one with the spot's record on, without waiting."""
+        ...
+
+    async def wait(self, topic: str, spot: StreamSpot) -> None:
+        """Until there may be more at a spot where there was nothing, half a second at most. It may return early."""
+        ...
+
+    async def state(self, topic: str) -> StreamTail:
+        """How the stream stands."""
+        ...
+
+    async def txid_kind(self, topic: str) -> TxidKind:
+        """Whose transaction ids its records have."""
+        ...
+
+    async def truncate(self, topic: str, before: int) -> int:
         """Delete the records below an offset, durably; the new first offset."""
         ...
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Give up connections or files; calling it again does nothing."""
         ...

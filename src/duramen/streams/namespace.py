@@ -5,15 +5,14 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from duramen.client.protocol.stream_names import check_path, name_of, topic_of
-from duramen.errors import ErrorCode, KafkaError
-from duramen.streams.address import parse_address
-from duramen.streams.cluster_link import ClusterLink
-from duramen.streams.errors import NoSuchStreamError, StreamExistsError
-from duramen.streams.link import StreamLink
+from duramen.client import Cluster
+from duramen.streams.address import Address, parse_address
+from duramen.streams.cluster_link import FIRST_CONTACT_S, ClusterLink
+from duramen.streams.immediate import run
+from duramen.streams.link import StreamLink, TxidKind
+from duramen.streams.namespace_calls import PAGE, NamespaceCalls
+from duramen.streams.ready_cluster import ReadyCluster
 from duramen.streams.stream import Stream
-
-PAGE = 1000
 
 
 def open_namespace(uri: str, *, timeout_s: float = 30.0) -> Namespace:
@@ -26,11 +25,16 @@ def open_namespace(uri: str, *, timeout_s: float = 30.0) -> Namespace:
     if not timeout_s > 0:
         raise ValueError(f"timeout_s is a number of seconds above 0, not {timeout_s}")
     address = parse_address(uri)
-    if not address.directory:
-        return Namespace(ClusterLink(address.nodes, timeout_s), uri, address.namespace)
-    from duramen.streams.file_link import FileLink  # the whole engine: half a second that a client need not wait for
+    return Namespace(NamespaceCalls(_link(address, timeout_s), address.namespace), uri)
 
-    return Namespace(FileLink(address.directory, timeout_s), uri, address.namespace)
+
+def _link(address: Address, timeout_s: float) -> StreamLink:
+    if address.directory:
+        from duramen.streams.file_link import FileLink  # the whole engine: half a second a client need not wait for
+
+        return FileLink(address.directory, timeout_s)
+    cluster = Cluster(address.nodes, client_id="duramen-streams", timeout_s=timeout_s, first_contact_s=FIRST_CONTACT_S)
+    return ClusterLink(ReadyCluster(cluster), timeout_s)
 
 
 class Namespace:
@@ -41,10 +45,10 @@ class Namespace:
     and KafkaError for what is refused.
     """
 
-    def __init__(self, link: StreamLink, address: str, path: str) -> None:
+    def __init__(self, calls: NamespaceCalls, address: str) -> None:
         self.address = address
-        self.path = path
-        self._link = link
+        self.path = calls.path
+        self._calls = calls
 
     def __repr__(self) -> str:
         return f"<duramen.streams.Namespace {self.path!r}>"
@@ -59,50 +63,30 @@ class Namespace:
 
     def close(self) -> None:
         """Hang up, or give the directory back."""
-        self._link.close()
+        run(self._calls.close())
 
-    def create(self, name: str, **settings: object) -> Stream:
+    def create(self, name: str, *, exclusive: bool = False, txid: TxidKind = "none", **settings: object) -> Stream:
         """Make a stream, durably. StreamExistsError where it is there.
 
-        settings: Kafka's topic settings with _ for each dot, such as retention_ms=86_400_000.
+        exclusive: only one writer at a time appends, `Stream.writer(exclusive=True)` (duramen.writer.exclusive). txid:
+        its records have transaction ids that never step back, which the application gives, or the leader ("assigned":
+        its clock in ms; duramen.txid). settings: Kafka's topic settings with _ for each dot, such as
+        retention_ms=86_400_000.
         """
-        topic = topic_of(self.path, name)
-        try:
-            self._link.create(topic, {key.replace("_", "."): _text(value) for key, value in settings.items()})
-        except KafkaError as error:
-            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise StreamExistsError(name) from error
-            raise
-        return Stream(self._link, name, topic)
+        return Stream(run(self._calls.create(name, exclusive, txid, settings)))
 
     def list(self, prefix: str = "", *, after: str = "", limit: int = PAGE) -> list[str]:
         """Names of streams that begin with `prefix`, sorted, at most `limit`; the next page is `after` the last one."""
-        if limit < 1:
-            raise ValueError(f"limit is at least 1, not {limit}")
-        names = (name_of(self.path, topic) for topic in self._link.topics())
-        return sorted(name for name in names if name is not None and name.startswith(prefix) and name > after)[:limit]
+        return run(self._calls.list(prefix, after, limit))
 
     def exists(self, name: str) -> bool:
         """Whether there is such a stream."""
-        return self._link.exists(topic_of(self.path, name))
+        return run(self._calls.exists(name))
 
     def delete(self, name: str) -> None:
         """Delete a stream with its records. NoSuchStreamError where there is none."""
-        try:
-            self._link.delete(topic_of(self.path, name))
-        except KafkaError as error:
-            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise NoSuchStreamError(name) from error
-            raise
+        run(self._calls.delete(name))
 
     def stream(self, name: str) -> Stream:
         """The stream of this name. NoSuchStreamError where there is none."""
-        check_path("stream", name)
-        if not self.exists(name):
-            raise NoSuchStreamError(name)
-        return Stream(self._link, name, topic_of(self.path, name))
-
-
-def _text(value: object) -> str:
-    """A setting as in a file of properties."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        return Stream(run(self._calls.stream(name)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from duramen.dlsn import Dlsn
+from duramen.dlsn import INVALID, Dlsn, dlsn_at
+from duramen.wire.conditional_answer import ConditionalAnswer
 
 
 class Receipt(NamedTuple):
@@ -12,7 +13,8 @@ class Receipt(NamedTuple):
 
     epoch: the leader epoch in which it was stored. durability: "stable" for stable storage, "page-cache" for memory of
     the nodes that survives their processes but no power cut. copies: in-sync replicas that had it when it was
-    acknowledged.
+    acknowledged. duplicate: it was there already, for it was sent before; of one that lies far back it is not known
+    where (offset, end and epoch -1, dlsn INVALID).
     """
 
     offset: int
@@ -21,3 +23,18 @@ class Receipt(NamedTuple):
     epoch: int
     durability: Literal["stable", "page-cache"]
     copies: int
+    duplicate: bool = False
+
+
+def receipt_of(answer: ConditionalAnswer, count: int) -> Receipt:
+    """Of an append of so many records that was granted."""
+    base = answer.base_offset
+    return Receipt(
+        base,
+        dlsn_at(base, base, answer.leader_epoch) if base >= 0 else INVALID,
+        base + count if base >= 0 else -1,
+        answer.leader_epoch,
+        "stable" if answer.is_stable else "page-cache",
+        answer.copies,
+        answer.duplicate,
+    )

@@ -20,18 +20,21 @@ Row = tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]
 
 @dataclass(frozen=True, slots=True)
 class NewStreamRecord:
-    """A record to append. timestamp_ms: since 1970, None for the time of the append."""
+    """A record to append. timestamp_ms: since 1970, None for the time of the append. txid: instead of it, in a stream
+    whose application gives transaction ids.
+    """
 
     value: bytes | None
     key: bytes | None = None
     headers: Sequence[tuple[str, bytes | None]] = ()
     timestamp_ms: int | None = None
+    txid: int | None = None
 
 
 class StreamRecord(NamedTuple):
     """A record as it is stored. offset: its number in the stream; dlsn: the same with its batch and leader epoch.
 
-    timestamp_ms: milliseconds since 1970.
+    timestamp_ms: milliseconds since 1970; in a stream with transaction ids it is the record's.
     """
 
     offset: int
@@ -41,13 +44,35 @@ class StreamRecord(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
 
+    @property
+    def txid(self) -> int:
+        """Its transaction id, in a stream that has them."""
+        return self.timestamp_ms
+
 
 class StoredBatch(NamedTuple):
-    """A batch of a stretch of log: its header, its records that readers see, and whether it closes the stream."""
+    """Records of a stretch of log that readers see, the leader epoch that they were stored in, and whether the stream
+    is closed behind them.
+    """
 
-    header: BatchHeader
+    leader_epoch: int
     records: Iterable[StreamRecord]
     closes: bool
+
+
+class StreamSpot(NamedTuple):
+    """Where to read on: `offset`, and the position that names the same; is_end: nothing was there yet."""
+
+    offset: int
+    dlsn: Dlsn
+    is_end: bool = False
+
+
+class Stretch(NamedTuple):
+    """Batches from a spot on, none at the end, and the spot behind them."""
+
+    batches: Sequence[StoredBatch]
+    next: StreamSpot
 
 
 def rows_of(given: object, now_ms: int) -> list[Row]:
@@ -73,10 +98,30 @@ def _row(given: object, now_ms: int) -> Row:
     if not isinstance(given, NewStreamRecord):
         raise TypeError(f"records of a stream are bytes or NewStreamRecord objects, not {type(given).__name__}")
     headers = [(name.encode(), _bytes(f"the header {name!r:.80}", content)) for name, content in given.headers]
+    return _bytes("a key", given.key), _bytes("a value", given.value), headers, _when(given, now_ms)
+
+
+def _when(given: NewStreamRecord, now_ms: int) -> int:
+    if given.txid is not None:
+        if given.timestamp_ms is not None:
+            raise TypeError("a record has a txid or a timestamp_ms, not both: the txid is stored as its timestamp")
+        return checked_txid(given.txid)
     when = now_ms if given.timestamp_ms is None else given.timestamp_ms
-    if not isinstance(when, int) or not NO_TIMESTAMP <= when < 1 << 62:
+    if not isinstance(when, int) or isinstance(when, bool) or not NO_TIMESTAMP <= when < 1 << 62:
         raise TypeError(f"timestamp_ms is milliseconds since 1970 or None, not {when!r:.80}")
-    return _bytes("a key", given.key), _bytes("a value", given.value), headers, when
+    return when
+
+
+def checked_txid(txid: int) -> int:
+    """TypeError for what is no transaction id."""
+    if not isinstance(txid, int) or isinstance(txid, bool) or not 0 < txid < 1 << 63:
+        raise TypeError(f"a txid is a whole number from 1 to 2^63 - 1, not {txid!r:.80}")
+    return txid
+
+
+def has_txid(given: object) -> bool:
+    """Whether a record that is to be appended has a transaction id."""
+    return isinstance(given, NewStreamRecord) and given.txid is not None
 
 
 def _bytes(what: str, content: object) -> bytes | None:
@@ -87,21 +132,25 @@ def _bytes(what: str, content: object) -> bytes | None:
     raise TypeError(f"{what} is bytes or None, not {type(content).__name__}; encode it first")
 
 
-def stored_batches(
-    data: bytes | memoryview, aborted: Iterable[AbortedTransaction], start: int
-) -> Iterator[StoredBatch]:
-    """The batches of a stretch of log from `start` on, without the records of what was rolled back."""
+def stretch_of(data: bytes | memoryview, aborted: Iterable[AbortedTransaction], spot: StreamSpot) -> Stretch:
+    """The batches of a stretch of log from a spot on, without the records of what was rolled back."""
     rolled_back = AbortedTransactions(aborted)
     whole = memoryview(data)
+    found = []
+    behind = spot
     for position, header in batches(whole):
-        if header.next_offset <= start:
+        if header.next_offset <= spot.offset:
             continue
         view = whole[position : position + header.size]
         hidden = rolled_back.hides(header, view)
         if header.is_control:
-            yield StoredBatch(header, (), type_of(view, header) == ControlType.STREAM_CLOSED)
+            found.append(StoredBatch(header.leader_epoch, (), type_of(view, header) == ControlType.STREAM_CLOSED))
         else:
-            yield StoredBatch(header, () if hidden else _shown(view, header, start), False)
+            shown = () if hidden else _shown(view, header, spot.offset)
+            found.append(StoredBatch(header.leader_epoch, shown, False))
+        end = header.next_offset
+        behind = StreamSpot(end, dlsn_at(end, header.base_offset, header.leader_epoch))
+    return Stretch(found, behind)
 
 
 def _shown(view: memoryview, header: BatchHeader, start: int) -> Iterator[StreamRecord]:

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Self
 
-from duramen.errors import ClosedError
+from duramen.streams.immediate import run
 from duramen.streams.receipt import Receipt
 from duramen.streams.records import NewStreamRecord
-
-WRITER_BYTES: Final = 512 * 1024
-
-
-class StreamAppend(Protocol):
-    """`Stream.append`."""
-
-    def __call__(self, records: list[bytes | NewStreamRecord], *, expected_position: int | None) -> Receipt: ...
+from duramen.streams.writer_session import WriterSession
 
 
 class StreamWriter:
     """Gathers records and appends them as one batch per flush. For one thread; `Stream.writer` gives it.
 
-    As a context manager it flushes at the end, but not where its block raises. After an append that failed it takes no
-    more: what was gathered may be stored or not, as the error says. Open another one where the stream really ends.
+    As a context manager it flushes at the end, but not where its block raises. After an append that was refused it
+    takes no more: open another one where the stream really ends. Where an append got no answer (DeadlineError,
+    NetworkError) a writer with a name, or an exclusive one, may flush again: the batch is stored once. Of another one
+    it is not known then whether it is stored, and it takes no more.
     """
 
-    def __init__(self, append: StreamAppend, expected_position: int | None, max_bytes: int) -> None:
-        if max_bytes < 1:
-            raise ValueError(f"max_bytes is at least 1, not {max_bytes}")
-        self._append = append
-        self._expected = expected_position
-        self._most = max_bytes
-        self._gathered: list[bytes | NewStreamRecord] = []
-        self._size = 0
-        self._is_closed = False
+    def __init__(self, session: WriterSession) -> None:
+        self._session = session
 
     def __enter__(self) -> Self:
         return self
@@ -41,39 +29,34 @@ class StreamWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None and not self._is_closed:
-            self.flush()
-        self._is_closed = True
+        run(self._session.close(flushes=error is None))
 
-    def write(self, record: bytes | NewStreamRecord) -> Receipt | None:
+    @property
+    def epoch(self) -> int:
+        """Of a named writer; -1 of others. Whoever begins a higher one fences this writer."""
+        return -1 if self._session.turn is None else self._session.turn.epoch
+
+    @property
+    def sequence(self) -> int:
+        """The number of a named writer's next batch in its epoch; -1 of others."""
+        return -1 if self._session.turn is None else self._session.turn.sequence
+
+    def write(self, record: bytes | NewStreamRecord, *, txid: int | None = None) -> Receipt | None:
         """Gather a record; the receipt of a batch where that made it large enough to be appended, else None.
 
-        Errors as `flush`.
+        txid: its transaction id, in a stream that was created with txid="application". Errors as `flush`; KafkaError
+        for a txid in another stream.
         """
-        self._check()
-        value = record if isinstance(record, bytes) else (record.value or b"")
-        size = len(value) + (len(record.key or b"") if isinstance(record, NewStreamRecord) else 0)
-        receipt = self.flush() if self._gathered and self._size + size > self._most else None
-        self._gathered.append(record)
-        self._size += size
-        return receipt
+        return run(self._session.write(record, txid))
 
     def flush(self) -> Receipt | None:
         """Append what was gathered as one batch, and return once it is durable; None where there was nothing.
 
-        Errors as `Stream.append`.
+        Errors as `Stream.append`; WriterFencedError where somebody else writes by now, WriterSequenceError for a
+        sequence that leaves a gap.
         """
-        self._check()
-        if not self._gathered:
-            return None
-        self._is_closed = True  # stays so where the append fails
-        receipt = self._append(self._gathered, expected_position=self._expected)
-        self._is_closed = False
-        self._gathered, self._size = [], 0
-        if self._expected is not None:
-            self._expected = receipt.end
-        return receipt
+        return run(self._session.flush())
 
-    def _check(self) -> None:
-        if self._is_closed:
-            raise ClosedError("this writer has ended; open another one")
+    def close(self) -> None:
+        """Flush, and give an exclusive stream up: nobody writes to it until it is opened again. Errors as `flush`."""
+        run(self._session.close(flushes=True))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import BinaryIO
+from functools import partial
+from typing import Any, BinaryIO
 
 import click
 
 from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import NAME, json_option
 from duramen.cli.shared.output import note, pairs, plural, print_json
-from duramen.cli.shared.position import StartPosition
+from duramen.cli.shared.position import LONG_MAX, StartPosition
 from duramen.cli.shared.records import described, json_line
 from duramen.cli.shared.signals import ended_in_order
 from duramen.cli.shared.stream_access import (
@@ -22,10 +23,13 @@ from duramen.cli.shared.stream_access import (
     stream_position_option,
 )
 from duramen.dlsn import Dlsn
-from duramen.streams import Receipt, Stream, StreamExistsError, StreamRecord
+from duramen.streams import Receipt, Stream, StreamExistsError, StreamRecord, StreamWriter, Txid
+from duramen.streams.link import TxidKind
 
 READ_BYTES = 256 * 1024
-POSITIONS = "An offset, a DLSN, `start`, `end`, -N (so many before the end), or a time (ISO 8601, or 10m for ago)."
+POSITIONS = (
+    "An offset, a DLSN, `txid:N`, `start`, `end`, -N (so many before the end), or a time (ISO 8601, or 10m for ago)."
+)
 
 
 @click.group(
@@ -56,14 +60,28 @@ Examples:
 )
 @click.argument("names", metavar="STREAM...", nargs=-1, required=True, type=NAME)
 @click.option("-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
+@click.option("--exclusive", is_flag=True, help="One writer at a time: `duramen stream append --exclusive`.")
+@click.option(
+    "--txid",
+    type=click.Choice(["none", "application", "assigned"]),
+    default="none",
+    help="Who gives the records transaction ids, which never step back.",
+)
 @click.option("--if-not-exists", is_flag=True, help="No error when the stream exists.")
 @stream_options
-def create(access: StreamAccess, names: tuple[str, ...], settings: tuple[str, ...], if_not_exists: bool) -> None:
-    config = pairs("--config", settings)
+def create(
+    access: StreamAccess,
+    names: tuple[str, ...],
+    settings: tuple[str, ...],
+    exclusive: bool,
+    txid: TxidKind,
+    if_not_exists: bool,
+) -> None:
+    config: dict[str, Any] = dict(pairs("--config", settings))
     with access.opened(makes_directory=True) as space:
         for name in dict.fromkeys(names):
             try:
-                access.call(lambda name=name: space.create(name, **config))  # type: ignore[misc]
+                access.call(partial(space.create, name, exclusive=exclusive, txid=txid, **config))
                 note(f"created {name}")
             except StreamExistsError as error:
                 if not if_not_exists:
@@ -106,6 +124,7 @@ Examples:
   duramen stream append greetings lines.txt --expect 0
   duramen stream append images cat.png --whole
   tail -f app.log | duramen stream append logs
+  duramen stream append ledger day.txt --exclusive --writer host-7
 """,
     help="""Append the lines of a file or of stdin, each as a record, or all of it as one (--whole).
 
@@ -116,28 +135,52 @@ Examples:
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--whole", is_flag=True, help="The whole input is one record, line ends and all.")
 @click.option("--expect", type=click.IntRange(0), metavar="OFFSET", help="Only where the stream ends there.")
+@click.option("--writer", metavar="NAME", help="As this named writer; who writes under the name already is fenced.")
+@click.option("--exclusive", is_flag=True, help="Open an exclusive stream for this command, and give it up at the end.")
+@click.option("--txid", type=click.IntRange(1, LONG_MAX), help="The transaction id of the records.")
 @json_option
 @stream_options
-def append(access: StreamAccess, name: str, file: BinaryIO, whole: bool, expect: int | None, as_json: bool) -> None:
+def append(
+    access: StreamAccess,
+    name: str,
+    file: BinaryIO,
+    whole: bool,
+    expect: int | None,
+    writer: str | None,
+    exclusive: bool,
+    txid: int | None,
+    as_json: bool,
+) -> None:
+    if expect is not None and exclusive:
+        raise click.UsageError("--exclusive has nobody beside it; leave out --expect.")
     count, first, last = 0, None, None
     with access.opened() as space:
         stream = access.call(lambda: space.stream(name))
+        written = access.call(
+            lambda: stream.writer(name=writer, exclusive=exclusive, expected_position=expect, max_bytes=sys.maxsize)
+        )
         try:
             for batch in [[file.read()]] if whole else _batches(file):
-                receipt = access.call(
-                    lambda batch=batch, expect=expect: stream.append(batch, expected_position=expect)  # type: ignore[misc]
-                )
+                receipt = access.call(partial(_append, written, batch, txid))
                 count += len(batch)
                 first, last = first or receipt, receipt
-                expect = expect if expect is None else receipt.end
                 if as_json:
                     print_json({"stream": name, "records": len(batch), **_told(receipt)})
+            access.call(written.close)
         except BaseException:
             if count:
                 note(f"{plural(count, 'record')} of the input are stored; what follows is not, or its fate is unknown")
             raise
     if not as_json:
         note(f"appended {plural(count, 'record')} to {name}" + ("" if first is None else _where(first, last or first)))
+
+
+def _append(writer: StreamWriter, batch: list[bytes], txid: int | None) -> Receipt:
+    for value in batch:
+        writer.write(value, txid=txid)
+    receipt = writer.flush()
+    assert receipt is not None
+    return receipt
 
 
 def _told(receipt: Receipt) -> dict[str, object]:
@@ -186,7 +229,7 @@ Examples:
 def read(
     access: StreamAccess,
     name: str,
-    start: StartPosition | Dlsn | None,
+    start: StartPosition | Dlsn | Txid | None,
     after: Dlsn | None,
     follow: bool,
     limit: int | None,
@@ -235,7 +278,7 @@ Examples:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option
 @stream_options
-def truncate(access: StreamAccess, name: str, before: StartPosition | Dlsn, yes: bool, as_json: bool) -> None:
+def truncate(access: StreamAccess, name: str, before: StartPosition | Dlsn | Txid, yes: bool, as_json: bool) -> None:
     with access.opened() as space:
         stream = access.call(lambda: space.stream(name))
         confirm(f"Delete the records of {name} before that position?", yes)

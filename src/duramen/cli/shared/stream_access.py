@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from duramen.cli.shared.position import StartPosition, now_ms, parse_position
 from duramen.cli.shared.preflight import find_node, with_ports
 from duramen.dlsn import Dlsn, parse_dlsn
 from duramen.errors import DuramenError
-from duramen.streams import Namespace, Position, Stream
+from duramen.streams import Namespace, Position, Stream, Txid
 from duramen.streams import open as open_namespace
 from duramen.streams.address import parse_address
 
@@ -26,6 +27,7 @@ _T = TypeVar("_T")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _LOOK_SECONDS: Final = 0.2
+_TXID: Final = re.compile(r"txid:([0-9]{1,19})", re.ASCII)
 
 
 class StreamAccess(NamedTuple):
@@ -103,10 +105,13 @@ def stream_options(command: _Command) -> _Command:
 
 def stream_position_option(
     ctx: click.Context, param: click.Parameter, value: str | None
-) -> StartPosition | Dlsn | None:
-    """The callback of an option whose value is a position of a stream: a DLSN, too."""
+) -> StartPosition | Dlsn | Txid | None:
+    """The callback of an option whose value is a position of a stream: a DLSN or `txid:NUMBER`, too."""
     if value is None:
         return None
+    txid = _TXID.fullmatch(value.strip())
+    if txid is not None:
+        return Txid(int(txid[1]))
     try:
         return parse_dlsn(value.strip())
     except ValueError:
@@ -114,7 +119,7 @@ def stream_position_option(
     try:
         return parse_position(value, now_ms())
     except ValueError as error:
-        raise click.BadParameter(f"{error}, nor a DLSN.", ctx, param) from None
+        raise click.BadParameter(f"{error}, nor a DLSN or txid:NUMBER.", ctx, param) from None
 
 
 def dlsn_option(ctx: click.Context, param: click.Parameter, value: str | None) -> Dlsn | None:
@@ -125,9 +130,9 @@ def dlsn_option(ctx: click.Context, param: click.Parameter, value: str | None) -
         raise click.BadParameter(f"{error}.", ctx, param) from None
 
 
-def place_in(stream: Stream, position: StartPosition | Dlsn) -> Position:
+def place_in(stream: Stream, position: StartPosition | Dlsn | Txid) -> Position:
     """The position as the library takes it."""
-    if isinstance(position, Dlsn):
+    if isinstance(position, Dlsn | Txid):
         return position
     if position.kind == "earliest":
         return "start"

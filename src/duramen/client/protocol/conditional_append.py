@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from duramen.client.protocol.metadata import error_code
-from duramen.errors import ErrorCode
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Buffer
+from duramen.wire.conditional_answer import ConditionalAnswer
 from duramen.wire.messages import API
 
 CONDITIONAL_APPEND: Final = 10031
 NO_CONDITION: Final = -1
 
-
-class ConditionalAnswer(NamedTuple):
-    """What the leader says; docs/protocol.md has each field. code NONE: it is stored (or there already: duplicate).
-
-    base_offset, last_offset: of the batch, -1 unknown. end_offset: the log's end. expected_sequence: what has to come
-    next from the batch's producer, -1 where that was no question; writer_epoch: its newest epoch, -1 unknown.
-    is_stable: on stable storage, else in the page cache; copies: in-sync replicas that had it.
-    """
-
-    code: ErrorCode
-    message: str
-    base_offset: int
-    last_offset: int
-    end_offset: int
-    leader_epoch: int
-    duplicate: bool
-    expected_sequence: int
-    writer_epoch: int
-    closed: bool
-    is_stable: bool
-    copies: int
+__all__ = ["CONDITIONAL_APPEND", "NO_CONDITION", "ConditionalAnswer", "parsed", "request"]
 
 
 def request(
@@ -66,4 +46,5 @@ def parsed(response: Any) -> ConditionalAnswer:
         response.closed,
         bool(response.durability),
         response.copies,
+        response.last_txid,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from duramen.errors import ConfigError
@@ -44,3 +45,9 @@ def name_of(namespace: str, topic: str) -> str | None:
         return None
     rest = topic[len(front) :]
     return rest.replace(".", "/") if _TOPIC.fullmatch(rest) else None
+
+
+def names_in(namespace: str, topics: Iterable[str], prefix: str, after: str, limit: int) -> list[str]:
+    """The streams of a namespace among topics that begin with `prefix`, sorted, behind `after`, at most `limit`."""
+    names = (name_of(namespace, topic) for topic in topics)
+    return sorted(name for name in names if name is not None and name.startswith(prefix) and name > after)[:limit]

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from duramen.errors import ErrorCode, KafkaError, StorageError
-from duramen.model import INTERNAL_TOPICS, NO_EPOCH, NO_TIMESTAMP
+from duramen.errors import ErrorCode, KafkaError, StorageError, StreamClosedError
+from duramen.model import INTERNAL_TOPICS, NO_EPOCH, NO_PRODUCER_EPOCH, NO_TIMESTAMP
+from duramen.partition.replica.batch_rules import TxidRefusedError
 from duramen.partition.replica.partition import Appended, Partition
 from duramen.storage import Duplicate
-from duramen.wire.batch import BatchHeader, parse_header
+from duramen.wire.batch import MAX_SEQUENCE, BatchHeader, parse_header
 from duramen.wire.records.control import ControlType, StreamClosedRecord, build_own
 
 NO_CONDITION = -1
@@ -88,6 +89,22 @@ def append_conditionally(partition: Partition, wanted: ConditionalBatch, now_ms:
         if wanted.batch is not None:
             partition.retry_gate.remember(wanted.batch, error)
         done(error)
+
+
+def producer_state(partition: Partition, producer_id: int, epoch: int) -> tuple[int, int]:
+    """(sequence that has to come next from a producer in `epoch`, its newest epoch or -1 where it is not known)."""
+    producer = partition.log.producers.get(producer_id)
+    if producer is None:
+        return 0, NO_PRODUCER_EPOCH
+    is_known = epoch == producer.epoch and producer.last_sequence >= 0
+    return (producer.last_sequence + 1) & MAX_SEQUENCE if is_known else 0, producer.epoch
+
+
+def own_code(error: KafkaError) -> ErrorCode:
+    """Errors that Kafka has no code for are told by ours here."""
+    if isinstance(error, StreamClosedError):
+        return ErrorCode.STREAM_CLOSED
+    return ErrorCode.TXID_OUT_OF_ORDER if isinstance(error, TxidRefusedError) else error.code
 
 
 def _failed(done: WhenDone, error: Appended | KafkaError) -> None:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from duramen.errors import ErrorCode, KafkaError, StreamClosedError
+from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import INTERNAL_TOPICS, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TOPIC_ID
-from duramen.partition.replica.batch_rules import TxidRefusedError
 from duramen.partition.replica.conditional_append import (
     ConditionalBatch,
     ConditionalResult,
     append_conditionally,
+    own_code,
+    producer_state,
 )
 from duramen.server.handlers.produce_fast_path import UNKNOWN_OUTCOME
-from duramen.wire.batch import MAX_SEQUENCE, parse_header
+from duramen.wire.batch import parse_header
 from duramen.wire.messages.conditional_append import ConditionalAppendResponse
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class ConditionalAppendCall:
         if self._partition is not None:
             _describe(response, self._partition)
         if isinstance(result, KafkaError):
-            response.error_code = int(_own_code(result))
+            response.error_code = int(own_code(result))
             response.error_message = result.message
             if self._partition is not None and result.code in _OF_THE_PRODUCER:
                 _describe_producer(response, self._partition, self._producer)
@@ -107,13 +108,6 @@ class ConditionalAppendCall:
             if result.is_duplicate and self._partition is not None and self._producer != NO_PRODUCER:
                 _describe_producer(response, self._partition, self._producer)
         self._request.reply(response)
-
-
-def _own_code(error: KafkaError) -> ErrorCode:
-    """Errors that Kafka has no code for are told by ours here."""
-    if isinstance(error, StreamClosedError):
-        return ErrorCode.STREAM_CLOSED
-    return ErrorCode.TXID_OUT_OF_ORDER if isinstance(error, TxidRefusedError) else error.code
 
 
 def _describe(response: Any, partition: Partition) -> None:
@@ -137,10 +131,4 @@ def _producer_of(batch: memoryview | None) -> ProducerEpoch:
 
 def _describe_producer(response: Any, partition: Partition, wrote: ProducerEpoch) -> None:
     """Which epoch of the batch's producer is known, and which sequence has to come next in the batch's own epoch."""
-    producer = partition.log.producers.get(wrote.id)
-    if producer is None:
-        response.expected_sequence = 0
-        return
-    response.writer_epoch = producer.epoch
-    is_known = wrote.epoch == producer.epoch and producer.last_sequence >= 0
-    response.expected_sequence = (producer.last_sequence + 1) & MAX_SEQUENCE if is_known else 0
+    response.expected_sequence, response.writer_epoch = producer_state(partition, wrote.id, wrote.epoch)

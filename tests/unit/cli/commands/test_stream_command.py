@@ -89,3 +89,20 @@ def test_a_mistake_is_said_in_one_line(words: list[str], said: str, capsys: pyte
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert said in err
+
+
+def test_appends_of_writers_and_transaction_ids(run: Run) -> None:
+    assert run("create", "x", "--exclusive", "--txid", "application")[0] == 0
+    code, _, err = run("append", "x", given=b"nobody")
+    assert code == 1
+    assert "no writer is open" in err
+    assert run("append", "x", "--exclusive", "--writer", "me", "--txid", "10", given=b"a\nb")[0] == 0
+    assert run("append", "x", "--exclusive", "--txid", "20", given=b"c")[0] == 0
+    assert run("read", "x", "--from", "txid:11") == (0, "c\n", "")
+    code, _, err = run("append", "x", "--exclusive", "--txid", "19", given=b"d")
+    assert code == 1
+    assert "below the last, 20" in err
+    assert run("create", "named")[0] == 0
+    assert run("append", "named", "--writer", "w", given=b"1")[0] == 0
+    assert run("append", "named", "--writer", "w", given=b"2")[0] == 0
+    assert run("read", "named") == (0, "1\n2\n", "")

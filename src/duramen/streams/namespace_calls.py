@@ -1,0 +1,74 @@
+"""What is asked of a namespace, upon any back end."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from typing import Final
+
+from duramen.client.protocol.stream_names import check_path, topic_of
+from duramen.errors import ErrorCode, KafkaError
+from duramen.streams.errors import NoSuchStreamError, StreamExistsError
+from duramen.streams.link import StreamLink, TxidKind
+from duramen.streams.stream_calls import StreamCalls
+
+PAGE: Final = 1000
+
+
+class NamespaceCalls:
+    """The namespace of a path at a back end."""
+
+    def __init__(self, link: StreamLink, path: str) -> None:
+        self.path = path
+        self._link = link
+
+    async def close(self) -> None:
+        """See `Namespace.close`."""
+        await self._link.close()
+
+    async def create(self, name: str, exclusive: bool, txid: TxidKind, settings: Mapping[str, object]) -> StreamCalls:
+        """See `Namespace.create`."""
+        topic = topic_of(self.path, name)
+        texts = {key.replace("_", "."): _text(value) for key, value in settings.items()}
+        if exclusive:
+            texts["duramen.writer.exclusive"] = "true"
+        if txid != "none":
+            texts["duramen.txid"] = txid
+        try:
+            await self._link.create(topic, texts)
+        except KafkaError as error:
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise StreamExistsError(name) from error
+            raise
+        return StreamCalls(self._link, name, topic)
+
+    async def list(self, prefix: str, after: str, limit: int) -> builtins.list[str]:
+        """See `Namespace.list`."""
+        if limit < 1:
+            raise ValueError(f"limit is at least 1, not {limit}")
+        return await self._link.names(self.path, prefix, after, limit)
+
+    async def exists(self, name: str) -> bool:
+        """See `Namespace.exists`."""
+        return await self._link.exists(topic_of(self.path, name))
+
+    async def delete(self, name: str) -> None:
+        """See `Namespace.delete`."""
+        try:
+            await self._link.delete(topic_of(self.path, name))
+        except KafkaError as error:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise NoSuchStreamError(name) from error
+            raise
+
+    async def stream(self, name: str) -> StreamCalls:
+        """See `Namespace.stream`."""
+        check_path("stream", name)
+        if not await self.exists(name):
+            raise NoSuchStreamError(name)
+        return StreamCalls(self._link, name, topic_of(self.path, name))
+
+
+def _text(value: object) -> str:
+    """A setting as in a file of properties."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

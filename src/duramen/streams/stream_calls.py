@@ -1,0 +1,226 @@
+"""What is asked of one stream, upon any back end: appends and their refusals, positions, truncation, closing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from time import time_ns
+
+from duramen.client.protocol.list_offsets import EARLIEST, LATEST
+from duramen.client.protocol.positions import AtOffset, BelowStartError, DlsnDivergedError
+from duramen.client.protocol.producers import ProducerProgress
+from duramen.dlsn import Dlsn
+from duramen.errors import DeadlineError, ErrorCode, KafkaError, StreamClosedError
+from duramen.streams.errors import (
+    NoSuchStreamError,
+    PositionDivergedError,
+    StreamEndMovedError,
+    TruncatedError,
+    TxidOutOfOrderError,
+    WriterFencedError,
+    WriterSequenceError,
+)
+from duramen.streams.link import NO_CONDITION, AppendTerms, StreamLink, StreamTail, TxidKind
+from duramen.streams.read_positions import Position, Txid, wanted
+from duramen.streams.receipt import Receipt, receipt_of
+from duramen.streams.records import NewStreamRecord, Row, StreamSpot, Stretch, has_txid, rows_of
+from duramen.wire.conditional_answer import ConditionalAnswer
+
+Records = bytes | bytearray | memoryview | NewStreamRecord | Iterable[bytes | NewStreamRecord]
+
+
+class StreamCalls:
+    """One stream at a back end. Its errors are in the words of streams."""
+
+    def __init__(self, link: StreamLink, name: str, topic: str) -> None:
+        self.name = name
+        self.topic = topic
+        self._link = link
+        self._txid_kind: TxidKind | None = None
+
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    async def append(self, records: Records, expected: int | None, *, close: bool) -> Receipt:
+        """See `Stream.append`."""
+        given = list(records) if isinstance(records, Iterable) and not isinstance(records, _BYTES | str) else records
+        rows = rows_of(given, now_ms())
+        if any(map(has_txid, given if isinstance(given, list) else (given,))):
+            await self.check_takes_txids()
+        return receipt_of(await self.send(rows, AppendTerms(condition(expected), close)), len(rows))
+
+    async def send(self, rows: Sequence[Row] | None, terms: AppendTerms) -> ConditionalAnswer:
+        """One append, or a close alone; the answer that it took effect."""
+        with self.errors():
+            answer = await self._link.append(self.topic, rows, terms)
+        if answer.code is not ErrorCode.NONE:
+            raise self._refusal(answer, terms)
+        return answer
+
+    def _refusal(self, answer: ConditionalAnswer, terms: AppendTerms) -> KafkaError:
+        text = f"{self.name}: {answer.message or answer.code.name}"
+        if answer.code is ErrorCode.END_IS_ELSEWHERE:
+            return StreamEndMovedError(text, answer.end_offset)
+        if answer.code is ErrorCode.STREAM_CLOSED:
+            return StreamClosedError(self.name)
+        if answer.code is ErrorCode.TXID_OUT_OF_ORDER:
+            return TxidOutOfOrderError(text, answer.last_txid)
+        if answer.code is ErrorCode.PRODUCER_FENCED:
+            return WriterFencedError(text)
+        if terms.writer is not None and answer.code is ErrorCode.INVALID_PRODUCER_EPOCH:
+            who = f"{self.name}: the writer {terms.writer.name!r} is at epoch {answer.writer_epoch} by now"
+            return WriterFencedError(f"{who}; this one has {terms.writer.epoch}", answer.writer_epoch)
+        if terms.writer is not None and answer.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            expected = answer.expected_sequence
+            gap = f"{expected} has to come next in epoch {terms.writer.epoch}, not {terms.writer.sequence}"
+            return WriterSequenceError(f"{self.name}: {gap}", expected)
+        return KafkaError(answer.code, text)
+
+    async def close_stream(self, expected: int | None) -> None:
+        """See `Stream.close_stream`."""
+        await self.send(None, AppendTerms(condition(expected), close=True))
+
+    async def open_writer(self, name: str) -> int:
+        """See `StreamLink`."""
+        with self.errors():
+            return await self._link.open_writer(self.topic, name)
+
+    async def release_writer(self, name: str, producer_id: int) -> None:
+        """See `StreamLink`. WriterFencedError."""
+        with self.errors():
+            await self._link.release_writer(self.topic, name, producer_id)
+
+    async def progress(self, name: str, producer_id: int) -> ProducerProgress:
+        """See `StreamLink`."""
+        with self.errors():
+            return await self._link.progress(self.topic, name, producer_id)
+
+    async def check_takes_txids(self) -> None:
+        """KafkaError where the application gives no transaction ids to the stream's records."""
+        kind = await self.txid_kind()
+        if kind != "application":
+            why = (
+                "its leader gives the transaction ids"
+                if kind == "assigned"
+                else "its records have no transaction ids; create it with txid='application'"
+            )
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{self.name}: a txid was given, but {why}")
+
+    # ---- reading ---------------------------------------------------------------------------------------------
+
+    async def locate(self, position: Position) -> StreamSpot:
+        """Where a position is. TruncatedError, PositionDivergedError; KafkaError for one of another kind."""
+        place = wanted(position)
+        if isinstance(position, Txid | datetime):
+            kind = await self.txid_kind()
+            if isinstance(position, Txid) and kind == "none":
+                text = f"{self.name}: its records have no transaction ids; a datetime finds their times"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+            if isinstance(position, datetime) and kind == "application":
+                text = f"{self.name}: its timestamps are transaction ids; Txid finds them"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        with self.errors():
+            try:
+                return await self._link.locate(self.topic, place)
+            except BelowStartError as error:
+                raise TruncatedError(self.name, position, error.first.offset) from error
+            except DlsnDivergedError as error:
+                raise PositionDivergedError(f"{self.name}: {error}") from error
+            except KafkaError as error:
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                end = await self.end()
+                raise PositionDivergedError(f"{self.name} ends at {end}, in front of {position}", end) from error
+
+    async def fetch(self, spot: StreamSpot) -> Stretch:
+        """What is at a spot, once it was seen that the history in front of it is still the same. As `locate`."""
+        while True:
+            with self.errors():
+                try:
+                    stretch = await self._link.fetch(self.topic, spot)
+                except KafkaError as error:
+                    if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                        raise
+                    stretch = None
+            if stretch is not None and (
+                not stretch.batches or stretch.batches[0].leader_epoch == spot.dlsn.leader_epoch
+            ):
+                return stretch  # a leader has one history
+            await self.locate(spot.dlsn)  # says what became of it
+            if stretch is not None:
+                return stretch
+
+    async def wait(self, spot: StreamSpot) -> None:
+        """See `StreamLink`."""
+        with self.errors():
+            await self._link.wait(self.topic, spot)
+
+    async def state(self) -> StreamTail:
+        """How the stream stands now."""
+        with self.errors():
+            return await self._link.state(self.topic)
+
+    async def txid_kind(self) -> TxidKind:
+        """Asked once."""
+        if self._txid_kind is None:
+            with self.errors():
+                self._txid_kind = await self._link.txid_kind(self.topic)
+        return self._txid_kind
+
+    async def start(self) -> int:
+        """See `Stream.start`."""
+        with self.errors():
+            return (await self._link.locate(self.topic, AtOffset(EARLIEST))).offset
+
+    async def end(self) -> int:
+        """See `Stream.end`."""
+        with self.errors():
+            return (await self._link.locate(self.topic, AtOffset(LATEST))).offset
+
+    async def truncate(self, before: Position) -> int:
+        """See `Stream.truncate`."""
+        try:
+            place = await self.locate(before)
+        except TruncatedError as error:
+            if isinstance(before, Dlsn):
+                raise
+            return error.first  # it was done before
+        with self.errors():
+            return await self._link.truncate(self.topic, place.offset)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Around a call of the back end: what it is refused for, in the words of streams."""
+        try:
+            yield
+        except DeadlineError as error:
+            if error.last is not None and error.last.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise NoSuchStreamError(self.name) from error
+            raise
+        except KafkaError as error:
+            if isinstance(error, NoSuchStreamError | WriterFencedError):
+                raise
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise NoSuchStreamError(self.name) from error
+            if error.code is ErrorCode.PRODUCER_FENCED:
+                raise WriterFencedError(f"{self.name}: {error.message}") from error
+            if error.code is ErrorCode.STREAM_CLOSED:
+                raise StreamClosedError(self.name) from error
+            raise
+
+
+_BYTES = bytes | bytearray | memoryview
+
+
+def now_ms() -> int:
+    """The time since 1970."""
+    return time_ns() // 1_000_000
+
+
+def condition(expected: int | None) -> int:
+    """As a back end takes it. TypeError."""
+    if expected is None:
+        return NO_CONDITION
+    if not isinstance(expected, int) or isinstance(expected, bool) or not 0 <= expected < 1 << 63:
+        raise TypeError(f"expected_position is an offset or None, not {expected!r:.80}")
+    return expected
