@@ -2,6 +2,8 @@
 
     python examples/ledger.py fill   duramen://127.0.0.1:9092/bank 1000           writes payments, and closes the stream
     python examples/ledger.py file   duramen://127.0.0.1:9092/bank ledger.json
+    python examples/ledger.py sqlite duramen://127.0.0.1:9092/bank ledger.db
+    python examples/ledger.py postgres duramen://127.0.0.1:9092/bank 'dbname=bank'    (needs psycopg)
 
 A payment has the account as its key and the amount as its value. What differs between the ways is where the position
 is kept: always where it changes together with the balances. Each ends when the stream is closed and was read, and
@@ -12,8 +14,10 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 
 from duramen import streams
 
@@ -37,11 +41,9 @@ def payments_after(stream: streams.Stream, store: streams.PositionStore) -> Iter
     return stream.reader(after=position, follow=True)
 
 
-def apply(record: streams.StreamRecord, balances: dict[str, int]) -> None:
-    """One payment."""
-    account = (record.key or b"").decode()
-    balances[account] = balances.get(account, 0) + int(record.value or b"0")
-    balances["payments"] = balances.get("payments", 0) + 1
+def changes(record: streams.StreamRecord) -> dict[str, int]:
+    """What one payment adds to which rows of the ledger."""
+    return {(record.key or b"").decode(): int(record.value or b"0"), "payments": 1}
 
 
 def with_file(stream: streams.Stream, path: str) -> dict[str, int]:
@@ -49,9 +51,43 @@ def with_file(stream: streams.Stream, path: str) -> dict[str, int]:
     with streams.FilePositions(path, stream) as store:
         balances: dict[str, int] = store.state or {}
         for record in payments_after(stream, store):
-            apply(record, balances)
+            for account, amount in changes(record).items():
+                balances[account] = balances.get(account, 0) + amount
             store.save(record.dlsn, balances)
         return balances
+
+
+def with_sqlite(stream: streams.Stream, path: str) -> dict[str, int]:
+    """Position and balances are rows that one transaction changes."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE IF NOT EXISTS balances (account TEXT PRIMARY KEY, amount INTEGER)")
+        store = streams.SqlitePositions(database, stream, "ledger")
+        for record in payments_after(stream, store):
+            with database:
+                for account, amount in changes(record).items():
+                    add = "ON CONFLICT (account) DO UPDATE SET amount = amount + excluded.amount"
+                    database.execute(f"INSERT INTO balances VALUES (?, ?) {add}", (account, amount))
+                store.save(record.dlsn)
+        return dict(database.execute("SELECT account, amount FROM balances"))
+
+
+def with_postgres(stream: streams.Stream, conninfo: str) -> dict[str, int]:
+    """The same in PostgreSQL, by the driver of your choice."""
+    import psycopg
+
+    with psycopg.connect(conninfo, autocommit=True) as database:
+        database.execute("CREATE TABLE IF NOT EXISTS balances (account text PRIMARY KEY, amount bigint)")
+        store = streams.PostgresPositions(database, stream, "ledger")
+        for record in payments_after(stream, store):
+            with database.transaction():
+                for account, amount in changes(record).items():
+                    add = "ON CONFLICT (account) DO UPDATE SET amount = balances.amount + excluded.amount"
+                    database.execute(f"INSERT INTO balances VALUES (%s, %s) {add}", (account, amount))
+                store.save(record.dlsn)
+        return dict(database.execute("SELECT account, amount FROM balances").fetchall())
+
+
+WAYS = {"file": with_file, "sqlite": with_sqlite, "postgres": with_postgres}
 
 
 def main(arguments: list[str]) -> int:
@@ -60,14 +96,12 @@ def main(arguments: list[str]) -> int:
         case ["fill", address, count]:
             with streams.open(address) as bank:
                 fill(bank, int(count))
-            return 0
-        case ["file", address, path]:
+        case [way, address, place] if way in WAYS:
             with streams.open(address) as bank:
-                balances = with_file(bank.stream(PAYMENTS), path)
+                print(json.dumps(WAYS[way](bank.stream(PAYMENTS), place), sort_keys=True))
         case _:
             print(__doc__, file=sys.stderr)
             return 2
-    print(json.dumps(balances, sort_keys=True))
     return 0
 
 

@@ -20,4 +20,4 @@ def test_the_page_keeps_its_position(served: Served, tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
-    assert (ran.stderr, ran.stdout) == ("", "42\n")
+    assert (ran.stderr, ran.stdout) == ("", "42\n(42, 2)\n")

@@ -20,18 +20,21 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 from tests.worlds.served_node import ROOT, Served
+from tests.worlds.served_postgres import ServedPostgres, postgres_programs
 
 from duramen import streams
 
 LEDGER = ROOT / "examples" / "ledger.py"
 WAIT_SECONDS = 60.0
 PAYMENTS = "payments"
-PAUSE_SECONDS = 0.01
+PAUSE_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Ledger:
 
 LEDGERS = [
     Ledger("file", lambda folder, address: ["file", address, str(folder / "ledger.json")]),
+    Ledger("sqlite", lambda folder, address: ["sqlite", address, str(folder / "ledger.db")]),
 ]
 
 
@@ -124,7 +128,7 @@ def lives(
                 raise AssertionError(f"{ledger.way}: {first}{process.stderr.read()}")
             places.append(first.removeprefix("going on after ").strip())
             if life < kills:
-                time.sleep(chance.uniform(0.0, 0.25))
+                time.sleep(chance.uniform(0.01, 0.25))
                 if process.poll() is not None:
                     raise AssertionError(f"{ledger.way}: it ended by itself: {process.stderr.read()}")
                 process.kill()
@@ -155,13 +159,13 @@ def run_ledger(ledger: Ledger, folder: Path, bootstrap: str, kills: int, seed: i
     return LedgerOutcome(ledger.way, positions, json.loads(printed), added_up(bootstrap, f"{space}.{PAYMENTS}"))
 
 
-def torture(folder: Path, kills: int, seed: int) -> list[LedgerOutcome]:
+def torture(folder: Path, kills: int, seed: int, ledgers: list[Ledger]) -> list[LedgerOutcome]:
     """All ledgers at the same time, against one node."""
     node = Served(folder, {"offsets.topic.num.partitions": "2"})
     node.start()
     try:
-        with ThreadPoolExecutor(len(LEDGERS)) as runs:
-            return list(runs.map(lambda each: run_ledger(each, folder, node.bootstrap, kills, seed), LEDGERS))
+        with ThreadPoolExecutor(len(ledgers)) as runs:
+            return list(runs.map(lambda each: run_ledger(each, folder, node.bootstrap, kills, seed), ledgers))
     finally:
         node.kill()
 
@@ -172,8 +176,15 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="duramen-positions-") as folder:
-        outcomes = torture(Path(folder), chosen.kills, chosen.seed)
+    with tempfile.TemporaryDirectory(prefix="duramen-positions-") as folder, ExitStack() as servers:
+        ledgers = LEDGERS
+        programs = postgres_programs() if find_spec("psycopg") else None
+        if programs is None:
+            print("postgres   skipped: it needs PostgreSQL and psycopg")
+        else:
+            conninfo = servers.enter_context(ServedPostgres(programs)).conninfo
+            ledgers = [*LEDGERS, Ledger("postgres", lambda _, address: ["postgres", address, conninfo])]
+        outcomes = torture(Path(folder), chosen.kills, chosen.seed, ledgers)
     for each in outcomes:
         verdict = "each applied once" if each.is_right else f"WRONG: {each.ledger} instead of {each.log}"
         places, payments = len(set(each.positions)), each.log["payments"]

@@ -10,7 +10,7 @@ from tests.worlds.served_node import only_duramen
 
 @only_duramen
 def test_a_ledger_that_is_killed_applies_each_payment_once(tmp_path: Path) -> None:
-    outcomes = torture(tmp_path, kills=2, seed=3)
+    outcomes = torture(tmp_path, kills=2, seed=3, ledgers=LEDGERS)
     assert [each.way for each in outcomes] == [each.way for each in LEDGERS]
     for each in outcomes:
         assert each.ledger == each.log, each.way

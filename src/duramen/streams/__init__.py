@@ -18,7 +18,9 @@ from duramen.streams.errors import (
 )
 from duramen.streams.namespace import Namespace, open_namespace
 from duramen.streams.positions.file_positions import FilePositions
-from duramen.streams.positions.position_store import PositionStore, PositionTakenError
+from duramen.streams.positions.position_store import NoTransactionError, PositionStore, PositionTakenError
+from duramen.streams.positions.postgres_positions import PostgresPositions
+from duramen.streams.positions.sqlite_positions import SqlitePositions
 from duramen.streams.read_positions import Position, Txid
 from duramen.streams.reader import Reader
 from duramen.streams.receipt import Receipt
@@ -33,12 +35,15 @@ __all__ = [
     "Namespace",
     "NewStreamRecord",
     "NoSuchStreamError",
+    "NoTransactionError",
     "Position",
     "PositionDivergedError",
     "PositionStore",
     "PositionTakenError",
+    "PostgresPositions",
     "Reader",
     "Receipt",
+    "SqlitePositions",
     "Stream",
     "StreamEndMovedError",
     "StreamExistsError",

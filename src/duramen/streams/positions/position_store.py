@@ -43,6 +43,18 @@ class PositionTakenError(DuramenError):
     """Another process reads under this name: what this one does from here on would be done twice."""
 
 
+class NoTransactionError(DuramenError):
+    """A position is saved in a transaction of the caller's, and there is none: it would not change with the effects."""
+
+
+def position_taken(reader: str, topic: str, last: str | None) -> PositionTakenError:
+    """The error of a store that does not find the position where it saw it last."""
+    return PositionTakenError(
+        f"the position of {reader!r} in {topic} is not {last} any more: another process moved it, or a save was rolled "
+        "back; roll back, load() and read on from there"
+    )
+
+
 def position_text(position: Dlsn) -> str:
     """What is stored of a position. TypeError for what is not the position of a record."""
     if not isinstance(position, Dlsn) or not position.is_record:
