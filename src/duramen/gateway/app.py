@@ -10,7 +10,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 from duramen.client.aio import AsyncCluster
 from duramen.errors import DuramenError
@@ -23,7 +24,7 @@ from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.edge.refusals import refusal_form
 from duramen.gateway.edge.request_guard import RequestGuard
 from duramen.gateway.routes.openapi import openapi
-from duramen.gateway.routes.route import Handler, RouteRow
+from duramen.gateway.routes.route import Handler, RouteRow, SocketHandler
 from duramen.gateway.routes.table import ROUTES
 
 READY_S = 2.0
@@ -32,12 +33,13 @@ READY_S = 2.0
 
 def make_app(
     handlers: Mapping[str, Handler],
+    sockets: Mapping[str, SocketHandler],
     cluster: AsyncCluster,
     guard: RequestGuard,
     metrics: GatewayMetrics,
     events: EventLines,
 ) -> Edge:
-    """The application. handlers: by the operation of a route, all but those of the process itself."""
+    """The application. handlers, sockets: by the operation of a route, all but those of the process itself."""
 
     async def health(_request: Request) -> Response:
         return Response(b"ok\n", media_type="text/plain")
@@ -58,15 +60,21 @@ def make_app(
     async def described(_request: Request) -> Response:
         return Response(description, media_type="application/json")
 
+    async def upgrade_needed(_request: Request) -> Response:
+        raise ProblemError(
+            426, "upgrade-needed", "this path is for a WebSocket", {"upgrade": "websocket", "connection": "upgrade"}
+        )
+
     every = {
         **handlers,
+        **dict.fromkeys(sockets, upgrade_needed),
         "health": health,
         "readiness": readiness,
         "metrics": counters,
         "openapi": described,
     }
     app = Starlette(
-        routes=[_route(path, rows, every) for path, rows in _by_path().items()],
+        routes=[route for path, rows in _by_path().items() for route in _routes(path, rows, every, sockets)],
         exception_handlers={
             ProblemError: _refused,
             DuramenError: _failed,
@@ -86,7 +94,9 @@ def _by_path() -> Mapping[str, list[RouteRow]]:
     return dict(sorted(found.items(), key=lambda each: each[0].endswith("{path}")))  # which takes all that is left
 
 
-def _route(path: str, rows: list[RouteRow], handlers: Mapping[str, Handler]) -> Route:
+def _routes(
+    path: str, rows: list[RouteRow], handlers: Mapping[str, Handler], sockets: Mapping[str, SocketHandler]
+) -> list[BaseRoute]:
     by_method = {row.method: row for row in rows}
 
     async def answer(request: Request) -> Response:
@@ -94,7 +104,18 @@ def _route(path: str, rows: list[RouteRow], handlers: Mapping[str, Handler]) -> 
         request.scope["duramen.operation"] = row.operation
         return await handlers[row.operation](request)
 
-    return Route(path.replace("{path}", "{path:path}"), answer, methods=list(by_method))
+    pattern = path.replace("{path}", "{path:path}")
+    found: list[BaseRoute] = [Route(pattern, answer, methods=list(by_method))]
+    found += [WebSocketRoute(pattern, _socket(row, sockets[row.operation])) for row in rows if row.is_socket]
+    return found
+
+
+def _socket(row: RouteRow, handler: SocketHandler) -> SocketHandler:
+    async def serve(socket: WebSocket) -> None:
+        socket.scope["duramen.operation"] = row.operation
+        await handler(socket)
+
+    return serve
 
 
 def _said(request: Request, problem: ProblemError) -> Response:

@@ -26,6 +26,7 @@ from duramen.gateway.edge.limits import Allowance
 from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.edge.request_body import RequestBodies
 from duramen.gateway.edge.request_guard import RequestGuard
+from duramen.gateway.edge.socket_protocol import MESSAGE_MAX_BYTES, BoundedSocketProtocol
 from duramen.gateway.namespaces.namespace_requests import NamespaceRequests
 from duramen.gateway.streams.position_requests import PositionRequests
 from duramen.gateway.streams.stream_appends import StreamAppends
@@ -35,6 +36,7 @@ from duramen.gateway.streams.stream_topics import StreamTopics
 from duramen.gateway.streams.streams import Streams
 from duramen.gateway.tails.live_readers import LiveReaders, ReadLimits
 from duramen.gateway.tails.shared_tails import SharedTails
+from duramen.gateway.tails.stream_sockets import StreamSockets
 from duramen.gateway.tails.tail_rings import TailRings
 from duramen.gateway.writes.partition_writes import PartitionWrites
 from duramen.gateway.writes.topic_requests import TopicRequests
@@ -103,11 +105,14 @@ async def _serve(config: GatewayConfig, bound: socket.socket, until_eof: bool) -
             **namespace_requests.handlers(),
             **confluent_handlers(cluster, topic_writes, bodies, clock),
         }
-        app = make_app(handlers, cluster, guard, metrics, events)
+        sockets = StreamSockets(streams, tails, readers, config.sse_ms / 1000, clock, metrics, stopping)
+        app = make_app(handlers, sockets.sockets(), cluster, guard, metrics, events)
         settings = uvicorn.Config(
             app,
             http=bounded_protocol(config.head_max_bytes, config.head_timeout_ms / 1000),
-            ws="none",
+            ws=BoundedSocketProtocol,
+            ws_max_size=MESSAGE_MAX_BYTES,
+            ws_per_message_deflate=False,
             lifespan="off",
             log_config=None,
             access_log=False,

@@ -12,6 +12,8 @@ from collections.abc import Collection
 from duramen.gateway.edge.problem import ProblemError
 
 CHANGING = frozenset(("POST", "PUT", "DELETE", "PATCH"))
+UPGRADE = "UPGRADE"
+"""Stands for the method where a WebSocket is opened: a browser lets every page do that, and read what comes."""
 
 ALLOWED_METHODS = "GET, HEAD, POST, PUT, DELETE"
 ALLOWED_HEADERS = (
@@ -33,17 +35,19 @@ class RequestGuard:
         self._origins = origins
 
     def check(self, method: str, host: str | None, origin: str | None, site: str | None) -> None:
-        """Problem 421 or 403 where the request is refused. site: Sec-Fetch-Site."""
+        """Problem 421 or 403 where the request is refused. method: or UPGRADE; site: Sec-Fetch-Site."""
         if host is None or _name(host) not in self._hosts:
             raise ProblemError(
                 421, "host-not-listed", f"this gateway is not {host!r}; gateway.hosts lists the names it answers to"
             )
-        if method not in CHANGING or self.listed(origin):
+        if (method not in CHANGING and method != UPGRADE) or self.listed(origin):
             return
         own = origin is None or origin.lower().partition("://")[2] == host.lower()
         if not own or site not in (None, "same-origin", "none"):
             raise ProblemError(
-                403, "foreign-origin", "a page of another origin may not change anything; gateway.origins lists who may"
+                403,
+                "foreign-origin",
+                "a page of another origin may change nothing and open no WebSocket; gateway.origins lists who may",
             )
 
     def listed(self, origin: str | None) -> bool:

@@ -8,9 +8,13 @@ from typing import NamedTuple
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.websockets import WebSocket
 
 Handler = Callable[[Request], Awaitable[Response]]
 """What answers an operation."""
+
+SocketHandler = Callable[[WebSocket], Awaitable[None]]
+"""What serves an operation whose connection becomes a WebSocket."""
 
 
 class Parameter(NamedTuple):
@@ -48,3 +52,8 @@ class RouteRow(NamedTuple):
     parameters: tuple[Parameter, ...] = ()
     body: str = ""
     body_type: type[msgspec.Struct] | None = None
+
+    @property
+    def is_socket(self) -> bool:
+        """Whether it is for a WebSocket."""
+        return any(answer.status == 101 for answer in self.answers)

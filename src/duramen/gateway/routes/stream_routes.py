@@ -89,6 +89,23 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         ),
     ),
     RouteRow(
+        "GET",
+        f"{_STREAM}/.socket",
+        "followStream",
+        "stream",
+        "Follow a stream by WebSocket; by credits the reader says how much may be sent",
+        (
+            RouteAnswer(
+                101,
+                "A WebSocket: the client sends `from`, `encoding`, `credits`, `on_truncated`, and then `credits`; it "
+                "gets `records` and the `position` behind them, or a `problem` and the close code 4000 + status",
+            ),
+        ),
+        (*ANY_CALL, "bad-request", "no-such-stream", "truncated", "position-diverged", "overloaded", "foreign-origin",
+         "upgrade-needed", "quota", "body-timeout"),
+        (_PATH,),
+    ),
+    RouteRow(
         "HEAD",
         _STREAM,
         "describeStream",

@@ -51,6 +51,12 @@ class StreamPage(NamedTuple):
         first = bisect_left(self.records, position.offset, key=lambda record: record.offset)
         return self._replace(records=self.records[first:], places=self.places[first:])
 
+    def first(self, count: int) -> StreamPage:
+        """The first records alone, 1 or more of them; the position is behind the last."""
+        records, places = self.records[:count], self.places[:count]
+        position = behind(places[-1].leader_epoch, places[-1].base_offset, records[-1].offset)
+        return StreamPage(records, places, position, False, False)
+
 
 def empty_page(position: Dlsn, *, closed: bool) -> StreamPage:
     """What lies behind the last record."""

@@ -113,7 +113,7 @@ class LiveReaders:
             elif left.done() or self._is_over(end_s):
                 return LivePage(empty_page(reader.position, closed=False))
             else:
-                await self._tails.wait(reader, end_s, left=left)
+                await self._tails.wait([reader], end_s, left=left)
 
     # ---- server-sent events ----------------------------------------------------------------------------------
 
@@ -187,13 +187,13 @@ class LiveReaders:
                 if page.closed:
                     return
                 if page.position == reader.position:  # it is asked again in a moment
-                    await self._tails.wait(reader, now_s)
+                    await self._tails.wait([reader], now_s)
                 self._tails.moved(reader, page.position)
             elif now_s >= heartbeat_s:
                 heartbeat_s = now_s + HEARTBEAT_S
                 yield sse_frames.HEARTBEAT
             else:
-                await self._tails.wait(reader, min(end_s, heartbeat_s), push=events.push if events.can_push else None)
+                await self._tails.wait([reader], min(end_s, heartbeat_s), push=events.push if events.can_push else None)
 
     def frame(self, page: StreamPage, form: PageForm, cursor: str | None) -> bytes:
         """The events of a page that one reader has read on its own."""

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from duramen.dlsn import Dlsn, dlsn_at
+from duramen.dlsn import dlsn_at
 from duramen.gateway.edge.problem import bad_request
 from duramen.gateway.edge.report_response import NDJSON
 from duramen.gateway.streams.stream_page import StreamPage
@@ -74,22 +74,21 @@ class RecordForm(NamedTuple):
 
     def body(self, page: StreamPage) -> bytes:
         """A line for each record."""
-        return b"".join(line + b"\n" for line, _ in self.lines(page))
+        return _TEXT.encode_lines(list(self.objects(page)))
 
     def events(self, page: StreamPage) -> bytes:
-        """An event for each record; its id is the position behind it."""
-        return b"".join(sse_frames.event("data", line, str(position)) for line, position in self.lines(page))
+        """One event with a line for each record; its id is the position behind them."""
+        return sse_frames.lines_event(self.body(page), str(page.position)) if page.records else b""
 
-    def lines(self, page: StreamPage) -> Iterator[tuple[bytes, Dlsn]]:
-        """Each record as an object without line ends, and the position behind it."""
+    def objects(self, page: StreamPage) -> Iterator[RecordShown]:
+        """Each record."""
         key_encoding: RecordEncoding = "base64" if self.encoding == "base64" else "string"
         for record, place in zip(page.records, page.places, strict=True):
             key, keyed = shown(record.key, key_encoding)
             value, valued = shown(record.value, self.encoding)
-            dlsn = dlsn_at(record.offset, place.base_offset, max(0, place.leader_epoch))
-            found = RecordShown(
+            yield RecordShown(
                 record.offset,
-                str(dlsn),
+                str(dlsn_at(record.offset, place.base_offset, max(0, place.leader_epoch))),
                 key,
                 value,
                 [_header(each, key_encoding) for each in record.headers],
@@ -99,7 +98,6 @@ class RecordForm(NamedTuple):
                 None if keyed == key_encoding else keyed,
                 None if valued == self.encoding else valued,
             )
-            yield _TEXT.encode(found), dlsn.next
 
 
 def record_form(encoding: str | None, *, names_txid: bool, partition: int = -1) -> RecordForm:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from duramen.client.protocol.fetch import FetchedBytes
@@ -85,20 +85,24 @@ class SharedTails:
         """The reader has read on its own up to a position."""
         self._rings.moved(reader, position)
 
+    def has_more(self, reader: TailReader) -> bool:
+        """Whether `take` would give the reader anything."""
+        return self._rings.has_more(reader)
+
     async def wait(
         self,
-        reader: TailReader,
+        readers: Sequence[TailReader],
         until_s: float,
         *,
         left: asyncio.Future[None] | None = None,
         push: Callable[[], bool] | None = None,
     ) -> None:
-        """Until something came, the time is up, the gateway ends or `left` is done; `take` nothing before.
+        """Until something came for one of them, the time is up, the gateway ends or `left` is done.
 
         push: called when something came; it may take that, and the wait goes on if it says so.
         """
-        shared = self._reads.get(reader.ring)
-        if shared is None:
+        waited = [self._reads[reader.ring] for reader in readers if reader.ring in self._reads]
+        if len(waited) < len(readers):
             return
         came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -106,13 +110,15 @@ class SharedTails:
             if not came.done():
                 came.set_result(None)
 
-        shared.waiting[came] = Wait(until_s, push)
+        for shared in waited:
+            shared.waiting[came] = Wait(until_s, push)
         if left is not None:
             left.add_done_callback(wake)
         try:
             await came
         finally:
-            shared.waiting.pop(came, None)
+            for shared in waited:
+                shared.waiting.pop(came, None)
             if left is not None:
                 left.remove_done_callback(wake)
 

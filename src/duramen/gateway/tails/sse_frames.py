@@ -34,6 +34,11 @@ def data_event(payload: bytes, *, binary: bool) -> bytes:
     return event("data", base64.b64encode(payload) if binary else payload)
 
 
+def lines_event(lines: bytes, event_id: str) -> bytes:
+    """An event with lines of JSON, each of which ends with LF; it has them without the last LF."""
+    return b"event: data\ndata:" + lines[:-1].replace(b"\n", b"\ndata:") + b"\nid: " + event_id.encode() + b"\n\n"
+
+
 def control_event(control: ControlData) -> bytes:
     """The event behind each data event. Its id is the position, which EventSource sends when it connects again."""
     return event("control", msgspec.json.encode(control), control.stream_next_offset)

@@ -131,6 +131,11 @@ class TailRings:
         reader.number = ring.first + end
         return Taken(pages, end == len(ring.pages))
 
+    def has_more(self, reader: TailReader) -> bool:
+        """Whether `take` would give the reader anything."""
+        ring = reader.ring
+        return ring.failure is not None or ring.closed or ring.end.offset > reader.position.offset
+
     # ---- what comes from the cluster -------------------------------------------------------------------------
 
     def add(self, ring: TailRing, page: TailPage, log_start: int) -> None:

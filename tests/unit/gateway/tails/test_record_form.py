@@ -79,14 +79,13 @@ def test_txid_and_partition() -> None:
     assert (of_several["txid"], of_several["partition"], "timestamp" in of_several) == (42, 3, False)
 
 
-def test_an_event_for_each_record_has_the_position_behind_it() -> None:
+def test_an_event_has_a_line_for_each_record_and_the_position_behind_them() -> None:
     form = record_form("string", names_txid=False)
     events = form.events(page(Record(5, 1, None, b"a", []), Record(6, 1, None, b"b\n", [])))
-    first, second, end = events.split(b"\n\n")
-    assert first.startswith(b'event: data\ndata:{"offset":5,')
-    assert first.endswith(b"\nid: 00000003-0000000000000005-00000001")
-    assert second.endswith(b"\nid: 00000003-0000000000000005-00000002")
-    assert end == b""
+    name, first, second, event_id, *end = events.split(b"\n")
+    assert (name, event_id, end) == (b"event: data", f"id: {behind(2, 5, 9)}".encode(), [b"", b""])
+    assert json.loads(first.removeprefix(b"data:"))["value"] == "a"
+    assert json.loads(second.removeprefix(b"data:"))["value"] == "b\n"
     assert form.events(page()) == b""
 
 
