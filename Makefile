@@ -128,10 +128,15 @@ $(VENV)/spark.stamp: pyproject.toml
 	$(install-java)
 	@touch $(VENV)/run.stamp $@
 
+# What the gateway needs beside it.
+$(VENV)/http.stamp: pyproject.toml
+	$(call install,with what the gateway needs,.[http])
+	@touch $(VENV)/run.stamp $@
+
 # What is needed to work on it.
 $(VENV)/dev.stamp: pyproject.toml
 	$(call install,with what the tests need,.[dev])
 	$(install-java)
-	@touch $(VENV)/run.stamp $(VENV)/spark.stamp $@
+	@touch $(VENV)/run.stamp $(VENV)/spark.stamp $(VENV)/http.stamp $@
 
 -include $(wildcard benchmarks/*.mk tests/*/*.mk)

@@ -1,4 +1,4 @@
-"""Simulated worlds whose streams are closed, raced for and opened for one writer: every promise holds."""
+"""Simulated worlds of streams that are closed, raced for, truncated, opened for one writer, and read by a gateway."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from duramen.sim.run.cluster_simulation import simulate_cluster
 from duramen.sim.run.simulation import simulate
 from duramen.sim.world.plan import KINDS
 
-SEEDS = (1, 2, 3, 4)
+SEEDS = (23, 25)
 SEARCHED = 20
 """Seeds within which the absence of a guard shows."""
-SHOWN_BY = {"stable-opening": 9}
+SHOWN_BY = {"stable-opening": 3, "stable-close": 8, "position-checked": 23, "place-of-time": 10}
 """From which seed on they are searched; without an entry: from the first."""
 
 
@@ -31,7 +31,7 @@ def test_streams_keep_their_promises_and_every_step_occurs() -> None:
 
 def test_a_history_of_streams_repeats() -> None:
     plan = KINDS["streams"].single
-    assert simulate(3, plan).digest == simulate(3, plan).digest
+    assert simulate(25, plan).digest == simulate(25, plan).digest
 
 
 def test_streams_of_three_nodes_keep_their_promises() -> None:
@@ -50,4 +50,4 @@ def test_without_the_guard_the_invariant_named_breaks_first(guard: str) -> None:
 
 
 def test_every_invariant_has_a_guard_that_it_catches() -> None:
-    assert {guard.caught_by for guard in STREAM_GUARDS.values()} == set(STREAM_INVARIANTS)
+    assert {guard.caught_by for guard in STREAM_GUARDS.values()} == {*STREAM_INVARIANTS, "TruncationExact"}

@@ -79,6 +79,17 @@ STREAM_STATES = (
     "stream given up by its writer",
     "fenced writer refused",
     "records of a stream deleted",
+    *(f"stream truncated before a position: {kind}" for kind in ("dlsn", "txid", "offset", "time", "end")),
+    "record found by its position",
+    "position below the start refused",
+    "position of another history refused",
+    "transaction id below the last refused",
+    "page of a shared read taken",
+    "reader fell behind the shared read",
+    "follower found its past truncated",
+    "follower found its past lost",
+    "gateway begun anew",
+    "writes left together",
 )
 """What writers of streams report."""
 

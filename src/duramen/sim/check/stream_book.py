@@ -21,13 +21,18 @@ STREAM_INVARIANTS: Final = {
     "OneAtAPosition": "of two conditional appends at one position one succeeds, and it is stored there",
     "NothingBehindAClose": "nothing is acknowledged or stored behind a close, and a close is never undone",
     "NamedOnce": "each batch of a named writer is there once, in order, and none is missing that was acknowledged",
-    "PositionLasts": "an epoch and an offset name the same record for ever",
+    "PositionLasts": "a position names one record for ever: what it leads to is that, or the news that it is gone",
+    "TxidsNeverStepBack": "no transaction id of a record is below that of the record before it",
+    "ReadOnce": "a reader is given every record of a stream once, in order, whoever shares its reads",
 }
 """What is checked, by name."""
 
 
 class Sent(NamedTuple):
-    """An append as its writer asks for it. expected: the offset, -1: anywhere. asked: the fact known by then."""
+    """An append as its writer asks for it. expected: the offset, -1: anywhere. asked: the fact known by then.
+
+    txids: its records' timestamps where they are that; empty: the time at which it is sent first.
+    """
 
     values: tuple[bytes, ...]
     producer: ProducerEpoch | None = None
@@ -35,6 +40,7 @@ class Sent(NamedTuple):
     expected: int = -1
     closes: bool = False
     asked: int = 0
+    txids: tuple[int, ...] = ()
 
 
 class Stored(NamedTuple):
@@ -47,7 +53,10 @@ class Stored(NamedTuple):
 
 
 class StreamBatch(NamedTuple):
-    """A batch of the log. closes: a close's record; opens: whom a record opens the stream for (-1: for nobody)."""
+    """A batch of the log. closes: a close's record; opens: whom a record opens the stream for (-1: for nobody).
+
+    txids: timestamps of its records, whichever.
+    """
 
     base: int
     epoch: int
@@ -56,6 +65,7 @@ class StreamBatch(NamedTuple):
     values: list[bytes]
     closes: bool = False
     opens: int | None = None
+    txids: tuple[int, ...] = ()
 
 
 class StreamBook:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from duramen.partition.replica import conditional_append, exclusive_writer
+from duramen.client.protocol import list_offsets, positions
+from duramen.gateway.tails.tail_rings import TailRings
+from duramen.partition.replica import batch_rules, conditional_append, exclusive_writer, partition
 from duramen.partition.replica.conditional_append import ConditionalBatch, ConditionalResult
 from duramen.partition.replica.partition import Appended, Partition
 from duramen.server.handlers import conditional_append as handler
@@ -122,6 +124,97 @@ class StableClose(StableOpening):
     caught_by = "NothingBehindAClose"
 
 
+class TxidOrder(Guard):
+    """A transaction id of a batch's header is not compared with the last one of the log."""
+
+    owner = partition
+    method = "check_txid"
+    caught_by = "TxidsNeverStepBack"
+    plan = STREAMS
+
+    def replacement(self, original: Any) -> Any:
+        """Compare nothing."""
+        return lambda txid, last: None
+
+
+class TxidOrderInside(Guard):
+    """The ids of a batch of several records are not compared."""
+
+    owner = batch_rules
+    method = "_check_txids"
+    caught_by = "TxidsNeverStepBack"
+    plan = STREAMS
+
+    def replacement(self, original: Any) -> Any:
+        """Compare nothing."""
+        return lambda payload, header, last_txid: None
+
+
+class TxidKept(Guard):
+    """A start does not know the last transaction id of the log."""
+
+    owner = Partition
+    method = "_find_last_txid"
+    caught_by = "TxidsNeverStepBack"
+    plan = STREAMS
+
+    def replacement(self, original: Any) -> Any:
+        """Begin with the least."""
+
+        def find(found: Partition) -> None:
+            found.last_txid = None if found.config.txid == "none" else 0
+
+        return find
+
+
+class PositionChecked(Guard):
+    """A position is an offset: whatever is stored there now is taken for its record."""
+
+    owner = positions
+    method = "_check"
+    caught_by = "PositionLasts"
+    also = ("Progress", "ReadOnce")  # behind the end of a log that has become shorter readers ask for ever
+    plan = replace(STREAMS, faults=("power cut", "power cut in a call"))
+
+    def replacement(self, original: Any) -> Any:
+        """Believe it."""
+        return lambda dlsn, log: iter(())
+
+
+class PlaceOfTime(Guard):
+    """A look-up by time leads behind the record that it is to find."""
+
+    owner = list_offsets
+    method = "parsed"
+    caught_by = "TruncationExact"
+    plan = STREAMS
+
+    def replacement(self, original: Any) -> Any:
+        """Say one more."""
+
+        def parsed(response: Any) -> Any:
+            found = original(response)
+            return {
+                tp: each._replace(offset=each.offset + 1) if getattr(each, "timestamp", -1) >= 0 else each
+                for tp, each in found.items()
+            }
+
+        return parsed
+
+
+class ReaderMoved(Guard):
+    """A reader who fell behind a shared read and caught up alone is given once more what it has read."""
+
+    owner = TailRings
+    method = "moved"
+    caught_by = "ReadOnce"
+    plan = STREAMS
+
+    def replacement(self, original: Any) -> Any:
+        """Leave it where it was."""
+        return lambda rings, reader, position: None
+
+
 STREAM_GUARDS: dict[str, Guard] = {
     "closed-refuses": ClosedRefuses(),
     "named-duplicates": NamedDuplicates(),
@@ -130,5 +223,11 @@ STREAM_GUARDS: dict[str, Guard] = {
     "stored-epoch": StoredEpoch(),
     "stable-opening": StableOpening(),
     "stable-close": StableClose(),
+    "txid-order": TxidOrder(),
+    "txid-order-inside": TxidOrderInside(),
+    "txid-kept": TxidKept(),
+    "position-checked": PositionChecked(),
+    "place-of-time": PlaceOfTime(),
+    "reader-moved": ReaderMoved(),
 }
 """By the name that BREAK= takes."""

@@ -201,7 +201,7 @@ class Simulation:
         self.faults.before_start = self._check_replay
         self.faults.directories = self.directories
         if self.streams is not None:
-            self.faults.on_damage = self.streams.stage.book.damaged
+            self.faults.on_damage = self.streams.stage.damaged
 
     def _add_node(self, node_id: int) -> None:
         """A node with settings of its own."""
@@ -281,7 +281,7 @@ class Simulation:
         if self.transactions is not None:
             self.transactions.stage.book.power_failed()
         if self.streams is not None:
-            self.streams.stage.book.power_failed()
+            self.streams.stage.power_failed()
 
     def act(self, name: str, script: Script) -> Actor:
         """Run a script on a client of its own."""

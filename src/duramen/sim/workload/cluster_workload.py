@@ -235,7 +235,7 @@ class ClusterWorkload:
         if self.transactions is not None:
             self.transactions.stage.book.power_failed()
         if self.streams is not None:
-            self.streams.stage.book.power_failed()
+            self.streams.stage.power_failed()
 
     @property
     def is_made(self) -> bool:

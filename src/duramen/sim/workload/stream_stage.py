@@ -11,7 +11,9 @@ from duramen.errors import ErrorCode
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from duramen.sim.check.invariants import InvariantViolated
+from duramen.sim.check.position_book import PositionBook
 from duramen.sim.check.stream_book import Sent, Stored, StreamBatch, StreamBook
+from duramen.sim.check.txid_book import TxidBook
 from duramen.sim.workload.scripts import Script, Steps
 from duramen.sim.workload.workload import (
     EARLIEST,
@@ -28,16 +30,22 @@ from duramen.wire.batch import batches, build_batch, check_crc, records
 from duramen.wire.records import control
 from duramen.wire.records.control import ControlType
 
-NAMED, RACED, CLOSED, CLOSED_CACHED, OWNED, OWNED_CACHED = (
+NAMED, RACED, CLOSED, CLOSED_CACHED, OWNED, OWNED_CACHED, TXIDS, TXIDS_CACHED, ASSIGNED, GATHERED = (
     "named",
     "raced",
     "closed",
     "closed-cached",
     "owned",
     "owned-cached",
+    "txids",
+    "txids-cached",
+    "assigned",
+    "gathered",
 )
 """Written to by named writers; written to at named offsets; closed under way, on stable storage and in the page cache;
-opened for one writer at a time, likewise."""
+opened for one writer at a time, likewise; with transaction ids of their writers, likewise, and with the leader's;
+written to by many who share their batches."""
+STABLE: Final = (NAMED, CLOSED, RACED, OWNED, TXIDS, ASSIGNED, GATHERED)
 PAGE_CACHE: Final = {"duramen.ack.durability": "page-cache"}
 TIMEOUT_MS: Final = 10000
 CLOSED_CODES: Final = (ErrorCode.STREAM_CLOSED, ErrorCode.POLICY_VIOLATION)
@@ -51,6 +59,7 @@ class Told(NamedTuple):
     code: ErrorCode | None
     stored: Stored
     expected_sequence: int = -1
+    last_txid: int = -1
 
     @property
     def is_open(self) -> bool:
@@ -68,17 +77,28 @@ class StreamStage:
         self.scene = scene
         self.random = random
         self.book = StreamBook(scene.ledger, scene.coverage)
+        self.txids = TxidBook(scene.ledger, (TXIDS, TXIDS_CACHED), (ASSIGNED,))
+        self.positions = PositionBook(scene.ledger)
+        self.logs: dict[TopicPartition, list[StreamBatch]] = {}
+        """As they were read at last."""
         self.spawn = spawn
         self.is_made = False
         self.may_begin: Callable[[], bool] = lambda: True
         self.running = 0
-        """Scripts that have not ended."""
+        """Scripts of writers that have not ended."""
+        self.following = 0
+        """Likewise of those who go on as long as there are writers."""
+        self._times: dict[bytes, int] = {}
+        """By first value of a batch: when it was made, so that it is the same whenever it is sent again."""
         size = {"internal.segment.bytes": str(random.choice((600, 2000, 100_000)))}
-        self.configs = {topic: dict(size) for topic in (NAMED, CLOSED, RACED, OWNED)}
+        self.configs = {topic: dict(size) for topic in STABLE}
         self.configs[OWNED]["duramen.writer.exclusive"] = "true"
+        self.configs[TXIDS]["duramen.txid"] = "application"
+        self.configs[ASSIGNED]["duramen.txid"] = "assigned"
         scene.ledger.stable |= self.configs.keys()
         self.configs[CLOSED_CACHED] = size | PAGE_CACHE
         self.configs[OWNED_CACHED] = self.configs[OWNED] | PAGE_CACHE
+        self.configs[TXIDS_CACHED] = self.configs[TXIDS] | PAGE_CACHE
         if copies > 1:
             for topic, configs in self.configs.items():
                 count = random.randint(2, copies)
@@ -95,12 +115,25 @@ class StreamStage:
         self.running += 1
 
         def counted() -> Script:
-            while not self.is_made:
-                yield RETRY_S
-            yield from script
+            yield from self._behind_set_up(script)
             self.running -= 1
 
         self.spawn(name, counted())
+
+    def follow(self, name: str, script: Script) -> None:
+        """Likewise somebody who ends when the others have."""
+        self.following += 1
+
+        def counted() -> Script:
+            yield from self._behind_set_up(script)
+            self.following -= 1
+
+        self.spawn(name, counted())
+
+    def _behind_set_up(self, script: Script) -> Script:
+        while not self.is_made:
+            yield RETRY_S
+        yield from script
 
     def set_up(self) -> Script:
         """Make the topics."""
@@ -116,11 +149,10 @@ class StreamStage:
         """The append as a ConditionalAppend, or as Kafka's clients send it."""
         data: bytes | None = None
         if sent.values:
-            now = self.scene.clock.wall_ms()
             producer = sent.producer or ProducerEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
             data = bytes(
                 build_batch(
-                    [(b"k", value, [], now) for value in sent.values],
+                    [(b"k", value, [], time) for value, time in zip(sent.values, self._made(sent), strict=True)],
                     producer_id=producer.id,
                     producer_epoch=producer.epoch,
                     base_sequence=sent.sequence,
@@ -148,6 +180,7 @@ class StreamStage:
         asked = self.scene.ledger.facts
         for sent in appends:
             self.book.sent(tp, sent)
+            self.txids.sent(tp, sent, asked)
         answers = yield [self.request(tp, sent, by_produce=by_produce) for sent in appends]
         found = []
         for sent, answer in zip(appends, answers, strict=True):
@@ -156,9 +189,23 @@ class StreamStage:
                 told = _of_produce(answer) if by_produce else _of_append(answer)
             self.scene.note(f"{name} {tp} {sent.values[:1]}{' and close' if sent.closes else ''}: {told}")
             if told.code == ErrorCode.NONE:
-                self.book.acknowledged(tp, sent._replace(asked=asked), told.stored)
+                self._acknowledged(tp, sent._replace(asked=asked), told.stored)
+            elif told.code == ErrorCode.TXID_OUT_OF_ORDER:
+                self.txids.refused(tp, sent, told.last_txid)
             found.append(told)
         return found
+
+    def _acknowledged(self, tp: TopicPartition, sent: Sent, stored: Stored) -> None:
+        self.book.acknowledged(tp, sent, stored)
+        self.txids.acknowledged(tp, sent)
+        times = (-1,) * len(sent.values) if tp.topic == ASSIGNED else self._made(sent)
+        self.positions.acknowledged(tp, sent, stored, times)
+
+    def _made(self, sent: Sent) -> tuple[int, ...]:
+        """The timestamps of a batch's records."""
+        if sent.txids or not sent.values:
+            return sent.txids
+        return (self._times.setdefault(sent.values[0], self.scene.clock.wall_ms()),) * len(sent.values)
 
     def open(self, name: str, tp: TopicPartition, release: int | None = None) -> Steps[tuple[ErrorCode | None, int]]:
         """OpenWriter, or to give up this producer id: the code (None: no answer) and the producer id."""
@@ -175,35 +222,30 @@ class StreamStage:
             self.book.opened(tp, answer.producer_id, answer.end_offset)
         return code, int(answer.producer_id)
 
-    def cut(self) -> Script:
-        """Delete the records of a stream up to somewhere, or all of them, as long as there are faults to come."""
-        scene, random = self.scene, self.random
-        while scene.faults_on:
-            yield random.choice((0.2, 1.0, 4.0)) * random.random()
-            tp = random.choice(self.partitions())
-            before = -1
-            if random.random() < 0.5:
-                before = random.randint(0, (yield from list_offset(scene, tp, LATEST)))
-            wanted = call("DeleteRecords", 2, timeout_ms=5000)
-            kinds = wanted.api.request
-            partition = kinds.DeleteRecordsPartition(partition_index=tp.partition, offset=before)
-            wanted.request.topics.append(kinds.DeleteRecordsTopic(name=tp.topic, partitions=[partition]))
-            answer = yield wanted
-            code = None if answer is None else answer.topics[0].partitions[0].error_code
-            scene.note(f"{tp} is cut before {before}: {code}")
-            if code == ErrorCode.NONE:
-                scene.coverage.hit("records of a stream deleted")
+    def power_failed(self) -> None:
+        """What page-cache topics hold may be gone."""
+        self.book.power_failed()
+        self.txids.power_failed()
+
+    def damaged(self) -> None:
+        """A bit at rest has changed."""
+        self.book.damaged()
+        self.positions.has_damage = True
 
     # ---- the end -----------------------------------------------------------------------------------------------
 
     def read_all(self) -> Script:
         """Read every log, and ask for the verdict."""
         for tp in self.partitions():
+            asked = self.scene.ledger.facts
             start = yield from list_offset(self.scene, tp, EARLIEST)
+            self.positions.log_begins(tp, start, asked)
             end = yield from list_offset(self.scene, tp, LATEST)
             found = yield from self._read(tp, start, end)
             self.scene.note(f"{tp}: {len(found)} batches in {start}..{end}")
             self.book.log_read(tp, start, end, found)
+            self.txids.log_read(tp, found)
+            self.logs[tp] = found
 
     def _read(self, tp: TopicPartition, start: int, end: int) -> Steps[list[StreamBatch]]:
         found: list[StreamBatch] = []
@@ -225,7 +267,7 @@ class StreamStage:
 
 def _of_append(answer: Any) -> Told:
     stored = Stored(answer.base_offset, answer.leader_epoch, answer.end_offset, answer.duplicate)
-    return Told(ErrorCode(answer.error_code), stored, answer.expected_sequence)
+    return Told(ErrorCode(answer.error_code), stored, answer.expected_sequence, answer.last_txid)
 
 
 def _of_produce(answer: Any) -> Told:
@@ -245,10 +287,11 @@ def _read_batches(tp: TopicPartition, data: Any) -> Iterator[StreamBatch]:
             (record,) = records(batch, header, max_bytes=MAX_INFLATED_BYTES)
             kind, message = control.decode(record.key or b"", record.value or b"")
             opens = message.producer_id if kind == ControlType.WRITER_OPENED else None
-            yield StreamBatch(*place, [], kind == ControlType.STREAM_CLOSED, opens)
+            yield StreamBatch(*place, [], kind == ControlType.STREAM_CLOSED, opens, (record.timestamp,))
         else:
-            found = records(batch, header, max_bytes=MAX_INFLATED_BYTES)
-            yield StreamBatch(*place, [bytes(record.value or b"") for record in found])
+            found = list(records(batch, header, max_bytes=MAX_INFLATED_BYTES))
+            values = [bytes(record.value or b"") for record in found]
+            yield StreamBatch(*place, values, txids=tuple(record.timestamp for record in found))
 
 
 def _next_offset(data: Any, offset: int) -> int:

@@ -11,8 +11,10 @@ from duramen.machines.contract import ProducerEpoch
 from duramen.model import TopicPartition, named_producer_id
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.check.stream_book import Sent
+from duramen.sim.workload.position_lookups import PositionHolder, Truncator
 from duramen.sim.workload.scripts import Script, Steps
 from duramen.sim.workload.stream_stage import (
+    ASSIGNED,
     CLOSED,
     CLOSED_CACHED,
     CLOSED_CODES,
@@ -21,9 +23,13 @@ from duramen.sim.workload.stream_stage import (
     OWNED,
     OWNED_CACHED,
     RACED,
+    TXIDS,
+    TXIDS_CACHED,
     StreamStage,
     Told,
 )
+from duramen.sim.workload.tail_workload import TailWorld
+from duramen.sim.workload.txid_workload import StampedWriter, TxidWriter
 from duramen.sim.workload.workload import RETRY_S, unexpected
 
 MORE_WHILE_FAULTS: Final = 5
@@ -285,6 +291,8 @@ class StreamWorld:
 
     def __init__(self, stage: StreamStage) -> None:
         self.stage = stage
+        self.tails = TailWorld(stage)
+        self.holder = PositionHolder(stage)
 
     def begin(self) -> None:
         """Let everybody begin."""
@@ -298,8 +306,8 @@ class StreamWorld:
         stage.spawn("streams", set_up())
         for number in range(2):
             tp = TopicPartition(NAMED, 0)
-            writer = NamedProgram(stage, f"n{number}", tp, random.randint(1, 3), random.randint(3, 12))
-            stage.run(writer.name, writer.script())
+            named = NamedProgram(stage, f"n{number}", tp, random.randint(1, 3), random.randint(3, 12))
+            stage.run(named.name, named.script())
         for topic in (CLOSED, CLOSED_CACHED):
             tp = TopicPartition(topic, 0)
             stage.run(f"plain-{topic}", PlainProgram(stage, f"plain-{topic}", tp).script())
@@ -314,14 +322,25 @@ class StreamWorld:
             for topic in (OWNED, OWNED_CACHED)[: 2 if number else 1]:
                 owner = Owner(stage, f"{topic}{number}", TopicPartition(topic, 0), random.randint(1, 3))
                 stage.run(owner.name, owner.script())
+        for topic in (TXIDS, TXIDS_CACHED):
+            for number in range(2):
+                tp = TopicPartition(topic, 0)
+                writer = TxidWriter(stage, f"{topic}{number}", tp, random.randint(2, 8), is_named=number == 0)
+                stage.run(writer.name, writer.script())
+        stamped = StampedWriter(stage, "stamped", TopicPartition(ASSIGNED, 0), random.randint(2, 8))
+        stage.run(stamped.name, stamped.script())
+        self.tails.begin()
+        stage.follow("holder", self.holder.script())
         if random.random() < CUT:
-            stage.run("cutter", stage.cut())
+            stage.follow("truncator", Truncator(stage).script())
 
     @property
     def is_over(self) -> bool:
         """Whether everybody has ended."""
-        return not self.stage.running
+        return not self.stage.running and not self.stage.following
 
     def judge(self) -> Script:
         """Hold the logs against what writers know."""
         yield from self.stage.read_all()
+        self.tails.judge()
+        yield from self.holder.at_last()
