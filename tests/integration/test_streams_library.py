@@ -223,6 +223,46 @@ def test_transaction_ids_never_step_back_and_reading_starts_at_one(space: stream
         stream.reader(datetime.now(UTC))
 
 
+def with_txids(space: streams.Namespace, *names: str) -> list[streams.Stream]:
+    folder = f"m{uuid4().hex}"
+    return [space.create(f"{folder}/{name}", txid="application") for name in names]
+
+
+def write_txids(stream: streams.Stream, *txids: int, close: bool = False) -> None:
+    stream.append([streams.NewStreamRecord(b"%d" % txid, txid=txid) for txid in txids], close=close)
+
+
+def test_several_streams_are_read_as_one_by_transaction_id(space: streams.Namespace) -> None:
+    a, b, empty = with_txids(space, "a", "b", "empty")
+    write_txids(b, 1, 2, 5)
+    write_txids(a, 2, 2, 3)
+    names = [empty.name, b.name, a.name]
+    found = [(each.stream[-1], each.record.txid) for each in space.merged(names)]
+    assert found == [("b", 1), ("a", 2), ("a", 2), ("b", 2), ("a", 3), ("b", 5)]
+    some = space.merged(names, start_txid=2)
+    assert [next(some).record.txid for _ in range(3)] == [2, 2, 2]
+    assert [each.record.txid for each in space.merged(names, start=some.position)] == [3, 5]
+    with pytest.raises(KafkaError, match="no transaction ids"):
+        space.merged([a.name, space.create(f"{a.name}-plain").name])
+
+
+def test_merged_streams_are_followed_until_all_are_closed(space: streams.Namespace) -> None:
+    a, b = with_txids(space, "a", "b")
+    write_txids(a, 5)
+    write_txids(b, 5)
+    merged = space.merged([a.name, b.name], follow=True)
+    assert next(merged).stream == a.name
+    write_txids(a, 9, close=True)
+    assert next(merged).stream == b.name  # for a has nothing below 9
+    other = space if "127.0.0.1" not in space.address else streams.open(space.address, timeout_s=10)
+    later = threading.Timer(0.2, lambda: write_txids(other.stream(b.name), 7, 10, close=True))
+    later.start()
+    assert [each.record.txid for each in merged] == [7, 9, 10]
+    later.join()
+    if other is not space:
+        other.close()
+
+
 def test_a_stream_without_transaction_ids_takes_none(stream: streams.Stream) -> None:
     with pytest.raises(KafkaError, match="no transaction ids"):
         stream.append(streams.NewStreamRecord(b"a", txid=7))

@@ -16,6 +16,8 @@ from duramen.streams.errors import (
     WriterFencedError,
     WriterSequenceError,
 )
+from duramen.streams.merge_cursor import MergedRecord
+from duramen.streams.merged_reader import MergedReader
 from duramen.streams.namespace import Namespace, open_namespace
 from duramen.streams.positions.file_positions import FilePositions
 from duramen.streams.positions.position_store import NoTransactionError, PositionStore, PositionTakenError
@@ -32,6 +34,8 @@ open = open_namespace
 
 __all__ = [
     "FilePositions",
+    "MergedReader",
+    "MergedRecord",
     "Namespace",
     "NewStreamRecord",
     "NoSuchStreamError",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from duramen.client import Cluster
+from duramen.dlsn import Dlsn
 from duramen.streams.address import Address, parse_address
 from duramen.streams.cluster_link import FIRST_CONTACT_S, ClusterLink
 from duramen.streams.immediate import run
 from duramen.streams.link import StreamLink, TxidKind
+from duramen.streams.merged_reader import MergedReader
 from duramen.streams.namespace_calls import PAGE, NamespaceCalls
 from duramen.streams.ready_cluster import ReadyCluster
 from duramen.streams.stream import Stream
@@ -90,3 +93,21 @@ class Namespace:
     def stream(self, name: str) -> Stream:
         """The stream of this name. NoSuchStreamError where there is none."""
         return Stream(run(self._calls.stream(name)))
+
+    def merged(
+        self,
+        names: Sequence[str],
+        *,
+        start_txid: int | None = None,
+        start: Mapping[str, Dlsn] | None = None,
+        follow: bool = False,
+    ) -> MergedReader:
+        """The records of several streams as one, by transaction id, name of the stream and offset.
+
+        start_txid: from the first records with this id or a higher one; else from the beginnings. start: `position` of
+        another one, to go on behind it; streams that it leaves out begin as without it. follow: wait for more, until
+        all are closed. Then a record comes once no stream can have one before it any more: a stream that is at its end
+        and whose last id is below the record's holds it back, until it has another record or is closed. Without
+        `follow` each is read up to its end. KafkaError for a stream without transaction ids; else as `Stream.reader`.
+        """
+        return MergedReader(run(self._calls.merged(names, start_txid, start, follow=follow)))

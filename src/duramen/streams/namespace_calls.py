@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from duramen.client.protocol.stream_names import check_path, topic_of
+from duramen.dlsn import Dlsn
 from duramen.errors import ErrorCode, KafkaError
 from duramen.streams.errors import NoSuchStreamError, StreamExistsError
 from duramen.streams.link import StreamLink, TxidKind
+from duramen.streams.merge_cursor import MergeCursor, merge_at
 from duramen.streams.stream_calls import StreamCalls
 
 PAGE: Final = 1000
@@ -67,6 +69,14 @@ class NamespaceCalls:
         if not await self.exists(name):
             raise NoSuchStreamError(name)
         return StreamCalls(self._link, name, topic_of(self.path, name))
+
+    async def merged(
+        self, names: Sequence[str], start_txid: int | None, start: Mapping[str, Dlsn] | None, *, follow: bool
+    ) -> MergeCursor:
+        """See `Namespace.merged`."""
+        if isinstance(names, str):
+            raise TypeError(f"streams are merged by a list of their names, not {names!r:.80}")
+        return await merge_at([await self.stream(name) for name in names], start_txid, start, follow=follow)
 
 
 def _text(value: object) -> str:
