@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
@@ -194,23 +194,38 @@ def test_two_gateways_at_once_and_one_that_is_killed(
     assert set(found) == set(answered)
     assert all(text["retention.ms"] == name[4:] for name, text in found.items())
 
-    # killed in the middle of a deletion: the same request to another one completes it
+    # killed in the middle of a deletion, and of writes: the same request to another one completes it
     for number in range(30):
         gateway.ask("PUT", f"/v1/stream/n5/deep/s{number}", content_type=JSON)
-    cut = threading.Thread(target=lambda: _asked(other, "DELETE", f"{ROOT}/n5?recursive=true"))
-    cut.start()
+    written: list[int] = []
+    working = [
+        threading.Thread(target=_until_it_is_killed, args=(lambda: other.ask("DELETE", f"{ROOT}/n5?recursive=true"),)),
+        threading.Thread(target=_until_it_is_killed, args=(lambda: written.append(_put_next(other, len(written))),)),
+    ]
     with Cluster(served.bootstrap) as cluster:
-        while sum(name.startswith("n5.deep") for name in cluster.metadata().topics) == 30 and cut.is_alive():
-            pass
+        for each in working:
+            each.start()
+        while sum(name.startswith("n5.deep") for name in cluster.metadata().topics) == 30 or not written:
+            assert working[1].is_alive()
         other.kill()
-        cut.join()
+        for each in working:
+            each.join()
         assert gateway.ask("DELETE", f"{ROOT}/n5?recursive=true").status in (204, 404)
         assert not [name for name in cluster.metadata().topics if name.startswith("n5.")]
     assert names(gateway.ask("GET", f"{ROOT}?prefix=n5")) == []
+    kept = names(gateway.ask("GET", f"{ROOT}?prefix=n6/"))
+    assert len(written) <= len(kept) <= len(written) + 1
+    assert {f"n6/{number}" for number in written} <= set(kept)
 
 
-def _asked(gateway: ServedGateway, method: str, path: str) -> None:
+def _put_next(gateway: ServedGateway, number: int) -> int:
+    assert put(gateway, f"n6/{number}").status == 201
+    return number
+
+
+def _until_it_is_killed(ask: Callable[[], object]) -> None:
     try:
-        gateway.ask(method, path)
+        while True:
+            ask()
     except (OSError, AssertionError):
         return
