@@ -10,15 +10,14 @@ from duramen.client.aio.async_connection import ConnectionLimits
 from duramen.client.aio.async_connection_pool import AsyncConnectionPool
 from duramen.client.aio.async_retries import AsyncRetries
 from duramen.client.protocol import fetch as fetching
-from duramen.client.protocol import list_offsets as listing
 from duramen.client.protocol import outcomes
 from duramen.client.protocol import produce as producing
 from duramen.client.protocol.connection_classes import ConnectionClass, class_of
-from duramen.client.protocol.fetch import DEFAULT_MAX_BYTES, FETCH, FetchedBytes, FetchOptions
-from duramen.client.protocol.list_offsets import LIST_OFFSETS, ListedOffset
-from duramen.client.protocol.metadata import ClusterMetadata, error_code
+from duramen.client.protocol.fetch import DEFAULT_MAX_BYTES, FETCH, FetchedBytes, FetchOptions, FetchWish
+from duramen.client.protocol.list_offsets import LIST_OFFSETS, ListedOffset, OffsetsWish
+from duramen.client.protocol.metadata import ClusterMetadata, TopicMetadata
 from duramen.client.protocol.produce import INIT_PRODUCER_ID, NOT_ASKED, PRODUCE, Produced
-from duramen.client.protocol.routes import ANY, TRANSACTION, CoordinatorKey, Route
+from duramen.client.protocol.routes import ANY, CoordinatorKey, Route
 from duramen.client.protocol.versions import ApiVersions
 from duramen.errors import KafkaError, NetworkError
 from duramen.model import TopicId, TopicPartition
@@ -97,24 +96,17 @@ class AsyncCluster:
 
         create: a topic that is not there is made first, where the cluster makes those that clients ask for.
         """
-        view = self._pool.view
-
-        async def ask(until: float) -> list[int]:
-            view.forget([topic])
-            if create:
-                await self._pool.find(view.refresh([topic], create=True), until)
-            return sorted((await self._pool.find(view.topic(topic), until)).partitions)
-
-        return await self._retries.retry(f"Metadata of {topic}", ANY, ask)
+        return sorted((await self._topic_anew(topic, create=create)).partitions)
 
     async def topic_id(self, topic: str) -> TopicId:
         """A topic's id (16 bytes; zeros where the cluster has none), asked now. Errors as `partitions`."""
+        return (await self._topic_anew(topic)).topic_id
 
-        async def ask(until: float) -> TopicId:
-            self._pool.view.forget([topic])
-            return await self._topic_id(topic, until)
-
-        return await self._retries.retry(f"Metadata of {topic}", ANY, ask)
+    async def _topic_anew(self, topic: str, *, create: bool = False) -> TopicMetadata:
+        pool = self._pool
+        return await self._retries.retry(
+            f"Metadata of {topic}", ANY, lambda until: pool.find(pool.view.topic_anew(topic, create=create), until)
+        )
 
     async def leader(self, tp: TopicPartition) -> int:
         """Node id of a partition's leader, as far as is known."""
@@ -129,9 +121,6 @@ class AsyncCluster:
             return (await self._pool.find(view.coordinator(wanted), until)).id
 
         return await self._retries.retry(f"coordinator of {wanted.key}", wanted, ask)
-
-    async def _topic_id(self, topic: str, until: float) -> TopicId:
-        return (await self._pool.find(self._pool.view.topic(topic), until)).topic_id
 
     # ---- any API ---------------------------------------------------------------------------------------------
 
@@ -159,8 +148,7 @@ class AsyncCluster:
             try:
                 response = await pool.call(node, kind, key, request, until, highest, wait_s)
             except NetworkError as error:
-                if (unknown := outcomes.lost(error, resend=resend)) is not None:
-                    raise unknown from error
+                outcomes.check_known(error, resend=resend)
                 raise
             if code_of is not None:
                 outcomes.check(code_of(response), API[key].name, resend=resend)
@@ -199,14 +187,10 @@ class AsyncCluster:
         One request per leader. isolation 1: LATEST is the last stable offset. The first partition that fails for good
         raises its KafkaError.
         """
-        answers = await self.call_leaders(
-            LIST_OFFSETS,
-            wanted,
-            lambda tps: listing.request({tp: wanted[tp] for tp in tps}, isolation, self._request_timeout_ms),
-            lambda response, _: listing.parsed(response),
-            timeout_s=timeout_s,
+        wish = OffsetsWish(wanted, isolation, self._request_timeout_ms)
+        return wish.granted(
+            await self.call_leaders(LIST_OFFSETS, wanted, wish.request, wish.parsed, timeout_s=timeout_s)
         )
-        return {tp: fetching.granted(answers[tp]) for tp in wanted}
 
     async def fetch(
         self,
@@ -254,6 +238,7 @@ class AsyncCluster:
         value; retriable refusals are tried again.
         """
         options = FetchOptions(max_bytes, partition_max_bytes or max_bytes, isolation, max_wait_ms, min_bytes)
+        wish = FetchWish(wanted, options, topic_ids or {})
         wait_s = max_wait_ms / 1000
         kind = class_of(FETCH, wait_s)
         pool = self._pool
@@ -262,11 +247,9 @@ class AsyncCluster:
             leader: int, tps: list[TopicPartition], until: float
         ) -> dict[TopicPartition, FetchedBytes | KafkaError]:
             node = await pool.find(pool.view.node_of(leader), until)
-            ids = {topic: await self._topic_id(topic, until) for topic in {tp.topic: None for tp in tps}}
-            fetching.check_topics(ids, topic_ids or {})
-            request, highest = fetching.request([(tp, wanted[tp]) for tp in tps], ids, options)
-            response = await pool.call(node, kind, FETCH, request, until, highest, wait_s)
-            return fetching.parsed(response, {tp: wanted[tp] for tp in tps}, ids)
+            ids = await pool.find(pool.view.topic_ids(tps), until)
+            request, highest = wish.request(tps, ids)
+            return wish.parsed(await pool.call(node, kind, FETCH, request, until, highest, wait_s), tps, ids)
 
         return await self._retries.from_leaders("Fetch", wanted, ask, timeout_s)
 
@@ -276,14 +259,8 @@ class AsyncCluster:
         self, transactional_id: str | None = None, transaction_timeout_ms: int = 60_000
     ) -> tuple[int, int]:
         """(producer id, producer epoch) for an idempotent producer, or of a transactional id."""
-        route: Route = ANY if transactional_id is None else CoordinatorKey(transactional_id, TRANSACTION)
-        request = API[INIT_PRODUCER_ID].request.new(
-            transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
-        )
-        response = await self.call(route, INIT_PRODUCER_ID, request, code_of=lambda response: int(response.error_code))
-        if response.error_code:
-            raise KafkaError(error_code(response.error_code), "InitProducerId")
-        return response.producer_id, response.producer_epoch
+        route, request = producing.id_request(transactional_id, transaction_timeout_ms)
+        return producing.id_parsed(await self.call(route, INIT_PRODUCER_ID, request, code_of=producing.id_code))
 
     async def produce(
         self,
@@ -302,7 +279,7 @@ class AsyncCluster:
         again = producing.may_resend(batch) if resend is None else resend
 
         async def attempt(until: float) -> Produced:
-            topic_id = await self._topic_id(tp.topic, until)
+            topic_id = (await pool.find(pool.view.topic(tp.topic), until)).topic_id
             request, highest = producing.request(tp, batch, acks, topic_id, self._request_timeout_ms)
             node = await pool.find(pool.view.node_of(tp), until)
             if acks == 0:
@@ -312,13 +289,8 @@ class AsyncCluster:
             try:
                 response = await pool.call(node, ConnectionClass.WRITES, PRODUCE, request, until, highest)
                 return producing.parsed(response, tp)
-            except NetworkError as error:
-                if (unknown := outcomes.lost(error, resend=again)) is not None:
-                    raise unknown from error
-                raise
-            except KafkaError as error:
-                if (unknown := outcomes.refused(error, resend=again)) is not None:
-                    raise unknown from error
+            except (NetworkError, KafkaError) as error:
+                outcomes.check_known(error, resend=again)
                 raise
 
         return await self._retries.retry(f"Produce to {tp}", tp, attempt, timeout_s)

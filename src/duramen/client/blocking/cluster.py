@@ -10,14 +10,13 @@ from duramen.client.blocking.connection import MAX_FRAME_BYTES, BlockingConnecti
 from duramen.client.blocking.connection_pool import ConnectionPool
 from duramen.client.blocking.retries import Asked, Retries
 from duramen.client.protocol import fetch as fetching
-from duramen.client.protocol import list_offsets as listing
 from duramen.client.protocol import outcomes
 from duramen.client.protocol import produce as producing
-from duramen.client.protocol.fetch import DEFAULT_MAX_BYTES, FETCH, FetchedBytes, FetchOptions
-from duramen.client.protocol.list_offsets import LIST_OFFSETS, ListedOffset
-from duramen.client.protocol.metadata import ClusterMetadata, error_code
+from duramen.client.protocol.fetch import DEFAULT_MAX_BYTES, FETCH, FetchedBytes, FetchOptions, FetchWish
+from duramen.client.protocol.list_offsets import LIST_OFFSETS, ListedOffset, OffsetsWish
+from duramen.client.protocol.metadata import ClusterMetadata, TopicMetadata
 from duramen.client.protocol.produce import INIT_PRODUCER_ID, NOT_ASKED, PRODUCE, Produced
-from duramen.client.protocol.routes import ANY, TRANSACTION, CoordinatorKey, Route
+from duramen.client.protocol.routes import ANY, CoordinatorKey, Route
 from duramen.client.protocol.versions import ApiVersions
 from duramen.errors import KafkaError, NetworkError
 from duramen.model import TopicId, TopicPartition
@@ -49,7 +48,7 @@ class Cluster:
         max_frame_bytes: int = MAX_FRAME_BYTES,
         first_contact_s: float | None = None,
     ) -> None:
-        self._request_timeout_s = request_timeout_s
+        self._request_timeout_ms = int(request_timeout_s * 1000)
         self._pool = ConnectionPool(bootstrap, client_id, max_frame_bytes, first_contact_s)
         self._retries = Retries(self._pool, timeout_s, request_timeout_s)
 
@@ -83,24 +82,17 @@ class Cluster:
 
         create: a topic that is not there is made first, where the cluster makes those that clients ask for.
         """
-
-        def ask(until: float) -> list[int]:
-            view = self._pool.view
-            view.forget([topic])
-            if create:
-                self._pool.find(view.refresh([topic], create=True), until)
-            return sorted(self._pool.find(view.topic(topic), until).partitions)
-
-        return self._retries.retry(f"Metadata of {topic}", ANY, ask)
+        return sorted(self._topic_anew(topic, create=create).partitions)
 
     def topic_id(self, topic: str) -> TopicId:
         """A topic's id (16 bytes; zeros where the cluster has none), asked now. Errors as `partitions`."""
+        return self._topic_anew(topic).topic_id
 
-        def ask(until: float) -> TopicId:
-            self._pool.view.forget([topic])
-            return self._topic_id(topic, until)
-
-        return self._retries.retry(f"Metadata of {topic}", ANY, ask)
+    def _topic_anew(self, topic: str, *, create: bool = False) -> TopicMetadata:
+        pool = self._pool
+        return self._retries.retry(
+            f"Metadata of {topic}", ANY, lambda until: pool.find(pool.view.topic_anew(topic, create=create), until)
+        )
 
     def leader(self, tp: TopicPartition) -> int:
         """Node id of a partition's leader, as far as is known."""
@@ -112,9 +104,6 @@ class Cluster:
         what = f"coordinator of {wanted.key}"
         view = self._pool.view
         return self._retries.retry(what, wanted, lambda until: self._pool.find(view.coordinator(wanted), until).id)
-
-    def _topic_id(self, topic: str, until: float) -> TopicId:
-        return self._pool.find(self._pool.view.topic(topic), until).topic_id
 
     # ---- any API ---------------------------------------------------------------------------------------------
 
@@ -140,7 +129,11 @@ class Cluster:
 
         def attempt(until: float) -> Any:
             connection = self._pool.to(route, until)
-            response = _exchange(connection, key, request, until, highest, resend=resend)
+            try:
+                response = connection.call(key, request, until, highest)
+            except NetworkError as error:
+                outcomes.check_known(error, resend=resend)
+                raise
             if code_of is not None:
                 outcomes.check(code_of(response), API[key].name, resend=resend)
             return response
@@ -177,15 +170,8 @@ class Cluster:
         One request per leader. isolation 1: LATEST is the last stable offset. The first partition that fails for good
         raises its KafkaError.
         """
-        timeout_ms = int(self._request_timeout_s * 1000)
-        answers = self.call_leaders(
-            LIST_OFFSETS,
-            wanted,
-            lambda tps: listing.request({tp: wanted[tp] for tp in tps}, isolation, timeout_ms),
-            lambda response, _: listing.parsed(response),
-            timeout_s=timeout_s,
-        )
-        return {tp: fetching.granted(answers[tp]) for tp in wanted}
+        wish = OffsetsWish(wanted, isolation, self._request_timeout_ms)
+        return wish.granted(self.call_leaders(LIST_OFFSETS, wanted, wish.request, wish.parsed, timeout_s=timeout_s))
 
     def fetch(
         self,
@@ -233,20 +219,20 @@ class Cluster:
         value; retriable refusals are tried again.
         """
         options = FetchOptions(max_bytes, partition_max_bytes or max_bytes, isolation, max_wait_ms, min_bytes)
+        wish = FetchWish(wanted, options, topic_ids or {})
         ids: dict[str, TopicId] = {}
 
         def ask(connections: Mapping[BlockingConnection, list[TopicPartition]], until: float) -> Iterable[Asked]:
-            ids.update({tp.topic: self._topic_id(tp.topic, until) for tp in wanted})
-            fetching.check_topics(ids, topic_ids or {})
+            ids.update(self._pool.find(self._pool.view.topic_ids(wanted), until))
             for connection, tps in connections.items():
-                request, highest = fetching.request([(tp, wanted[tp]) for tp in tps], ids, options)
+                request, highest = wish.request(tps, ids)
                 yield connection, FETCH, request, highest
 
         return self._retries.from_leaders(
             "Fetch",
             wanted,
             ask,
-            lambda response, tps: fetching.parsed(response, {tp: wanted[tp] for tp in tps}, ids),
+            lambda response, tps: wish.parsed(response, tps, ids),
             timeout_s,
             max_wait_ms / 1000,
         )
@@ -257,14 +243,8 @@ class Cluster:
         self, transactional_id: str | None = None, transaction_timeout_ms: int = 60_000
     ) -> tuple[int, int]:
         """(producer id, producer epoch) for an idempotent producer, or of a transactional id."""
-        route: Route = ANY if transactional_id is None else CoordinatorKey(transactional_id, TRANSACTION)
-        request = API[INIT_PRODUCER_ID].request.new(
-            transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
-        )
-        response = self.call(route, INIT_PRODUCER_ID, request, code_of=lambda response: int(response.error_code))
-        if response.error_code:
-            raise KafkaError(error_code(response.error_code), "InitProducerId")
-        return response.producer_id, response.producer_epoch
+        route, request = producing.id_request(transactional_id, transaction_timeout_ms)
+        return producing.id_parsed(self.call(route, INIT_PRODUCER_ID, request, code_of=producing.id_code))
 
     def produce(
         self,
@@ -283,28 +263,16 @@ class Cluster:
         again = producing.may_resend(batch) if resend is None else resend
 
         def attempt(until: float) -> Produced:
-            topic_id = self._topic_id(tp.topic, until)
-            request, highest = producing.request(tp, batch, acks, topic_id, int(self._request_timeout_s * 1000))
+            topic_id = self._pool.find(self._pool.view.topic(tp.topic), until).topic_id
+            request, highest = producing.request(tp, batch, acks, topic_id, self._request_timeout_ms)
             connection = self._pool.to(tp, until)
             if acks == 0:
                 connection.send_only(PRODUCE, request, until, highest)
                 return NOT_ASKED
             try:
-                return producing.parsed(_exchange(connection, PRODUCE, request, until, highest, resend=again), tp)
-            except KafkaError as error:
-                if (unknown := outcomes.refused(error, resend=again)) is not None:
-                    raise unknown from error
+                return producing.parsed(connection.call(PRODUCE, request, until, highest), tp)
+            except (NetworkError, KafkaError) as error:
+                outcomes.check_known(error, resend=again)
                 raise
 
         return self._retries.retry(f"Produce to {tp}", tp, attempt, timeout_s)
-
-
-def _exchange(
-    connection: BlockingConnection, key: int, request: Any, until: float, highest: int | None, *, resend: bool
-) -> Any:
-    try:
-        return connection.call(key, request, until, highest)
-    except NetworkError as error:
-        if (unknown := outcomes.lost(error, resend=resend)) is not None:
-            raise unknown from error
-        raise

@@ -22,7 +22,7 @@ from duramen.client.protocol.metadata import (
 from duramen.client.protocol.routes import CONTROLLER, Anywhere, CoordinatorKey, Route
 from duramen.client.protocol.versions import ApiVersions
 from duramen.errors import ErrorCode, KafkaError, NetworkError
-from duramen.model import TopicPartition
+from duramen.model import TopicId, TopicPartition
 from duramen.wire.messages import API
 
 FIND_COORDINATOR: Final = 10
@@ -143,6 +143,21 @@ class ClusterView:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error
                 raise KafkaError(code, f"topic {name}: {code.name}")
         return known
+
+    def topic_anew(self, name: str, *, create: bool = False) -> Lookup[TopicMetadata]:
+        """A topic, asked for whatever is known of it. create: make one that is not there, as `metadata.request`."""
+        self.forget([name])
+        if create:
+            yield from self.refresh([name], create=True)
+        return (yield from self.topic(name))
+
+    def topic_ids(self, tps: Iterable[TopicPartition]) -> Lookup[dict[str, TopicId]]:
+        """Ids of the topics of these partitions, by name."""
+        names = dict.fromkeys(tp.topic for tp in tps)
+        found: dict[str, TopicId] = {}
+        for name in names:
+            found[name] = (yield from self.topic(name)).topic_id
+        return found
 
     def leader(self, tp: TopicPartition) -> Lookup[int]:
         """Node id of a partition's leader; KafkaError when the partition is unknown or has none now."""

@@ -54,8 +54,27 @@ class FetchOptions(NamedTuple):
     min_bytes: int
 
 
+class FetchWish(NamedTuple):
+    """What is fetched: offsets by partition, how much, and the ids that the topics have to have."""
+
+    offsets: Mapping[TopicPartition, int]
+    options: FetchOptions
+    topic_ids: Mapping[str, TopicId]
+
+    def request(self, tps: Iterable[TopicPartition], found: Mapping[str, TopicId]) -> tuple[Any, int | None]:
+        """As `request`, for a leader's share; found: the topics' ids. TopicReplacedError for another one."""
+        check_topics(found, self.topic_ids)
+        return request([(tp, self.offsets[tp]) for tp in tps], found, self.options)
+
+    def parsed(
+        self, response: Any, tps: Iterable[TopicPartition], found: Mapping[str, TopicId]
+    ) -> dict[TopicPartition, FetchedBytes | KafkaError]:
+        """As `parsed`, of the same share."""
+        return parsed(response, {tp: self.offsets[tp] for tp in tps}, found)
+
+
 def request(
-    wanted: Iterable[tuple[TopicPartition, int]], topic_ids: dict[str, TopicId], options: FetchOptions
+    wanted: Iterable[tuple[TopicPartition, int]], topic_ids: Mapping[str, TopicId], options: FetchOptions
 ) -> tuple[Any, int | None]:
     """A Fetch outside of any session for (partition, offset), and the highest version it can be sent in."""
     message = API[FETCH].request
@@ -84,7 +103,7 @@ def request(
 
 
 def parsed(
-    response: Any, wanted: dict[TopicPartition, int], topic_ids: dict[str, TopicId]
+    response: Any, wanted: Mapping[TopicPartition, int], topic_ids: Mapping[str, TopicId]
 ) -> dict[TopicPartition, FetchedBytes | KafkaError]:
     """What the response says of each partition; those it leaves out are missing."""
     if response.error_code:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from duramen.client.protocol.fetch import granted
 from duramen.client.protocol.metadata import error_code
 from duramen.errors import KafkaError
 from duramen.model import TopicPartition
@@ -29,6 +30,28 @@ class ListedOffset(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
+
+
+class OffsetsWish(NamedTuple):
+    """Which offsets are asked for: a time (ms since 1970) or a special one of each partition."""
+
+    timestamps: Mapping[TopicPartition, int]
+    isolation: int
+    timeout_ms: int
+
+    def request(self, tps: Iterable[TopicPartition]) -> Any:
+        """As `request`, for a leader's share."""
+        return request({tp: self.timestamps[tp] for tp in tps}, self.isolation, self.timeout_ms)
+
+    def parsed(self, response: Any, _tps: Iterable[TopicPartition]) -> dict[TopicPartition, ListedOffset | KafkaError]:
+        """As `parsed`."""
+        return parsed(response)
+
+    def granted(
+        self, answers: Mapping[TopicPartition, ListedOffset | KafkaError]
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The offsets; the first partition that was refused raises its KafkaError."""
+        return {tp: granted(answers[tp]) for tp in self.timestamps}
 
 
 def request(wanted: Mapping[TopicPartition, int], isolation: int, timeout_ms: int) -> Any:

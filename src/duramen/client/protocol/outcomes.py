@@ -32,27 +32,24 @@ def may_help(error: DuramenError) -> bool:
     return error.retriable and error.code != ErrorCode.CORRUPT_MESSAGE
 
 
-def lost(error: NetworkError, *, resend: bool) -> OutcomeUnknownError | None:
-    """The error of a request whose connection was lost, where it may have taken effect and may not be sent again.
-
-    None where it may be sent again, or was never sent (NoConnectionError).
-    """
-    return None if resend or isinstance(error, NoConnectionError) else OutcomeUnknownError(str(error))
-
-
-def refused(error: KafkaError, *, resend: bool) -> OutcomeUnknownError | None:
-    """The error of what a node refused, where it may have taken effect all the same and may not be sent again."""
-    return OutcomeUnknownError(str(error)) if not resend and error.code in MAYBE_STORED else None
+def check_known(error: DuramenError, *, resend: bool) -> None:
+    """OutcomeUnknownError where a request that failed so may have taken effect and may not be sent again: its
+    connection was lost behind it, or the node that appended a batch does not know its fate."""
+    if resend or isinstance(error, NoConnectionError):
+        return
+    if isinstance(error, NetworkError) or (isinstance(error, KafkaError) and error.code in MAYBE_STORED):
+        raise OutcomeUnknownError(str(error)) from error
 
 
 def check(code: int, what: str, *, resend: bool) -> None:
     """Raise the KafkaError of a response's code if to try again may help; other codes are left to the caller.
 
-    OutcomeUnknownError instead, as of `refused`.
+    OutcomeUnknownError instead, as of `check_known`.
     """
     found = error_code(code)
     if found and may_help(error := KafkaError(found, f"{what}: {found.name}")):
-        raise refused(error, resend=resend) or error
+        check_known(error, resend=resend)
+        raise error
 
 
 def settled(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from duramen.client.protocol.metadata import error_code, only
+from duramen.client.protocol.routes import ANY, TRANSACTION, CoordinatorKey, Route
 from duramen.errors import KafkaError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.ports import Buffer
@@ -44,6 +45,25 @@ def parsed(response: Any, tp: TopicPartition) -> Produced:
     if code:
         raise KafkaError(code, f"{tp}: {answer.error_message or code.name}")
     return Produced(answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
+
+
+def id_request(transactional_id: str | None, timeout_ms: int) -> tuple[Route, Any]:
+    """InitProducerId, and where it goes. timeout_ms: of transactions."""
+    route: Route = ANY if transactional_id is None else CoordinatorKey(transactional_id, TRANSACTION)
+    message = API[INIT_PRODUCER_ID].request
+    return route, message.new(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+
+
+def id_code(response: Any) -> int:
+    """The error code of an InitProducerId response."""
+    return int(response.error_code)
+
+
+def id_parsed(response: Any) -> tuple[int, int]:
+    """(producer id, producer epoch); KafkaError when it was refused."""
+    if response.error_code:
+        raise KafkaError(error_code(response.error_code), "InitProducerId")
+    return response.producer_id, response.producer_epoch
 
 
 def may_resend(batch: Buffer) -> bool:

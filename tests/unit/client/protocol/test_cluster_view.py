@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from duramen.client.protocol.cluster_view import ClusterView, Lookup, Question, Reply
-from duramen.client.protocol.outcomes import check, lost, refused, settled
+from duramen.client.protocol.outcomes import check, check_known, settled
 from duramen.client.protocol.routes import ANY, CONTROLLER, SINK, CoordinatorKey
 from duramen.client.protocol.versions import ApiVersions
 from duramen.errors import ErrorCode, KafkaError, NetworkError, NoConnectionError, OutcomeUnknownError
@@ -100,13 +100,13 @@ def test_an_address_that_the_cluster_gave_is_named_so() -> None:
 
 def test_what_a_lost_or_refused_request_means() -> None:
     gone = NetworkError("gone")
-    assert lost(gone, resend=True) is None
-    assert isinstance(lost(gone, resend=False), OutcomeUnknownError)
-    assert lost(NoConnectionError("never sent"), resend=False) is None
     late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-    assert refused(late, resend=True) is None
-    assert isinstance(refused(late, resend=False), OutcomeUnknownError)
-    assert refused(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), resend=False) is None
+    for error in (gone, late):
+        check_known(error, resend=True)
+        with pytest.raises(OutcomeUnknownError):
+            check_known(error, resend=False)
+    for known in (NoConnectionError("never sent"), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)):
+        check_known(known, resend=False)
     check(int(ErrorCode.MESSAGE_TOO_LARGE), "call", resend=False)
     with pytest.raises(OutcomeUnknownError, match="call: REQUEST_TIMED_OUT"):
         check(int(late.code), "call", resend=False)
@@ -124,3 +124,12 @@ def test_answers_for_good_are_kept_and_others_asked_again() -> None:
     assert settled(tps[2:], {}, gone, kept) is gone
     assert settled(tps[3:], {}, None, kept) is None
     assert isinstance(kept[tps[3]], KafkaError)  # the answer leaves it out
+
+
+def test_topics_are_asked_for_anew_and_their_ids_once() -> None:
+    view = ClusterView([])
+    assert found(view.topic_ids([TP, TopicPartition("t", 1)])) == ({"t": bytes(16)}, [Question(("t",))])
+    assert found(view.topic_ids([TP]))[1] == []
+    topic, asked = found(view.topic_anew("t"))
+    assert (topic.name, asked) == ("t", [Question(("t",))])
+    assert found(view.topic_anew("t", create=True))[1] == [Question(("t",), create=True)]
