@@ -24,10 +24,11 @@ class HttpAddress(NamedTuple):
 
     host: str
     port: int
+    is_https: bool = False
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"http{'s' if self.is_https else ''}://{host}:{self.port}"
 
     def moved(self, ports: int) -> HttpAddress:
         """So many ports further; a free port stays one."""
@@ -45,6 +46,9 @@ class GatewayConfig:
             name.lower().strip("[]") for name in (*LOOPBACK_NAMES, self.listener.host, *known["gateway.hosts"])
         )
         self.origins: frozenset[str] = frozenset(origin.lower().rstrip("/") for origin in known["gateway.origins"])
+        self.tls_certificate: str = known["gateway.tls.certificate"]
+        self.tls_key: str = known["gateway.tls.key"]
+        self.tokens_file: str = known["gateway.tokens.file"]
         self.body_max_bytes: int = known["gateway.body.max.bytes"]
         self.head_max_bytes: int = known["gateway.head.max.bytes"]
         self.head_timeout_ms: int = known["gateway.head.timeout.ms"]
@@ -80,27 +84,48 @@ def load_gateway_config(file_text: str | None, overrides: Mapping[str, str]) -> 
             f"gateway.writes.max.bytes={config.writes_max_bytes} is below "
             f"gateway.body.max.bytes={config.body_max_bytes}: no longest body would ever be taken"
         )
-    if not _is_loopback(config.listener.host):
-        raise ConfigError(
-            f"gateway.listener={config.listener} is not loopback: that needs TLS and logins, which are not served yet; "
-            "listen on http://127.0.0.1:8082 and let a proxy that has both lead there"
-        )
+    _check_access(config)
     return config
 
 
+def _check_access(config: GatewayConfig) -> None:
+    """TLS where it is asked for, and beyond loopback both TLS and logins; ConfigError."""
+    listener = config.listener
+    has_files = bool(config.tls_certificate) and bool(config.tls_key)
+    if listener.is_https and not has_files:
+        raise ConfigError(f"gateway.listener={listener} needs gateway.tls.certificate and gateway.tls.key, in PEM")
+    if not listener.is_https and (config.tls_certificate or config.tls_key):
+        raise ConfigError(f"gateway.tls.* is set, but gateway.listener={listener} has no TLS; https:// does")
+    if _is_loopback(listener.host) or (listener.is_https and config.tokens_file):
+        return
+    missing = [] if listener.is_https else ["https:// with gateway.tls.certificate and gateway.tls.key"]
+    if not config.tokens_file:
+        missing.append("gateway.tokens.file with a line of `duramen gateway token`")
+    raise ConfigError(
+        f"gateway.listener={listener} is not loopback, which needs TLS and logins: set {' and '.join(missing)}; or "
+        "listen on http://127.0.0.1:8082, behind a proxy that has both"
+    )
+
+
 def parse_http_address(text: str) -> HttpAddress:
-    """http://host:port. ConfigError that says what is wrong with it."""
+    """http://host:port or https://host:port. ConfigError that says what is wrong with it."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
         parts = urlsplit("")
-    if parts.scheme == "https":
-        raise ConfigError(f"gateway.listener={text}: TLS is not served yet; use http:// on loopback")
-    if parts.scheme != "http" or not host or port is None or parts.path.strip("/") or parts.query or parts.username:
+    is_https = parts.scheme == "https"
+    if (
+        not (is_https or parts.scheme == "http")
+        or not host
+        or port is None
+        or parts.path.strip("/")
+        or parts.query
+        or parts.username
+    ):
         raise ConfigError(f"gateway.listener={text} is not of the form http://host:port")
-    return HttpAddress(host, port)
+    return HttpAddress(host, port, is_https)
 
 
 def _is_loopback(host: str) -> bool:

@@ -9,8 +9,29 @@ GATEWAY_SETTINGS: tuple[Setting, ...] = (
         "gateway.listener",
         "string",
         "http://127.0.0.1:8082",
-        "Address to listen on, as http://host:port; port 0 picks a free one. Loopback alone: others need TLS and "
-        "logins, which are not served in this release.",
+        "Address to listen on, as http://host:port or https://host:port; port 0 picks a free one. Beyond loopback it "
+        "has to be https://, with gateway.tokens.file.",
+    ),
+    Setting(
+        "gateway.tls.certificate",
+        "string",
+        "",
+        "File with the certificate of an https:// listener in PEM, and those between it and the root. Changed files "
+        "are loaded within a second or two, for new connections.",
+    ),
+    Setting(
+        "gateway.tls.key",
+        "string",
+        "",
+        "File with the key of gateway.tls.certificate in PEM, not encrypted.",
+    ),
+    Setting(
+        "gateway.tokens.file",
+        "string",
+        "",
+        "File with a line for each bearer token, as `duramen gateway token` prints it: its hash, and what who has it "
+        "may do. With it every request needs one. A changed file counts within a second or two, for readers that "
+        "are being answered too.",
     ),
     Setting(
         "bootstrap.servers",

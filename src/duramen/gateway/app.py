@@ -8,15 +8,18 @@ from collections.abc import Mapping
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from duramen.client.aio import AsyncCluster
 from duramen.errors import DuramenError
+from duramen.gateway.access.authenticator import Authenticator
+from duramen.gateway.access.request_right import check_rows, right_of
+from duramen.gateway.access.running_reads import RunningReads
 from duramen.gateway.edge import metrics as metrics_page
-from duramen.gateway.edge.edge import Edge
+from duramen.gateway.edge.edge import Edge, refuse
 from duramen.gateway.edge.event_lines import EventLines
 from duramen.gateway.edge.kafka_problems import problem_of
 from duramen.gateway.edge.metrics import GatewayMetrics
@@ -24,7 +27,7 @@ from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.edge.refusals import refusal_form
 from duramen.gateway.edge.request_guard import RequestGuard
 from duramen.gateway.routes.openapi import openapi
-from duramen.gateway.routes.route import Handler, RouteRow, SocketHandler
+from duramen.gateway.routes.route import OPEN, Handler, RouteRow, SocketHandler
 from duramen.gateway.routes.table import ROUTES
 
 READY_S = 2.0
@@ -36,10 +39,14 @@ def make_app(
     sockets: Mapping[str, SocketHandler],
     cluster: AsyncCluster,
     guard: RequestGuard,
+    authenticator: Authenticator,
+    reads: RunningReads,
     metrics: GatewayMetrics,
     events: EventLines,
 ) -> Edge:
     """The application. handlers, sockets: by the operation of a route, all but those of the process itself."""
+    check_rows(ROUTES)
+    access = RouteAccess(authenticator, reads)
 
     async def health(_request: Request) -> Response:
         return Response(b"ok\n", media_type="text/plain")
@@ -74,7 +81,7 @@ def make_app(
         "openapi": described,
     }
     app = Starlette(
-        routes=[route for path, rows in _by_path().items() for route in _routes(path, rows, every, sockets)],
+        routes=[route for path, rows in _by_path().items() for route in _routes(path, rows, every, sockets, access)],
         exception_handlers={
             ProblemError: _refused,
             DuramenError: _failed,
@@ -84,7 +91,26 @@ def make_app(
         },
     )
     app.router.redirect_slashes = False
-    return Edge(app, guard, metrics, events)
+    return Edge(app, guard, reads, metrics, events)
+
+
+class RouteAccess:
+    """Who may use the routes of one gateway."""
+
+    def __init__(self, authenticator: Authenticator, reads: RunningReads) -> None:
+        self._authenticator = authenticator
+        self._reads = reads
+
+    def enter(self, connection: HTTPConnection, row: RouteRow) -> None:
+        """Problem 401 or 403. What only reads is asked again as long as it is answered."""
+        if row.right == OPEN:
+            return
+        principal = self._authenticator.principal(connection.headers)
+        connection.scope["duramen.principal"] = principal.name
+        right = right_of(row, connection.path_params)
+        right.check(principal)
+        if row.right == "read":
+            self._reads.begin(connection.headers, right)
 
 
 def _by_path() -> Mapping[str, list[RouteRow]]:
@@ -95,25 +121,37 @@ def _by_path() -> Mapping[str, list[RouteRow]]:
 
 
 def _routes(
-    path: str, rows: list[RouteRow], handlers: Mapping[str, Handler], sockets: Mapping[str, SocketHandler]
+    path: str,
+    rows: list[RouteRow],
+    handlers: Mapping[str, Handler],
+    sockets: Mapping[str, SocketHandler],
+    access: RouteAccess,
 ) -> list[BaseRoute]:
     by_method = {row.method: row for row in rows}
 
     async def answer(request: Request) -> Response:
         row = by_method.get(request.method) or by_method["GET"]  # HEAD of what only knows GET
         request.scope["duramen.operation"] = row.operation
+        access.enter(request, row)
         return await handlers[row.operation](request)
 
     pattern = path.replace("{path}", "{path:path}")
     found: list[BaseRoute] = [Route(pattern, answer, methods=list(by_method))]
-    found += [WebSocketRoute(pattern, _socket(row, sockets[row.operation])) for row in rows if row.is_socket]
+    found += [WebSocketRoute(pattern, _socket(row, sockets[row.operation], access)) for row in rows if row.is_socket]
     return found
 
 
-def _socket(row: RouteRow, handler: SocketHandler) -> SocketHandler:
+def _socket(row: RouteRow, handler: SocketHandler, access: RouteAccess) -> SocketHandler:
     async def serve(socket: WebSocket) -> None:
         socket.scope["duramen.operation"] = row.operation
-        await handler(socket)
+        try:
+            access.enter(socket, row)
+        except ProblemError as problem:
+            socket.scope["duramen.problem"] = problem
+            await socket.receive()  # that it wants to connect
+            await refuse(socket.scope, socket.send, problem)
+        else:
+            await handler(socket)
 
     return serve
 

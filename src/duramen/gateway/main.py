@@ -17,6 +17,11 @@ from duramen.client.aio import AsyncCluster
 from duramen.client.aio.async_namespaces import AsyncNamespaces
 from duramen.config import GatewayConfig, HttpAddress
 from duramen.errors import NetworkError
+from duramen.gateway.access.authenticator import Authenticator, BearerTokens, NoLogin
+from duramen.gateway.access.certificate import Certificate
+from duramen.gateway.access.running_reads import RunningReads
+from duramen.gateway.access.session_requests import SessionRequests
+from duramen.gateway.access.watched_file import LOOK_S
 from duramen.gateway.app import make_app
 from duramen.gateway.confluent.rest_handlers import confluent_handlers
 from duramen.gateway.edge.clock import GatewayClock
@@ -46,6 +51,9 @@ from duramen.version import VERSION
 STOP_S = 9
 """How long requests that run have to end when the gateway is told to; then they are cut."""
 
+MISTAKES_MAX = 5
+"""Lines of the tokens' file that are told of at a time."""
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _BACKLOG = 2048
 
@@ -55,12 +63,22 @@ def run(config: GatewayConfig, *, until_eof: bool = False) -> int:
 
     until_eof: also until stdin, the end of a pipe, has no writer left: the process that started this one is gone.
     """
+    certificate = None
+    if config.listener.is_https:
+        certificate = Certificate(config.tls_certificate, config.tls_key)
+    authenticator = BearerTokens(config.tokens_file) if config.tokens_file else NoLogin()
     bound = _bound(config.listener)
     with contextlib.closing(bound):
-        return asyncio.run(_serve(config, bound, until_eof))
+        return asyncio.run(_serve(config, bound, authenticator, certificate, until_eof))
 
 
-async def _serve(config: GatewayConfig, bound: socket.socket, until_eof: bool) -> int:
+async def _serve(
+    config: GatewayConfig,
+    bound: socket.socket,
+    authenticator: Authenticator,
+    certificate: Certificate | None,
+    until_eof: bool,
+) -> int:
     clock = GatewayClock(lambda: time.time_ns() // 1_000_000, time.monotonic)
     metrics = GatewayMetrics()
     events = EventLines(sys.stderr)
@@ -99,6 +117,7 @@ async def _serve(config: GatewayConfig, bound: socket.socket, until_eof: bool) -
         namespace_requests = NamespaceRequests(namespaces, topics, bodies, clock)
         guard = RequestGuard(config.hosts, config.origins)
         handlers = {
+            **SessionRequests().handlers(),
             **requests.handlers(),
             **positions.handlers(),
             **topic_requests.handlers(),
@@ -106,7 +125,8 @@ async def _serve(config: GatewayConfig, bound: socket.socket, until_eof: bool) -
             **confluent_handlers(cluster, topic_writes, bodies, clock),
         }
         sockets = StreamSockets(streams, tails, readers, config.sse_ms / 1000, clock, metrics, stopping)
-        app = make_app(handlers, sockets.sockets(), cluster, guard, metrics, events)
+        reads = RunningReads(authenticator)
+        app = make_app(handlers, sockets.sockets(), cluster, guard, authenticator, reads, metrics, events)
         settings = uvicorn.Config(
             app,
             http=bounded_protocol(config.head_max_bytes, config.head_timeout_ms / 1000),
@@ -121,7 +141,10 @@ async def _serve(config: GatewayConfig, bound: socket.socket, until_eof: bool) -
             timeout_graceful_shutdown=STOP_S,
             backlog=_BACKLOG,
         )
-        address = HttpAddress(config.listener.host, bound.getsockname()[1])
+        settings.load()
+        if certificate is not None:
+            settings.ssl = certificate.context
+        address = config.listener._replace(port=bound.getsockname()[1])
         server = GatewayServer(settings, stopping, lambda: _say_ready(address, config.bootstrap), until_eof)
         sweep = asyncio.ensure_future(
             sweep_expired(
@@ -131,11 +154,31 @@ async def _serve(config: GatewayConfig, bound: socket.socket, until_eof: bool) -
                 lambda topic: events.write("info", "stream-expired", topic=topic),
             )
         )
+        watch = asyncio.ensure_future(_watch_files(authenticator, reads, certificate, events))
         try:
             await server.serve([bound])
         finally:
+            watch.cancel()
             sweep.cancel()
     return 0
+
+
+async def _watch_files(
+    authenticator: Authenticator, reads: RunningReads, certificate: Certificate | None, events: EventLines
+) -> None:
+    """What has changed in the files of logins and of the certificate counts from now on."""
+    while True:
+        await asyncio.sleep(LOOK_S)
+        mistakes = authenticator.refresh()
+        if mistakes is not None:
+            events.write("info", "tokens-changed", ended_reads=reads.recheck())
+            for mistake in mistakes[:MISTAKES_MAX]:
+                events.write("error", "token-line-left-out", why=mistake)
+        why = certificate.refresh() if certificate is not None else None
+        if why:
+            events.write("error", "certificate-left", why=why)
+        elif why is not None:
+            events.write("info", "certificate-changed")
 
 
 def _say_ready(address: HttpAddress, bootstrap: list[str]) -> None:

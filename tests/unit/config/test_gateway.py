@@ -22,8 +22,8 @@ def test_defaults_and_overrides() -> None:
     [
         ("gateway.listner", "x", "nearest is gateway.listener"),
         ("gateway.listener", "http://0.0.0.0:8082", "needs TLS and logins"),
-        ("gateway.listener", "http://example.com:8082", "let a proxy"),
-        ("gateway.listener", "https://127.0.0.1:8082", "TLS is not served yet"),
+        ("gateway.listener", "http://example.com:8082", "behind a proxy"),
+        ("gateway.listener", "https://127.0.0.1:8082", "needs gateway.tls.certificate"),
         ("gateway.listener", "127.0.0.1:8082", "http://host:port"),
         ("gateway.listener", "http://127.0.0.1:99999", "http://host:port"),
         ("gateway.body.max.bytes", "1", "out of bounds"),
@@ -39,6 +39,25 @@ def test_what_may_not_be(name: str, text: str, why: str) -> None:
 @pytest.mark.parametrize("url", ["http://localhost:0", "http://[::1]:8082", "http://127.8.8.8:1"])
 def test_loopback_may_be(url: str) -> None:
     assert str(load_gateway_config(None, {"gateway.listener": url}).listener) == url
+
+
+TLS = {"gateway.tls.certificate": "c.pem", "gateway.tls.key": "k.pem"}
+
+
+def test_beyond_loopback_it_needs_tls_and_logins() -> None:
+    open_to_all = {"gateway.listener": "https://0.0.0.0:8082", **TLS}
+    with pytest.raises(ConfigError, match=r"needs TLS and logins: set gateway\.tokens\.file"):
+        load_gateway_config(None, open_to_all)
+    with pytest.raises(ConfigError, match="needs TLS and logins: set https://"):
+        load_gateway_config(None, {"gateway.listener": "http://0.0.0.0:8082", "gateway.tokens.file": "tokens"})
+    config = load_gateway_config(None, {**open_to_all, "gateway.tokens.file": "tokens"})
+    assert str(config.listener) == "https://0.0.0.0:8082"
+    assert (config.tls_certificate, config.tls_key, config.tokens_file) == ("c.pem", "k.pem", "tokens")
+
+
+def test_a_certificate_without_tls_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="has no TLS"):
+        load_gateway_config(None, TLS)
 
 
 def test_settings_have_units() -> None:

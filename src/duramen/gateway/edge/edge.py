@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from duramen.gateway.access.authenticator import login_needed
+from duramen.gateway.access.running_reads import RunningReads
 from duramen.gateway.edge.event_lines import EventLines
+from duramen.gateway.edge.http_protocol import chunks_of
 from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.edge.refusals import refusal_form
@@ -21,9 +25,17 @@ _HEADS = ("http.response.start", "websocket.http.response.start", "websocket.acc
 class Edge:
     """An ASGI application around another one."""
 
-    def __init__(self, app: ASGIApp, guard: RequestGuard, metrics: GatewayMetrics, events: EventLines) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        guard: RequestGuard,
+        reads: RunningReads,
+        metrics: GatewayMetrics,
+        events: EventLines,
+    ) -> None:
         self._app = app
         self._guard = guard
+        self._reads = reads
         self._metrics = metrics
         self._events = events
 
@@ -48,13 +60,44 @@ class Edge:
             self._guard.check(method, headers.get("host"), origin, headers.get("sec-fetch-site"))
         except ProblemError as problem:
             scope["duramen.problem"] = problem
-            await _refuse(scope, sending, problem)
+            await refuse(scope, sending, problem)
         else:
             if method == "OPTIONS":
                 await _send(sending, 204, self._guard.preflight_headers(origin), b"")
             else:
-                await self._app(scope, receive, sending)
+                await self._answered(scope, receive, sending)
         self._count(scope, method, status, time.monotonic() - started)
+
+    async def _answered(self, scope: Scope, receive: Receive, sending: Send) -> None:
+        """Answer it; a reader that may not read any more is told so, or its answer ends where it is."""
+        started = has_length = False
+
+        async def watching(message: Message) -> None:
+            nonlocal started, has_length
+            if message["type"] in _HEADS:
+                started = True
+                has_length = any(name == b"content-length" for name, _ in message.get("headers", ()))
+            await sending(message)
+
+        try:
+            await self._app(scope, receive, watching)
+        except asyncio.CancelledError:
+            if not self._reads.was_cut():
+                raise
+            problem = login_needed("the right to read it is gone", "Bearer")
+            chunks = chunks_of(scope)
+            if not started:
+                scope["duramen.problem"] = problem
+                await refuse(scope, sending, problem)
+            elif scope["type"] == "websocket":
+                await sending({"type": "websocket.close", "code": 4000 + problem.status, "reason": problem.code})
+            elif chunks is None or (chunks.is_ready() and not has_length):
+                await sending({"type": "http.response.body", "body": b""})
+            else:
+                chunks.abort()
+                await asyncio.sleep(0)
+        finally:
+            self._reads.end()
 
     def _added(self, origin: str | None) -> list[tuple[bytes, bytes]]:
         added = {
@@ -81,12 +124,14 @@ class Edge:
                 code=problem.code,
                 method=method,
                 path=scope["path"],
+                **({"principal": scope["duramen.principal"]} if scope.get("duramen.principal") else {}),
                 detail=problem.detail,
                 ms=round(seconds * 1000),
             )
 
 
-async def _refuse(scope: Scope, send: Send, problem: ProblemError) -> None:
+async def refuse(scope: Scope, send: Send, problem: ProblemError) -> None:
+    """Answer a request, or one for a WebSocket that is not open yet, with a problem."""
     body, headers = refusal_form(scope["path"], problem)
     if scope["type"] == "http":
         await _send(send, problem.status, headers, body)

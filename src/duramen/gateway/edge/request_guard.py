@@ -60,6 +60,7 @@ class RequestGuard:
             return {}
         return {
             "access-control-allow-origin": origin,
+            "access-control-allow-credentials": "true",
             "access-control-expose-headers": EXPOSED_HEADERS,
             "vary": "origin",
         }

@@ -19,7 +19,7 @@ from duramen.gateway.confluent.rest_resources import (
 )
 from duramen.gateway.confluent.topic_admin import WantedPartitions, WantedTopic
 from duramen.gateway.routes.errors import ANY_CALL
-from duramen.gateway.routes.route import Parameter, RouteAnswer, RouteRow
+from duramen.gateway.routes.route import KNOWN, Parameter, RouteAnswer, RouteRow
 
 _JSON = "application/json"
 _CLUSTER = "/v3/clusters/{cluster_id}"
@@ -39,19 +39,27 @@ def _parameters(path: str) -> tuple[Parameter, ...]:
     return tuple(Parameter(name, "path", meaning, True) for name, meaning in _MEANINGS.items() if f"{{{name}}}" in path)
 
 
-def _got(path: str, operation: str, resource: str, what: str, body: type[msgspec.Struct], *errors: str) -> RouteRow:
+def _got(
+    path: str,
+    operation: str,
+    resource: str,
+    what: str,
+    body: type[msgspec.Struct],
+    *errors: str,
+    right: str = "read",
+) -> RouteRow:
     """GET of a resource."""
     found = (*ANY_CALL, *(("no-such-cluster",) if "{cluster_id}" in path else ()), *errors)
-    return RouteRow(
-        "GET", path, operation, resource, what, (RouteAnswer(200, "It", (), _JSON, body),), found, _parameters(path)
-    )
+    answers = (RouteAnswer(200, "It", (), _JSON, body),)
+    return RouteRow("GET", path, operation, resource, what, answers, found, _parameters(path), right=right)
 
 
 V3_ROUTES: tuple[RouteRow, ...] = (
-    _got("/v3/clusters", "listClustersV3", "cluster", "List the cluster that the gateway is for", ClusterList),
-    _got(_CLUSTER, "getClusterV3", "cluster", "Describe the cluster", ClusterResource),
-    _got(f"{_CLUSTER}/brokers", "listBrokersV3", "cluster", "List the nodes", BrokerList),
-    _got(_BROKER, "getBrokerV3", "cluster", "Describe a node", BrokerResource, "no-such-broker"),
+    _got("/v3/clusters", "listClustersV3", "cluster", "List the cluster that the gateway is for", ClusterList,
+         right=KNOWN),
+    _got(_CLUSTER, "getClusterV3", "cluster", "Describe the cluster", ClusterResource, right=KNOWN),
+    _got(f"{_CLUSTER}/brokers", "listBrokersV3", "cluster", "List the nodes", BrokerList, right=KNOWN),
+    _got(_BROKER, "getBrokerV3", "cluster", "Describe a node", BrokerResource, "no-such-broker", right=KNOWN),
     _got(f"{_BROKER}/partition-replicas", "listBrokerReplicasV3", "cluster", "List the copies that a node has",
          ReplicaList, "no-such-broker"),
     _got(f"{_CLUSTER}/topics", "listTopicsV3", "cluster", "List the topics", TopicList),
@@ -66,6 +74,7 @@ V3_ROUTES: tuple[RouteRow, ...] = (
         _parameters(_CLUSTER),
         "The topic",
         WantedTopic,
+        right="admin",
     ),
     _got(_TOPIC, "getTopicV3", "topic", "Describe a topic", TopicResource, "no-such-topic"),
     RouteRow(
@@ -79,6 +88,7 @@ V3_ROUTES: tuple[RouteRow, ...] = (
         _parameters(_TOPIC),
         "How many it is to have",
         WantedPartitions,
+        right="admin",
     ),
     RouteRow(
         "DELETE",
@@ -89,6 +99,7 @@ V3_ROUTES: tuple[RouteRow, ...] = (
         (RouteAnswer(204, "It is gone"),),
         (*ANY_CALL, "no-such-cluster", "no-such-topic", "foreign-origin", "quota"),
         _parameters(_TOPIC),
+        right="admin",
     ),
     _got(f"{_TOPIC}/partitions", "listPartitionsV3", "topic", "List the partitions of a topic", PartitionList,
          "no-such-topic"),
@@ -120,5 +131,6 @@ V3_ROUTES: tuple[RouteRow, ...] = (
         ),
         "A record, or several one behind another",
         ProducedRecord,
+        right="write",
     ),
 )  # fmt: skip

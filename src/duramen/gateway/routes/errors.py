@@ -5,7 +5,8 @@ from __future__ import annotations
 ERRORS: dict[str, tuple[int, str]] = {
     "bad-request": (400, "A header, a parameter or the body is wrong; `detail` names it first."),
     "topic-exists": (400, "There is a topic of this name."),
-    "not-allowed": (403, "The cluster does not allow it."),
+    "login-needed": (401, "A bearer token is needed that the gateway knows (gateway.tokens.file)."),
+    "not-allowed": (403, "The token gives no right to it, or the cluster does not allow it."),
     "foreign-origin": (
         403,
         "A page of an origin that is not listed wants to change something, or to open a WebSocket.",
@@ -48,4 +49,5 @@ ERRORS: dict[str, tuple[int, str]] = {
 """Every code of a problem: its status and what it means."""
 
 ANY_REQUEST = ("host-not-listed", "bug")
+ANY_ACCESS = ("login-needed", "not-allowed")
 ANY_CALL = ("node-away", "refused", "not-allowed")

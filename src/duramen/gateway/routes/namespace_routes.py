@@ -30,6 +30,7 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
         (RouteAnswer(200, "namespaces: name, created_at, defaults; next: the last name, where more come", (), _JSON),),
         (*ANY_CALL, "bad-request"),
         _PAGE,
+        right="read",
     ),
     RouteRow(
         "PUT",
@@ -46,6 +47,7 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
         (_PATH,),
         'An object, `{"defaults": {"retention.ms": "86400000"}}`: topic settings as texts, instead of those it had; '
         "without defaults they stay",
+        right="admin",
     ),
     RouteRow(
         "GET",
@@ -56,6 +58,7 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
         (RouteAnswer(200, f"{_RECORD}; created_at is null where nothing is written of it", (), _JSON),),
         (*ANY_CALL, "bad-request", "no-such-namespace"),
         (_PATH,),
+        right="read",
     ),
     RouteRow(
         "DELETE",
@@ -67,6 +70,7 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
         (*ANY_CALL, "bad-request", "no-such-namespace", "not-empty", "too-few-replicas", "disk-full",
          "outcome-unknown", "foreign-origin"),
         (_PATH, Parameter("recursive", "query", "true: with all that is in it; false (the default): if nothing is")),
+        right="admin",
     ),
     RouteRow(
         "GET",
@@ -77,6 +81,7 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
         (RouteAnswer(200, _STREAMS, (), _JSON),),
         (*ANY_CALL, "bad-request", "no-such-namespace"),
         (_PATH, *_PAGE),
+        right="read",
     ),
     RouteRow(
         "GET",
@@ -87,5 +92,6 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
         (RouteAnswer(200, _STREAMS, (), _JSON),),
         (*ANY_CALL, "bad-request"),
         _PAGE,
+        right="read",
     ),
 )  # fmt: skip

@@ -11,8 +11,8 @@ from duramen.gateway.confluent.rest_errors import RestError, version_of
 from duramen.gateway.edge.media_type import JSON
 from duramen.gateway.edge.problem import ProblemBody
 from duramen.gateway.edge.refusals import refusal_type
-from duramen.gateway.routes.errors import ANY_REQUEST, ERRORS
-from duramen.gateway.routes.route import RouteRow
+from duramen.gateway.routes.errors import ERRORS
+from duramen.gateway.routes.route import COOKIE, OPEN, RouteRow
 from duramen.version import VERSION
 
 References = Mapping[type[msgspec.Struct], dict[str, Any]]
@@ -32,7 +32,14 @@ def openapi(routes: Sequence[RouteRow]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Duramen gateway", "version": VERSION, "description": "Streams over HTTP."},
         "paths": paths,
-        "components": {"schemas": schemas},
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+            },
+        },
+        "security": [{"token": []}, {"cookie": []}, {}],
     }
 
 
@@ -52,6 +59,8 @@ def _operation(row: RouteRow, references: References) -> dict[str, Any]:
     if row.body:
         content = {"*/*": {}} if row.body_type is None else {JSON: {"schema": references[row.body_type]}}
         operation["requestBody"] = {"description": row.body, "required": False, "content": content}
+    if row.right == OPEN:
+        operation["security"] = []
     operation["responses"] = _responses(row, references)
     return operation
 
@@ -69,7 +78,7 @@ def _responses(row: RouteRow, references: References) -> dict[str, Any]:
     form = refusal_type(row.path)
     body = RestError if version_of(row.path) else ProblemBody
     by_status: dict[int, list[str]] = {}
-    for code in (*row.errors, *ANY_REQUEST):
+    for code in row.all_errors:
         by_status.setdefault(ERRORS[code][0], []).append(code)
     for status, codes in sorted(by_status.items()):
         responses[str(status)] = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 
 from duramen.gateway.confluent.rest_errors import error_number, version_of
-from duramen.gateway.routes.errors import ANY_REQUEST, ERRORS
-from duramen.gateway.routes.route import RouteRow
+from duramen.gateway.routes.errors import ERRORS
+from duramen.gateway.routes.route import KNOWN, OPEN, RouteRow
 from duramen.gateway.routes.table import ROUTES
 
 _INTRODUCTION = """\
@@ -26,6 +26,9 @@ same request may succeed later.
 Below `/v3`, `/topics`, `/brokers` and `/consumers` is [Confluent's REST API](rest.md): a refusal is
 `{"error_code": …, "message": …}` there, and the names of codes below are explanations. An `error_code` of five digits
 has the status in its first three; 400 is 40002 where the cluster itself refused.
+
+Where logins are served (`gateway.tokens.file`), each route needs the right that it names on the stream, topic,
+namespace or group of its path, and on everything where the path names none: [who may ask](streams.md#who-may-ask).
 """
 
 
@@ -40,19 +43,22 @@ def page() -> str:
 
 
 def _route(row: RouteRow) -> str:
-    lines = [f"## {row.method} {row.path}\n", f"{row.summary}. Operation `{row.operation}` on {row.resource}.\n"]
+    needs = {OPEN: "Open to everybody", KNOWN: "Needs a token, where logins are served"}
+    needed = needs.get(row.right, f"Needs the right `{row.right}`")
+    lines = [f"## {row.method} {row.path}\n"]
+    lines.append(f"{row.summary}. Operation `{row.operation}` on {row.resource}. {needed}.\n")
     if row.parameters:
         lines += ["| parameter | in | meaning |", "|---|---|---|"]
         for parameter in row.parameters:
-            needed = " (required)" if parameter.required else ""
-            lines.append(f"| `{parameter.name}` | {parameter.place} | {parameter.meaning}{needed} |")
+            required = " (required)" if parameter.required else ""
+            lines.append(f"| `{parameter.name}` | {parameter.place} | {parameter.meaning}{required} |")
         lines.append("")
     if row.body:
         lines.append(f"Body: {row.body[0].lower()}{row.body[1:]}.\n")
     lines += ["| answer | meaning | headers |", "|---|---|---|"]
     for answer in row.answers:
         lines.append(f"| {answer.status} | {answer.meaning} | {', '.join(f'`{name}`' for name in answer.headers)} |")
-    codes = sorted({*row.errors, *ANY_REQUEST}, key=lambda code: (ERRORS[code][0], code))
+    codes = sorted(row.all_errors, key=lambda code: (ERRORS[code][0], code))
     version = version_of(row.path)
     shown = [f"{_number(version, code)} `{code}`" for code in codes]
     lines.append(f"\n{'Errors' if version else 'Problems'}: " + ", ".join(shown) + ".\n")

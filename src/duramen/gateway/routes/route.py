@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket
+
+from duramen.gateway.routes.errors import ANY_ACCESS, ANY_REQUEST
 
 Handler = Callable[[Request], Awaitable[Response]]
 """What answers an operation."""
@@ -36,10 +38,18 @@ class RouteAnswer(NamedTuple):
     body: type[msgspec.Struct] | None = None
 
 
-class RouteRow(NamedTuple):
-    """One method of one path. operation and resource: what a permission would name; body: what is sent, "" nothing.
+OPEN: Final = "open"
+KNOWN: Final = "known"
+COOKIE: Final = "duramen-token"
+"""Where a page's token travels: an EventSource sends no headers of its own."""
 
-    body_type: its JSON, where that is one type.
+
+class RouteRow(NamedTuple):
+    """One method of one path. body: what is sent, "" nothing; body_type: its JSON, where
+    that is one type.
+
+    right: what a permission has to give on the resource: read, write or admin; KNOWN: anybody who is known, OPEN:
+    everybody. The first parameter of the path that `RequestRight` knows names the resource; without, it is everything.
     """
 
     method: str
@@ -52,8 +62,15 @@ class RouteRow(NamedTuple):
     parameters: tuple[Parameter, ...] = ()
     body: str = ""
     body_type: type[msgspec.Struct] | None = None
+    right: str = ""
 
     @property
     def is_socket(self) -> bool:
         """Whether it is for a WebSocket."""
         return any(answer.status == 101 for answer in self.answers)
+
+    @property
+    def all_errors(self) -> tuple[str, ...]:
+        """Codes of all problems that it may be answered with."""
+        login = () if self.right == OPEN else ("login-needed",) if self.right == KNOWN else ANY_ACCESS
+        return tuple(dict.fromkeys((*self.errors, *login, *ANY_REQUEST)))

@@ -38,6 +38,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             Parameter("Stream-Closed", "header", "true: it is closed, and has what the body has"),
         ),
         "First records, as POST takes them",
+        right="write",
     ),
     RouteRow(
         "POST",
@@ -63,6 +64,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             Parameter("Producer-Seq", "header", "The number of the request in its epoch, from 0"),
         ),
         "The record; of the stream's type",
+        right="write",
     ),
     RouteRow(
         "GET",
@@ -87,6 +89,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             Parameter("Last-Event-ID", "header", "With live=sse: the position to go on from, before offset"),
             Parameter("If-None-Match", "header", "ETags of answers that the client holds"),
         ),
+        right="read",
     ),
     RouteRow(
         "GET",
@@ -104,6 +107,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         (*ANY_CALL, "bad-request", "no-such-stream", "truncated", "position-diverged", "overloaded", "foreign-origin",
          "upgrade-needed", "quota", "body-timeout"),
         (_PATH,),
+        right="read",
     ),
     RouteRow(
         "HEAD",
@@ -120,6 +124,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         ),
         (*ANY_CALL, "bad-request", "no-such-stream"),
         (_PATH,),
+        right="read",
     ),
     RouteRow(
         "DELETE",
@@ -130,6 +135,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         (RouteAnswer(204, "It is gone"),),
         (*ANY_CALL, "bad-request", "no-such-stream", "foreign-origin"),
         (_PATH,),
+        right="admin",
     ),
     RouteRow(
         "GET",
@@ -146,6 +152,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             Parameter("offset", "query", "An offset of the topic, -1 (the beginning) or now (the end)"),
             Parameter("time", "query", "The first record of this time or a later one: ms since 1970, or RFC 3339"),
         ),
+        right="read",
     ),
     RouteRow(
         "POST",
@@ -158,5 +165,6 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
          "too-few-replicas", "disk-full", "foreign-origin", "body-timeout"),
         (_PATH,),
         'An object, `{"before": {"dlsn": …}}`, or txid, offset or time instead of dlsn',
+        right="admin",
     ),
 )  # fmt: skip

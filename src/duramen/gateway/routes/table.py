@@ -9,6 +9,7 @@ from duramen.gateway.routes.confluent_routes import V3_ROUTES
 from duramen.gateway.routes.namespace_routes import NAMESPACE_ROUTES
 from duramen.gateway.routes.process_routes import PROCESS_ROUTES
 from duramen.gateway.routes.route import RouteRow
+from duramen.gateway.routes.session_routes import SESSION_ROUTES
 from duramen.gateway.routes.stream_routes import STREAM_ROUTES
 from duramen.gateway.routes.topic_routes import TOPIC_ROUTES
 
@@ -17,6 +18,7 @@ ROUTES: tuple[RouteRow, ...] = (
     *NAMESPACE_ROUTES,
     *TOPIC_ROUTES,
     *V3_ROUTES,
+    *SESSION_ROUTES,
     *PROCESS_ROUTES,
 )
 """Every route, in the order of the documents."""

@@ -28,5 +28,6 @@ TOPIC_ROUTES: tuple[RouteRow, ...] = (
         ),
         'A record (`key`, `value`, `headers`, `partition`, `timestamp`, `key_encoding`, `value_encoding`), or '
         '`{"records": [...]}` with several, and the encodings of all',
+        right="write",
     ),
 )  # fmt: skip

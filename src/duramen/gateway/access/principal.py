@@ -1,0 +1,52 @@
+"""Who asks, and what they may do with which names. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+RIGHTS: Final = ("read", "write", "admin")
+"""What can be given. admin includes the other two, write does not include read."""
+
+
+class Permission(NamedTuple):
+    """A right on a name, or on all that begin with it. name: of topics, as finance.orders."""
+
+    right: str
+    name: str
+    is_prefix: bool
+
+    def covers(self, right: str, name: str) -> bool:
+        """Whether it is enough."""
+        if right != self.right and self.right != "admin":
+            return False
+        return name.startswith(self.name) if self.is_prefix else name == self.name
+
+    def __str__(self) -> str:
+        return f"{self.right}={self.name}" + ("*" if self.is_prefix else "")
+
+
+class Principal(NamedTuple):
+    """One who is known."""
+
+    name: str
+    permissions: tuple[Permission, ...]
+
+    def may(self, right: str, name: str) -> bool:
+        """Whether a right on a name is theirs. A name that ends with a dot stands for all that begin with it, an empty
+        one for everything."""
+        return any(permission.covers(right, name) for permission in self.permissions)
+
+
+ANYBODY: Final = Principal("", (Permission("admin", "", True),))
+"""Who asks a gateway without logins."""
+
+
+def parse_permission(text: str) -> Permission:
+    """`read=finance.orders`, `write=finance.*` or `admin=*`; a / is a dot, as in the path of a stream. ValueError."""
+    right, equals, name = text.partition("=")
+    if not equals or right not in RIGHTS:
+        raise ValueError(f"{text!r} is no permission; they are written as {', '.join(f'{r}=NAME' for r in RIGHTS)}")
+    plain = name.removesuffix("*").replace("/", ".")
+    if not all(part.isascii() and (part.isalnum() or part in "._-") for part in plain) or not name:
+        raise ValueError(f"{text!r}: a name has letters, digits, _, - and dots; a * at its end is for all that go on")
+    return Permission(right, plain, name.endswith("*"))
