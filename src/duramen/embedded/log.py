@@ -388,9 +388,12 @@ class Topic:
         """Give it up: nobody writes until it is opened again. PRODUCER_FENCED where it belongs to somebody else."""
         release_exclusive(self, partition, writer)
 
-    def close_stream(self, partition: int, expected_offset: int | None = None) -> int:
-        """Close a partition for good: nothing is appended any more, which is durable on return. Returns its end."""
-        return close_stream(self, partition, expected_offset)
+    def close_stream(self, partition: int, expected_offset: int | None = None, writer: Writer | None = None) -> int:
+        """Close a partition for good: nothing is appended any more, which is durable on return. Returns its end.
+
+        writer: of an exclusive topic, which nobody else may close.
+        """
+        return close_stream(self, partition, expected_offset, writer)
 
     def append_async(self, records: Iterable[Record], partition: int | None = None) -> Future[list[int]]:
         """Like `append`, but returns at once with a future of the offsets.

@@ -14,7 +14,7 @@ from duramen.embedded.threads import ThreadResult, waiting_time
 from duramen.embedded.world import Turn
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.commands import AllocateProducerIds, ProducerIds
-from duramen.model import is_named, named_producer_id
+from duramen.model import NO_PRODUCER_ID, is_named, named_producer_id
 from duramen.partition.replica.conditional_append import (
     NO_CONDITION,
     ConditionalBatch,
@@ -88,9 +88,10 @@ def append_batch(
     return [base + number if base >= 0 else -1 for number in range(len(rows))]
 
 
-def close_stream(topic: WrittenTopic, partition: int, expected_offset: int | None) -> int:
+def close_stream(topic: WrittenTopic, partition: int, expected_offset: int | None, writer: Writer | None) -> int:
     """See `Topic.close_stream`."""
-    wanted = ConditionalBatch(None, NO_CONDITION if expected_offset is None else expected_offset, closes=True)
+    expected = NO_CONDITION if expected_offset is None else expected_offset
+    wanted = ConditionalBatch(None, expected, True, NO_PRODUCER_ID if writer is None else writer.producer_id)
     return _appended(topic, partition, wanted, None).end_offset
 
 

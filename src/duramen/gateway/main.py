@@ -39,6 +39,7 @@ from duramen.gateway.streams.stream_requests import StreamRequests
 from duramen.gateway.streams.stream_sweep import sweep_expired
 from duramen.gateway.streams.stream_topics import StreamTopics
 from duramen.gateway.streams.streams import Streams
+from duramen.gateway.streams.writer_requests import WriterRequests
 from duramen.gateway.tails.live_readers import LiveReaders, ReadLimits
 from duramen.gateway.tails.shared_tails import SharedTails
 from duramen.gateway.tails.stream_sockets import StreamSockets
@@ -114,12 +115,14 @@ async def _serve(
         topic_writes = TopicWrites(cluster, writes, clock, metrics)
         topic_requests = TopicRequests(topic_writes, bodies, clock)
         positions = PositionRequests(streams, bodies)
+        writers = WriterRequests(cluster, streams, bodies, config.request_timeout_ms // 2)
         namespace_requests = NamespaceRequests(namespaces, topics, bodies, clock)
         guard = RequestGuard(config.hosts, config.origins)
         handlers = {
             **SessionRequests().handlers(),
             **requests.handlers(),
             **positions.handlers(),
+            **writers.handlers(),
             **topic_requests.handlers(),
             **namespace_requests.handlers(),
             **confluent_handlers(cluster, topic_writes, bodies, clock),

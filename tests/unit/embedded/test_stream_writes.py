@@ -59,6 +59,10 @@ def test_an_exclusive_writer(tmp_path: Path) -> None:
         with pytest.raises(KafkaError) as caught:
             topic.release_writer(0, first)
         assert refusal(caught) is ErrorCode.PRODUCER_FENCED
+        with pytest.raises(KafkaError) as caught:
+            topic.close_stream(0, writer=first)
+        assert refusal(caught) is ErrorCode.PRODUCER_FENCED
         topic.release_writer(0, second)
         with pytest.raises(KafkaError):
             topic.append([record], writer=second)
+        assert topic.close_stream(0, writer=topic.open_writer(0, "c")) == 8

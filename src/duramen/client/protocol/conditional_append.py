@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from duramen.client.protocol.metadata import error_code
-from duramen.model import TopicId, TopicPartition
+from duramen.model import NO_PRODUCER_ID, TopicId, TopicPartition
 from duramen.ports import Buffer
 from duramen.wire.conditional_answer import ConditionalAnswer
 from duramen.wire.messages import API
@@ -17,9 +17,19 @@ __all__ = ["CONDITIONAL_APPEND", "NO_CONDITION", "ConditionalAnswer", "parsed", 
 
 
 def request(
-    tp: TopicPartition, topic_id: TopicId, batch: Buffer | None, expected_offset: int, *, close: bool, timeout_ms: int
+    tp: TopicPartition,
+    topic_id: TopicId,
+    batch: Buffer | None,
+    expected_offset: int,
+    *,
+    close: bool,
+    timeout_ms: int,
+    producer_id: int = NO_PRODUCER_ID,
 ) -> Any:
-    """The request. batch None: close alone, or ask. expected_offset: where the log has to end, or NO_CONDITION."""
+    """The request. batch None: close alone, or ask. expected_offset: where the log has to end, or NO_CONDITION.
+
+    producer_id: who closes an exclusive topic alone.
+    """
     return API[CONDITIONAL_APPEND].request.new(
         topic_name=tp.topic,
         topic_id=topic_id,
@@ -28,6 +38,7 @@ def request(
         expected_offset=expected_offset,
         close=close,
         records=batch,
+        producer_id=producer_id,
     )
 
 

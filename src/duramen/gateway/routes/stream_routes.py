@@ -10,7 +10,9 @@ _STREAM = "/v1/stream/{path}"
 _TYPE = Parameter("Content-Type", "header", "Media type of the stream; what it is compared by has no parameters")
 _JSON = "application/json"
 _END = ("Stream-Next-Offset",)
-_WRITTEN = ("Stream-Next-Offset", "Stream-Receipt", "Stream-Closed", "Producer-Epoch", "Producer-Seq")
+_WRITTEN = (
+    "Stream-Next-Offset", "Stream-Receipt", "Stream-Closed", "Producer-Epoch", "Producer-Seq", "Stream-Writer-Next-Seq",
+)  # fmt: skip
 _READ = (
     "Stream-Next-Offset", "Stream-Up-To-Date", "Stream-Closed", "Stream-Cursor", "Stream-Advanced-To", "ETag",
     "Cache-Control",
@@ -25,7 +27,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         "Make a stream, or find the same one",
         (
             RouteAnswer(201, "The stream was made", ("Location", "Content-Type", *_END, "Stream-Receipt")),
-            RouteAnswer(200, "It was there, with the same type, expiry, closing; a body counts if it is empty", _END),
+            RouteAnswer(200, "It was there, with the same settings; a body counts if it is empty", _END),
         ),
         (*ANY_CALL, "bad-request", "exists", "closed", "end-is-elsewhere", "body-too-large", "record-too-large",
          "overloaded", "too-few-replicas",
@@ -36,6 +38,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             Parameter("Stream-TTL", "header", "Seconds that it lives after it was last read or written"),
             Parameter("Stream-Expires-At", "header", "When it ends (RFC 3339); not with Stream-TTL"),
             Parameter("Stream-Closed", "header", "true: it is closed, and has what the body has"),
+            Parameter("Stream-Exclusive", "header", "true: it takes records of one writer at a time (PUT of .writer)"),
         ),
         "First records, as POST takes them",
         right="write",
@@ -62,6 +65,9 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             Parameter("Producer-Id", "header", "The name of the writer; with it a request may be sent again"),
             Parameter("Producer-Epoch", "header", "From 0 to 32767; a higher one fences who writes in a lower"),
             Parameter("Producer-Seq", "header", "The number of the request in its epoch, from 0"),
+            Parameter("Stream-Writer", "header", "The exclusive writer: what PUT of .writer answered"),
+            Parameter("Stream-Writer-Seq", "header", "The number of its first record here, from 0 since the opening; "
+                      "with it a request may be sent again"),
         ),
         "The record; of the stream's type",
         right="write",
@@ -119,7 +125,8 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             RouteAnswer(
                 200,
                 "The stream is there",
-                ("Content-Type", *_END, "Stream-TTL", "Stream-Expires-At", "Stream-Closed", "Cache-Control"),
+                ("Content-Type", *_END, "Stream-TTL", "Stream-Expires-At", "Stream-Exclusive", "Stream-Closed",
+                 "Cache-Control"),
             ),
         ),
         (*ANY_CALL, "bad-request", "no-such-stream"),
@@ -136,6 +143,32 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         (*ANY_CALL, "bad-request", "no-such-stream", "foreign-origin"),
         (_PATH,),
         right="admin",
+    ),
+    RouteRow(
+        "PUT",
+        f"{_STREAM}/.writer",
+        "openWriter",
+        "stream",
+        "Open an exclusive stream for one writer: whoever wrote before is fenced; it is answered on stable storage",
+        (
+            RouteAnswer(200, "writer (for Stream-Writer), name, next_seq, dlsn, epoch, last_txid",
+                        ("Stream-Writer", "Stream-Writer-Next-Seq", *_END), _JSON),
+        ),
+        (*ANY_CALL, "bad-request", "no-such-stream", "closed", "body-too-large", "overloaded", "too-few-replicas",
+         "disk-full", "foreign-origin", "body-timeout"),
+        (_PATH,),
+        'Nothing, or `{"name": …}`: what those who are fenced are told',
+    ),
+    RouteRow(
+        "DELETE",
+        f"{_STREAM}/.writer",
+        "releaseWriter",
+        "stream",
+        "Give an exclusive stream up: nobody writes until it is opened again",
+        (RouteAnswer(204, "Nobody writes now"),),
+        (*ANY_CALL, "bad-request", "no-such-stream", "closed", "writer-fenced", "too-few-replicas", "disk-full",
+         "foreign-origin"),
+        (_PATH, Parameter("Stream-Writer", "header", "The writer that is given up", True)),
     ),
     RouteRow(
         "GET",

@@ -14,7 +14,14 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.streams.stream_sequences import SEQUENCE_HEADER, StreamSequences
 from duramen.gateway.streams.stream_topics import StreamInfo
-from duramen.gateway.streams.writer_headers import EPOCH, EXPECTED_SEQ, RECEIVED_SEQ, NamedWriter
+from duramen.gateway.streams.writer_headers import (
+    EPOCH,
+    EXPECTED_SEQ,
+    NEXT_SEQ,
+    RECEIVED_SEQ,
+    NamedWriter,
+    OpenedWriter,
+)
 from duramen.gateway.writes.partition_writes import PartitionWrites, WrittenShare
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
@@ -35,7 +42,7 @@ class AppendWish(NamedTuple):
     close: bool = False
     expected: Dlsn | None = None
     sequence: bytes | None = None
-    writer: NamedWriter | None = None
+    writer: NamedWriter | OpenedWriter | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -76,9 +83,14 @@ class StreamAppends:
         expected = NO_CONDITION if wish.expected is None else wish.expected.offset
         if wish.sequence is not None and wish.messages:
             return await self._in_sequence(info, wish, wish.sequence, expected)
-        if wish.close and not wish.messages and wish.writer is not None:
+        if wish.close and not wish.messages and isinstance(wish.writer, NamedWriter):
             return await self._close_as(info, wish.writer, expected)
-        return _granted(await self._send(info, wish, expected), wish)
+        answer = await self._send(info, wish, expected)
+        if _was_stored(answer, wish):
+            # Beyond the last five batches the leader refuses it; what it asks next waits until all is committed.
+            found = await self._send(info, AppendWish([]), NO_CONDITION)
+            return found._replace(duplicate=True, expected_sequence=answer.expected_sequence)
+        return _granted(answer, wish)
 
     async def _in_sequence(
         self, info: StreamInfo, wish: AppendWish, sequence: bytes, expected: int
@@ -166,7 +178,13 @@ class StreamAppends:
                 base_sequence=-1 if writer is None else writer.base_sequence,
             )
         request = conditional.request(
-            info.partition, info.topic_id, batch, expected, close=wish.close, timeout_ms=self._timeout_ms
+            info.partition,
+            info.topic_id,
+            batch,
+            expected,
+            close=wish.close,
+            timeout_ms=self._timeout_ms,
+            producer_id=writer.producer_id if isinstance(writer, OpenedWriter) else -1,
         )
         # A batch that names its writer is known when it comes twice, and to close or ask twice does no harm.
         resend = batch is None or writer is not None
@@ -199,11 +217,32 @@ def _granted(answer: ConditionalAnswer, wish: AppendWish) -> ConditionalAnswer:
         raise ProblemError(
             409, "closed", "the stream is closed: nothing is appended behind it", {CLOSED_HEADER: "true"}
         )
-    if writer is not None and answer.code == ErrorCode.INVALID_PRODUCER_EPOCH:
+    if isinstance(writer, NamedWriter) and answer.code == ErrorCode.INVALID_PRODUCER_EPOCH:
         raise _fenced(writer, answer.writer_epoch)
-    if writer is not None and answer.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-        raise _gap(writer, answer.writer_epoch, answer.expected_sequence)
+    if answer.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        if isinstance(writer, NamedWriter):
+            raise _gap(writer, answer.writer_epoch, answer.expected_sequence)
+        if writer is not None:
+            raise _out_of_turn(writer, answer.expected_sequence)
     raise KafkaError(answer.code, answer.message or answer.code.name)
+
+
+def _was_stored(answer: ConditionalAnswer, wish: AppendWish) -> bool:
+    """Whether the exclusive writer has stored these records before, as its sequence says."""
+    writer = wish.writer
+    if answer.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or not isinstance(writer, OpenedWriter) or wish.close:
+        return False
+    return writer.next(answer.expected_sequence) >= writer.sequence + len(wish.messages)
+
+
+def _out_of_turn(writer: OpenedWriter, base_sequence: int) -> ProblemError:
+    number = writer.next(base_sequence)
+    return ProblemError(
+        409,
+        "sequence",
+        f"Stream-Writer-Seq: {number} has to come next, not {writer.sequence}",
+        {NEXT_SEQ: str(number)},
+    )
 
 
 def _check_turn(writer: NamedWriter, epoch: int, last: int) -> None:

@@ -19,13 +19,13 @@ from duramen.gateway.edge.request_body import RequestBodies
 from duramen.gateway.routes.route import Handler
 from duramen.gateway.streams.json_messages import split_messages
 from duramen.gateway.streams.stream_appends import AppendWish
-from duramen.gateway.streams.stream_expiry import StreamExpiry, requested_expiry, rfc_3339
+from duramen.gateway.streams.stream_expiry import requested_expiry, rfc_3339
 from duramen.gateway.streams.stream_page import StreamPage, empty_page
 from duramen.gateway.streams.stream_path import topic_of
 from duramen.gateway.streams.stream_position import BEGINNING, NOW, START, parse_position
-from duramen.gateway.streams.stream_topics import NO_TXIDS, StreamInfo, no_such_stream
+from duramen.gateway.streams.stream_topics import NO_TXIDS, StreamInfo, StreamSettings, no_such_stream
 from duramen.gateway.streams.streams import StreamEnd, Streams
-from duramen.gateway.streams.writer_headers import named_writer
+from duramen.gateway.streams.writer_headers import NEXT_SEQ, OpenedWriter, named_writer, opened_writer
 from duramen.gateway.tails.live_readers import LiveReaders
 from duramen.gateway.tails.page_forms import MessageForm, PageForm
 from duramen.gateway.tails.record_form import record_form
@@ -33,6 +33,7 @@ from duramen.gateway.tails.record_form import record_form
 NEXT_OFFSET: Final = "stream-next-offset"
 UP_TO_DATE: Final = "stream-up-to-date"
 CLOSED: Final = "stream-closed"
+EXCLUSIVE: Final = "stream-exclusive"
 CURSOR: Final = "stream-cursor"
 ADVANCED_TO: Final = "stream-advanced-to"
 TRUE: Final = "true"
@@ -90,14 +91,17 @@ class StreamRequests:
         expiry = requested_expiry(headers.get("stream-ttl"), headers.get("stream-expires-at"), self._clock.now_ms())
         _refuse_forks(headers)
         closing = _is_closing(headers)
+        wanted = StreamSettings(content_type, expiry, exclusive=_is_exclusive(headers))
         async with self._bodies.whole(request) as body:
             messages = _messages(body, content_type) if body else []
-            info, made = await self._streams.topics.create(topic, content_type, expiry)
+            if wanted.exclusive and (messages or closing):
+                raise bad_request("Stream-Exclusive", "its writer alone appends and closes: PUT it empty, then .writer")
+            info, made = await self._streams.topics.create(topic, wanted)
             if made:
                 end = StreamEnd(START, False)
             else:
                 end = await self._streams.end(info)
-                _check_same(info, content_type, expiry)
+                _check_same(info, wanted)
             # A PUT with a body that was cut short in the middle has left an empty stream: this one completes it.
             receipt = {}
             if end == (START, False) and (messages or (made and closing)):
@@ -132,6 +136,8 @@ class StreamRequests:
             headers["stream-ttl"] = str(info.expiry.ttl_ms // 1000)
         elif info.expiry.at_ms is not None:
             headers["stream-expires-at"] = rfc_3339(info.expiry.at_ms)
+        if info.exclusive:
+            headers[EXCLUSIVE] = TRUE
         if end.closed:
             headers[CLOSED] = TRUE
         return Response(headers=headers)
@@ -159,8 +165,12 @@ class StreamRequests:
             self._metrics.records_written.inc(len(wish.messages))
         answer = {NEXT_OFFSET: str(appended.position), **_closed(appended.closed), **appended.receipt}
         writer = wish.writer
-        if writer is not None:
-            known = appended.duplicate and appended.expected_sequence >= 0
+        known = appended.duplicate and appended.expected_sequence >= 0
+        if isinstance(writer, OpenedWriter):
+            if wish.messages:
+                following = writer.sequence + len(wish.messages)
+                answer[NEXT_SEQ] = str(writer.next(appended.expected_sequence) if known else following)
+        elif writer is not None:
             answer |= writer.headers(writer.accepted(appended.expected_sequence) if known else None)
         is_new = writer is not None and wish.messages and not appended.duplicate
         return Response(status_code=200 if is_new else 204, headers=answer)
@@ -168,7 +178,9 @@ class StreamRequests:
     async def _wish(self, info: StreamInfo, headers: Mapping[str, str], body: bytes) -> AppendWish:
         """What a POST asks for. Problem 400, 409."""
         closing = _is_closing(headers)
-        writer = named_writer(headers)
+        writer = opened_writer(headers, has_records=bool(body)) or named_writer(headers)
+        if isinstance(writer, OpenedWriter) and not info.exclusive:
+            raise bad_request("Stream-Writer", "the stream takes records of anybody, and has no writer")
         expected = headers.get("stream-expected-offset")
         position = (
             None
@@ -337,12 +349,21 @@ def _closed(closed: bool) -> dict[str, str]:
     return {CLOSED: TRUE} if closed else {}
 
 
-def _check_same(info: StreamInfo, content_type: str, expiry: StreamExpiry) -> None:
+def _is_exclusive(headers: Mapping[str, str]) -> bool | None:
+    given = headers.get(EXCLUSIVE, "").strip().lower()
+    if given not in ("", TRUE, "false"):
+        raise bad_request("Stream-Exclusive", "it is neither true nor false")
+    return given == TRUE if given else None
+
+
+def _check_same(info: StreamInfo, wanted: StreamSettings) -> None:
     """Problem 409 where a stream that is there is another one than is asked for."""
-    if media_type.essence(info.content_type) != media_type.essence(content_type):
+    if media_type.essence(info.content_type) != media_type.essence(wanted.content_type):
         raise ProblemError(409, "exists", f"the stream is there, with the type {info.content_type}")
-    if not expiry.same_as(info.expiry):
+    if not wanted.expiry.same_as(info.expiry):
         raise ProblemError(409, "exists", "the stream is there, with another Stream-TTL or Stream-Expires-At")
+    if wanted.exclusive not in (None, info.exclusive):
+        raise ProblemError(409, "exists", "the stream is there, with another Stream-Exclusive")
 
 
 def _refuse_forks(headers: Mapping[str, str]) -> None:

@@ -28,12 +28,14 @@ CONTENT_TYPE: Final = "duramen.stream.content.type"
 TTL: Final = "duramen.stream.ttl.ms"
 EXPIRES_AT: Final = "duramen.stream.expires.at.ms"
 TXID: Final = "duramen.txid"
+EXCLUSIVE: Final = "duramen.writer.exclusive"
 
 NO_TXIDS: Final = "none"
 
 FRESH_S: Final = 1.0
 """How long what is known of a stream is used without asking again."""
 
+_ASKED: Final = (CONTENT_TYPE, TTL, EXPIRES_AT, TXID, EXCLUSIVE)
 _A_TOPIC: Final = 2
 _SET: Final = 0
 _KNOWN_MAX: Final = 10_000
@@ -45,10 +47,20 @@ _PAUSE_S: Final = 0.1
 _GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-class StreamInfo(NamedTuple):
-    """One stream: its topic, type and expiry. leader_epoch: of the partition, when it was asked for.
+class StreamSettings(NamedTuple):
+    """What a stream is made with. txid, exclusive: as of `StreamInfo`; None: whatever its namespace says."""
 
-    txid: whose transaction ids its timestamps are (`application`, `assigned`), or `none`.
+    content_type: str
+    expiry: StreamExpiry
+    txid: str | None = None
+    exclusive: bool | None = None
+
+
+class StreamInfo(NamedTuple):
+    """One stream: its topic and settings. leader_epoch: of the partition, when it was asked for.
+
+    txid: whose transaction ids its timestamps are (`application`, `assigned`), or `none`; exclusive: whether it takes
+    records of one writer at a time, who opens it.
     """
 
     topic: str
@@ -57,6 +69,7 @@ class StreamInfo(NamedTuple):
     expiry: StreamExpiry
     leader_epoch: int
     txid: str = NO_TXIDS
+    exclusive: bool = False
 
     @property
     def partition(self) -> TopicPartition:
@@ -102,10 +115,10 @@ class StreamTopics:
             raise no_such_stream(topic)
         return found
 
-    async def create(self, topic: str, content_type: str, expiry: StreamExpiry) -> tuple[StreamInfo, bool]:
+    async def create(self, topic: str, wanted: StreamSettings) -> tuple[StreamInfo, bool]:
         """The stream of this name, and whether it was made now. One that has expired is deleted first.
 
-        Its namespaces give it settings.
+        Its namespaces give it the settings that are not asked for.
         """
         for _ in range(_ATTEMPTS):
             found = await self._ask(topic)
@@ -113,13 +126,18 @@ class StreamTopics:
                 return found, False
             if found is not None:
                 await self.delete(found)
+            expiry = wanted.expiry
             settings = {
                 **self._basis(),
                 **defaults_for(topic.replace(".", "/"), await self._namespaces.records()),
-                CONTENT_TYPE: content_type,
+                CONTENT_TYPE: wanted.content_type,
                 TTL: str(-1 if expiry.ttl_ms is None else expiry.ttl_ms),
                 EXPIRES_AT: str(-1 if expiry.at_ms is None else expiry.at_ms),
             }
+            if wanted.exclusive is not None:
+                settings[EXCLUSIVE] = "true" if wanted.exclusive else "false"
+            if wanted.txid is not None:
+                settings[TXID] = wanted.txid
             if await self._create(topic, settings):
                 made = await self._ask(topic)
                 if made is not None:
@@ -237,7 +255,7 @@ class StreamTopics:
         message = API[DESCRIBE_CONFIGS].request
         resources = [
             message.DescribeConfigsResource(
-                resource_type=_A_TOPIC, resource_name=topic, configuration_keys=[CONTENT_TYPE, TTL, EXPIRES_AT, TXID]
+                resource_type=_A_TOPIC, resource_name=topic, configuration_keys=list(_ASKED)
             )
             for topic in topics
         ]
@@ -276,6 +294,7 @@ def _info(topic: TopicMetadata, settings: Mapping[str, str]) -> StreamInfo:
         StreamExpiry(None if ttl < 0 else ttl, None if at < 0 else at),
         next(iter(topic.partitions.values())).leader_epoch,
         settings.get(TXID, NO_TXIDS),
+        settings.get(EXCLUSIVE) == "true",
     )
 
 

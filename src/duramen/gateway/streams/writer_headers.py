@@ -15,11 +15,16 @@ SEQ: Final = "producer-seq"
 EXPECTED_SEQ: Final = "producer-expected-seq"
 RECEIVED_SEQ: Final = "producer-received-seq"
 
+WRITER: Final = "stream-writer"
+WRITER_SEQ: Final = "stream-writer-seq"
+NEXT_SEQ: Final = "stream-writer-next-seq"
+
 EPOCH_MAX: Final = 32_767
 SEQ_MAX: Final = 2**53 - 1
 NAME_LENGTH_MAX: Final = 1024
 
 _SEQUENCES: Final = 1 << 31
+_BEHIND: Final = 1 << 30
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,15}", re.ASCII)
 
 
@@ -50,6 +55,56 @@ class NamedWriter(NamedTuple):
     def headers(self, accepted: int | None = None) -> dict[str, str]:
         """Of an answer that it was accepted; accepted: the last of this epoch, if that is a later one."""
         return {EPOCH: str(self.epoch), SEQ: str(self.sequence if accepted is None else accepted)}
+
+
+class OpenedWriter(NamedTuple):
+    """The exclusive writer, by the producer id of its opening. sequence: the number of the request's first record, from
+    0 since the opening; it counts records as Kafka's idempotent producers do.
+    """
+
+    producer_id: int
+    sequence: int = 0
+
+    @property
+    def epoch(self) -> int:
+        """Each opening has a new id, and never another epoch."""
+        return 0
+
+    @property
+    def token(self) -> str:
+        """Of the header Stream-Writer."""
+        return str(self.producer_id)
+
+    @property
+    def base_sequence(self) -> int:
+        """The batch's sequence: those of the log go on with 0 behind 2^31 - 1."""
+        return self.sequence % _SEQUENCES
+
+    def next(self, base_sequence: int) -> int:
+        """The number that has to come next: `base_sequence` is how the log counts it."""
+        ahead = (base_sequence - self.sequence) % _SEQUENCES
+        return self.sequence + (ahead if ahead < _BEHIND else ahead - _SEQUENCES)
+
+
+def opened_writer(headers: Mapping[str, str], *, has_records: bool) -> OpenedWriter | None:
+    """The exclusive writer that a request is of, if it says so. Problem 400."""
+    producer_id = opened_writer_id(headers)
+    if producer_id is None:
+        if WRITER_SEQ in headers:
+            raise bad_request(WRITER_SEQ, "it belongs to Stream-Writer, which is missing")
+        return None
+    if ID in headers:
+        raise bad_request(WRITER, "a request is of the exclusive writer or of a named one (Producer-Id)")
+    if not has_records:
+        return OpenedWriter(producer_id)
+    if WRITER_SEQ not in headers:
+        raise bad_request(WRITER_SEQ, "it is missing; Stream-Writer-Next-Seq of the answer before says which it is")
+    return OpenedWriter(producer_id, _number(headers, WRITER_SEQ, SEQ_MAX))
+
+
+def opened_writer_id(headers: Mapping[str, str]) -> int | None:
+    """What Stream-Writer says. Problem 400."""
+    return None if WRITER not in headers else _number(headers, WRITER, SEQ_MAX)
 
 
 def named_writer(headers: Mapping[str, str]) -> NamedWriter | None:

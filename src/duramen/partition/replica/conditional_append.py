@@ -12,9 +12,10 @@ from functools import partial
 from typing import NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError, StorageError, StreamClosedError
-from duramen.model import INTERNAL_TOPICS, NO_EPOCH, NO_PRODUCER_EPOCH, NO_TIMESTAMP
+from duramen.model import INTERNAL_TOPICS, NO_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from duramen.partition.replica.batch_rules import TxidRefusedError
 from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.replica.writer_rule import check_exclusive
 from duramen.storage import Duplicate
 from duramen.wire.batch import MAX_SEQUENCE, BatchHeader, parse_header
 from duramen.wire.records.control import ControlType, StreamClosedRecord, build_own
@@ -27,11 +28,13 @@ class ConditionalBatch(NamedTuple):
     """What is to be appended. batch: None for nothing but closing, or (not `closes`) to ask how things are.
 
     expected_offset: where the log has to end; -1: anywhere. closes: nothing is appended behind it, by anybody.
+    producer_id: who closes an exclusive topic without a batch.
     """
 
     batch: memoryview | None
     expected_offset: int = NO_CONDITION
     closes: bool = False
+    producer_id: int = NO_PRODUCER_ID
 
 
 class ConditionalResult(NamedTuple):
@@ -65,7 +68,7 @@ def append_conditionally(partition: Partition, wanted: ConditionalBatch, now_ms:
 
     `done` may be called before this returns. KafkaErrors: what `Partition.append` says with acks -1; END_IS_ELSEWHERE;
     StreamClosedError; to close: CONCURRENT_TRANSACTIONS while a transaction is open, INVALID_TOPIC_EXCEPTION for a
-    topic of the broker's own.
+    topic of the broker's own, PRODUCER_FENCED for an exclusive one that is somebody else's.
     """
     try:
         if partition.rewriting:
@@ -143,6 +146,8 @@ def _append(
     closes = wanted.closes and log.producers.closed_at is None
     if closes:
         _check_closable(partition)
+        if partition.is_exclusive and header is None:
+            check_exclusive(partition.tp, log.producers, wanted.producer_id)
     view = wanted.batch
     result = found
     if result is None and (header is None or view is None):

@@ -30,12 +30,12 @@ class Opened(NamedTuple):
 WhenOpened = Callable[[Opened | KafkaError], None]
 
 
-def check_opening(partition: Partition, name: str) -> None:
+def check_opening(partition: Partition, name: str, *, may_be_empty: bool = False) -> None:
     """What refuses an opening or a release anyway. KafkaErrors as of `open_writer`."""
     partition.admit_own()
     if not partition.is_exclusive:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{partition.tp}: set duramen.writer.exclusive=true first")
-    if not name or len(name) > MOST_ID_CHARACTERS:
+    if not (name or may_be_empty) or len(name) > MOST_ID_CHARACTERS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"a writer's name has 1 to {MOST_ID_CHARACTERS} characters")
     partition.log.check_whole()
     partition.check_open()
@@ -51,7 +51,8 @@ def open_writer(partition: Partition, name: str, producer_id: int, now_ms: int, 
 
 
 def release_writer(partition: Partition, name: str, producer_id: int, now_ms: int, done: WhenOpened) -> None:
-    """Let nobody write from now on. producer_id: the one that is given up; -1: whichever was opened by that name.
+    """Let nobody write from now on. producer_id: the one that is given up, whose name may be left empty; -1: whichever
+    was opened by that name.
 
     PRODUCER_FENCED where somebody else has it. Nothing happens where nobody has.
     """
@@ -79,16 +80,16 @@ def _append(partition: Partition, name: str, producer_id: int, now_ms: int, done
 
 
 def _release(partition: Partition, name: str, producer_id: int, now_ms: int, done: WhenOpened) -> None:
-    check_opening(partition, name)
+    check_opening(partition, name, may_be_empty=producer_id >= 0)
     stream = partition.log.producers.stream
     writer = None if stream is None else stream.writer
     if writer is None or writer.producer_id < 0:
         _answer(partition, NO_PRODUCER_ID, partition.log_end_offset, done)
-    elif writer.name != name or producer_id not in (NO_PRODUCER_ID, writer.producer_id):
+    elif name not in ("", writer.name) or producer_id not in (NO_PRODUCER_ID, writer.producer_id):
         whose = f"{partition.tp} belongs to the writer {writer.name!r} since offset {writer.offset}"
         raise KafkaError(ErrorCode.PRODUCER_FENCED, whose)
     else:
-        _append(partition, name, NO_PRODUCER_ID, now_ms, done)
+        _append(partition, writer.name, NO_PRODUCER_ID, now_ms, done)
 
 
 def _answer(partition: Partition, producer_id: int, end: int, done: WhenOpened) -> None:

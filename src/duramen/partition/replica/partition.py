@@ -36,6 +36,7 @@ from duramen.partition.replica.batch_rules import (
     rewrite,
 )
 from duramen.partition.replica.retry_gate import RetryGate
+from duramen.partition.replica.writer_rule import check_exclusive_writer
 from duramen.ports import Part, Submit
 from duramen.storage import COPIED_BYTES, Log, LogDirectory, Pending, TransactionGuard
 from duramen.wire.batch import (
@@ -376,15 +377,9 @@ class Partition:
             raise StreamClosedError(self.tp)
 
     def check_writer(self, header: BatchHeader) -> None:
-        """PRODUCER_FENCED for a batch of anybody but the writer that an exclusive topic was opened for last."""
+        """Refuse a batch of anybody but the writer that an exclusive topic was opened for last."""
         self.log.check_whole()
-        stream = self.log.producers.stream
-        writer = None if stream is None else stream.writer
-        if writer is None or writer.producer_id < 0:
-            raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{self.tp} is exclusive, and no writer is open (OpenWriter)")
-        if header.producer_id != writer.producer_id:
-            since = f"since offset {writer.offset}"
-            raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{self.tp} belongs to the writer {writer.name!r} {since}")
+        check_exclusive_writer(self.tp, self.log.producers, header)
 
     def repeat_writer(self, now_ms: int) -> None:
         """Say again for whom the log is open, where its last segment does not: older ones may go, with what they say.

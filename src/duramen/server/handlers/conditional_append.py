@@ -80,7 +80,7 @@ class ConditionalAppendCall:
             return
         services.cold_reads.busy_at = self._request.started
         self._producer = _producer_of(body.records)
-        wanted = ConditionalBatch(body.records, body.expected_offset, body.close)
+        wanted = ConditionalBatch(body.records, body.expected_offset, body.close, body.producer_id)
         append_conditionally(self._partition, wanted, services.clock.wall_ms(), self._settle)
 
     def expire(self) -> None:

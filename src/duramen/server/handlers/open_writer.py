@@ -40,7 +40,7 @@ class OpenWriterCall:
         body, services = self._request.body, self._request.services
         try:
             self._partition = find_stream(self._request, body.topic_name, body.topic_id, body.partition)
-            check_opening(self._partition, body.name)
+            check_opening(self._partition, body.name, may_be_empty=body.release and body.producer_id >= 0)
         except KafkaError as error:
             self._settle(error)
             return

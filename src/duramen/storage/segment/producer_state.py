@@ -405,9 +405,12 @@ class ProducerStates:
         their last record's time is known: by that they go, but not before RETRY_MS after the start.
 
         Not those whose id `keeps` holds for: a sink may go on after any pause, and what it wrote must be known then.
+        So may the exclusive writer that the log is open for.
         Named writers after `writer_expiration_ms`, which begins with a start: their records may have any times.
         """
         gone = []
+        stream = self.stream
+        exclusive_id = -1 if stream is None or stream.writer is None else stream.writer.producer_id
         for producer in self._producers.values():
             limit_ms = expiration_ms
             if is_named(producer.id):
@@ -422,6 +425,7 @@ class ProducerStates:
             if (
                 producer.idle_since_ms <= now_ms - limit_ms
                 and producer.transaction_start == NO_TRANSACTION
+                and producer.id != exclusive_id
                 and not keeps(producer.id)
             ):
                 gone.append(producer.id)

@@ -15,6 +15,7 @@ ConditionalAppendRequest = Message(
     Field("expected_offset", INT64, default=-1),
     Field("close", BOOL),
     Field("records", RECORDS, nullable="0+"),
+    Field("producer_id", INT64, tagged="0+", tag=0, default=-1),
 )
 
 ConditionalAppendResponse = Message(

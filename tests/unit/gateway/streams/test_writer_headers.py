@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duramen.gateway.edge.problem import ProblemError
-from duramen.gateway.streams.writer_headers import NamedWriter, named_writer
+from duramen.gateway.streams.writer_headers import NamedWriter, OpenedWriter, named_writer
 
 CYCLE = 1 << 31
 
@@ -45,3 +45,9 @@ def test_numbers_go_on_behind_the_last_sequence(last: int, step: int) -> None:
     assert NamedWriter("a", 0, last + 1 + step).expected(following) == last + 1
     earlier = max(0, last - step)
     assert NamedWriter("a", 0, earlier).accepted(following) == last
+
+
+@given(st.integers(0, 2**53 - 1), st.integers(-(2**29), 2**29))
+def test_the_next_number_of_the_exclusive_writer(sequence: int, ahead: int) -> None:
+    following = max(0, sequence + ahead)
+    assert OpenedWriter(7, sequence).next(following % CYCLE) == following

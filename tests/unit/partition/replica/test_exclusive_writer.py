@@ -20,6 +20,11 @@ from tests.worlds.partition_world import Bench, plain
 
 from duramen.errors import ErrorCode, KafkaError, StreamClosedError
 from duramen.model import named_producer_id
+from duramen.partition.replica.conditional_append import (
+    ConditionalBatch,
+    ConditionalResult,
+    append_conditionally,
+)
 from duramen.partition.replica.exclusive_writer import Opened, open_writer, release_writer
 from duramen.partition.replica.offset_lookup import delete_records
 from duramen.partition.replica.staged_appends import append_staged
@@ -96,7 +101,8 @@ def test_who_gives_it_up_names_it() -> None:
     opened(bench, 100)
     assert code(released(bench, name="other")) is FENCED
     assert code(released(bench, 99)) is FENCED
-    assert released(bench, 100) == (-1, 2, 1)
+    assert released(bench, 100, name="") == (-1, 2, 1)
+    assert code(released(bench, name="")) is ErrorCode.INVALID_REQUEST
     assert code(bench.produce(by(100, 0, b"x"))) is FENCED
     assert released(bench) == (-1, 2, 1)
     assert code(opened(bench, 101, "")) is ErrorCode.INVALID_REQUEST
@@ -155,6 +161,42 @@ def test_retention_does_not_take_the_writer_along() -> None:
             bench.disk.remove(path)
     again = exclusive(bench.disk, 2)
     assert not isinstance(again.produce(by(100, 5, b"x")), KafkaError)
+
+
+def test_none_of_its_appends_overtakes_another() -> None:
+    bench = exclusive()
+    opened(bench, 100)
+    early = by(100, 1, b"b")
+    assert code(bench.produce(early)) is code(answered(bench, early)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for batch in (by(100, 0, b"a"), early):
+        assert not isinstance(bench.produce(batch), KafkaError)
+    assert bench.values() == [b"a", b"b"]
+
+
+def test_it_is_known_for_as_long_as_it_has_the_log() -> None:
+    bench = exclusive()
+    opened(bench, 100)
+    bench.produce(by(100, 0, b"a"))
+    producers = bench.partition.log.producers
+    assert producers.expire(NOW, 1) == producers.expire(NOW + 10, 1) == 0
+    assert done(answered(bench, by(100, 0, b"a"))).is_duplicate
+    opened(bench, 101)
+    assert producers.expire(NOW + 20, 1) == 1
+
+
+def test_nobody_else_closes_it() -> None:
+    bench = exclusive()
+    opened(bench, 100)
+
+    def closed_by(producer_id: int) -> ConditionalResult | KafkaError:
+        answers: list[ConditionalResult | KafkaError] = []
+        append_conditionally(bench.partition, ConditionalBatch(None, -1, True, producer_id), NOW, answers.append)
+        bench.run()
+        return answers[0]
+
+    assert [code(closed_by(other)) for other in (-1, 99)] == [FENCED, FENCED]
+    assert not done(closed_by(100)).is_duplicate
+    assert done(closed_by(-1)).is_duplicate
 
 
 def test_what_is_closed_is_not_opened() -> None:
