@@ -4,6 +4,8 @@
     python examples/ledger.py file   duramen://127.0.0.1:9092/bank ledger.json
     python examples/ledger.py sqlite duramen://127.0.0.1:9092/bank ledger.db
     python examples/ledger.py postgres duramen://127.0.0.1:9092/bank 'dbname=bank'    (needs psycopg)
+    python examples/ledger.py topic  duramen://127.0.0.1:9092/bank balances
+    python examples/ledger.py output duramen://127.0.0.1:9092/bank booked
 
 A payment has the account as its key and the amount as its value. What differs between the ways is where the position
 is kept: always where it changes together with the balances. Each ends when the stream is closed and was read, and
@@ -37,8 +39,11 @@ def fill(bank: streams.Namespace, count: int) -> None:
 def payments_after(stream: streams.Stream, store: streams.PositionStore) -> Iterator[streams.StreamRecord]:
     """What is not applied yet, until the stream is closed."""
     position = store.load()
-    print(f"going on after {position}", flush=True)
-    return stream.reader(after=position, follow=True)
+    reader = stream.reader(after=position, follow=True)
+    for number, record in enumerate(reader):
+        if number == 0:
+            print(f"going on after {position}", flush=True)
+        yield record
 
 
 def changes(record: streams.StreamRecord) -> dict[str, int]:
@@ -46,8 +51,9 @@ def changes(record: streams.StreamRecord) -> dict[str, int]:
     return {(record.key or b"").decode(): int(record.value or b"0"), "payments": 1}
 
 
-def with_file(stream: streams.Stream, path: str) -> dict[str, int]:
+def with_file(bank: streams.Namespace, path: str) -> dict[str, int]:
     """Position and balances are one file, which each save replaces."""
+    stream = bank.stream(PAYMENTS)
     with streams.FilePositions(path, stream) as store:
         balances: dict[str, int] = store.state or {}
         for record in payments_after(stream, store):
@@ -57,10 +63,11 @@ def with_file(stream: streams.Stream, path: str) -> dict[str, int]:
         return balances
 
 
-def with_sqlite(stream: streams.Stream, path: str) -> dict[str, int]:
+def with_sqlite(bank: streams.Namespace, path: str) -> dict[str, int]:
     """Position and balances are rows that one transaction changes."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE IF NOT EXISTS balances (account TEXT PRIMARY KEY, amount INTEGER)")
+        stream = bank.stream(PAYMENTS)
         store = streams.SqlitePositions(database, stream, "ledger")
         for record in payments_after(stream, store):
             with database:
@@ -71,12 +78,13 @@ def with_sqlite(stream: streams.Stream, path: str) -> dict[str, int]:
         return dict(database.execute("SELECT account, amount FROM balances"))
 
 
-def with_postgres(stream: streams.Stream, conninfo: str) -> dict[str, int]:
+def with_postgres(bank: streams.Namespace, conninfo: str) -> dict[str, int]:
     """The same in PostgreSQL, by the driver of your choice."""
     import psycopg
 
     with psycopg.connect(conninfo, autocommit=True) as database:
         database.execute("CREATE TABLE IF NOT EXISTS balances (account text PRIMARY KEY, amount bigint)")
+        stream = bank.stream(PAYMENTS)
         store = streams.PostgresPositions(database, stream, "ledger")
         for record in payments_after(stream, store):
             with database.transaction():
@@ -87,7 +95,43 @@ def with_postgres(stream: streams.Stream, conninfo: str) -> dict[str, int]:
         return dict(database.execute("SELECT account, amount FROM balances").fetchall())
 
 
-WAYS = {"file": with_file, "sqlite": with_sqlite, "postgres": with_postgres}
+def with_topic(bank: streams.Namespace, name: str) -> dict[str, int]:
+    """Position and balances are records of a compacted topic, those that change together one batch."""
+    table = bank.stream(name) if bank.exists(name) else bank.create(name, cleanup_policy="compact")
+    stream = bank.stream(PAYMENTS)
+    store = streams.TopicPositions(table, stream, "ledger")
+    balances = {account.decode(): int(amount) for account, amount in store.rows.items()}
+    for record in payments_after(stream, store):
+        changed = changes(record)
+        for account, amount in changed.items():
+            balances[account] = balances.get(account, 0) + amount
+        store.save(
+            record.dlsn, [streams.NewStreamRecord(b"%d" % balances[each], key=each.encode()) for each in changed]
+        )
+    return balances
+
+
+def with_output(bank: streams.Namespace, name: str) -> dict[str, int]:
+    """Each payment is booked in another stream, where the booking has the payment's position in a header."""
+    output = bank.stream(name) if bank.exists(name) else bank.create(name, retention_ms=-1)
+    stream = bank.stream(PAYMENTS)
+    store = streams.OutputPositions(output, stream, "ledger")
+    for record in payments_after(stream, store):
+        store.save(record.dlsn, [streams.NewStreamRecord(record.value, key=record.key)])
+    balances: dict[str, int] = {}
+    for booking in output.reader():
+        for account, amount in changes(booking).items():
+            balances[account] = balances.get(account, 0) + amount
+    return balances
+
+
+WAYS = {
+    "file": with_file,
+    "sqlite": with_sqlite,
+    "postgres": with_postgres,
+    "topic": with_topic,
+    "output": with_output,
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -98,7 +142,7 @@ def main(arguments: list[str]) -> int:
                 fill(bank, int(count))
         case [way, address, place] if way in WAYS:
             with streams.open(address) as bank:
-                print(json.dumps(WAYS[way](bank.stream(PAYMENTS), place), sort_keys=True))
+                print(json.dumps(WAYS[way](bank, place), sort_keys=True))
         case _:
             print(__doc__, file=sys.stderr)
             return 2

@@ -48,6 +48,8 @@ class Ledger:
 LEDGERS = [
     Ledger("file", lambda folder, address: ["file", address, str(folder / "ledger.json")]),
     Ledger("sqlite", lambda folder, address: ["sqlite", address, str(folder / "ledger.db")]),
+    Ledger("topic", lambda _, address: ["topic", address, "balances"]),
+    Ledger("output", lambda _, address: ["output", address, "booked"]),
 ]
 
 
@@ -128,7 +130,7 @@ def lives(
                 raise AssertionError(f"{ledger.way}: {first}{process.stderr.read()}")
             places.append(first.removeprefix("going on after ").strip())
             if life < kills:
-                time.sleep(chance.uniform(0.01, 0.25))
+                time.sleep(chance.uniform(0.0, 0.2))
                 if process.poll() is not None:
                     raise AssertionError(f"{ledger.way}: it ended by itself: {process.stderr.read()}")
                 process.kill()

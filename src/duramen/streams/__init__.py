@@ -20,9 +20,11 @@ from duramen.streams.merge_cursor import MergedRecord
 from duramen.streams.merged_reader import MergedReader
 from duramen.streams.namespace import Namespace, open_namespace
 from duramen.streams.positions.file_positions import FilePositions
+from duramen.streams.positions.output_positions import POSITION_HEADER, OutputPositions
 from duramen.streams.positions.position_store import NoTransactionError, PositionStore, PositionTakenError
 from duramen.streams.positions.postgres_positions import PostgresPositions
 from duramen.streams.positions.sqlite_positions import SqlitePositions
+from duramen.streams.positions.topic_positions import TopicPositions
 from duramen.streams.read_positions import Position, Txid
 from duramen.streams.reader import Reader
 from duramen.streams.receipt import Receipt
@@ -33,6 +35,7 @@ from duramen.streams.writer import StreamWriter
 open = open_namespace
 
 __all__ = [
+    "POSITION_HEADER",
     "FilePositions",
     "MergedReader",
     "MergedRecord",
@@ -40,6 +43,7 @@ __all__ = [
     "NewStreamRecord",
     "NoSuchStreamError",
     "NoTransactionError",
+    "OutputPositions",
     "Position",
     "PositionDivergedError",
     "PositionStore",
@@ -53,6 +57,7 @@ __all__ = [
     "StreamExistsError",
     "StreamRecord",
     "StreamWriter",
+    "TopicPositions",
     "TruncatedError",
     "Txid",
     "TxidOutOfOrderError",

@@ -81,14 +81,16 @@ async def cursor_at(
     calls: StreamCalls,
     start: Position = "start",
     *,
-    after: Dlsn | None = None,
+    after: Dlsn | int | None = None,
     txid: int | None = None,
     follow: bool = False,
 ) -> RecordCursor:
     """See `Stream.reader`."""
     if [start != "start", after is not None, txid is not None].count(True) > 1:
         raise TypeError("a reader has one of start, `after` and txid")
-    place: Position = start if after is None else after.next
+    place: Position = start
+    if after is not None:
+        place = after.next if isinstance(after, Dlsn) else after + 1
     if txid is not None:
         place = Txid(txid)
     spot = await calls.locate(place)

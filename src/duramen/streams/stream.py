@@ -71,17 +71,17 @@ class Stream:
         self,
         start: Position = "start",
         *,
-        after: Dlsn | None = None,
+        after: Dlsn | int | None = None,
         txid: int | None = None,
         follow: bool = False,
     ) -> Reader:
         """The records from a position on, in order, as an iterator.
 
-        after: instead of `start`, the record behind this one, to go on where a reader stopped. txid: instead of it, the
-        first record with this transaction id or a higher one. follow: wait at the end for more, until the stream is
-        closed; else stop there. TruncatedError with the first offset where the position lies before it;
-        PositionDivergedError where it names a record that the stream does not hold, or where the stream turns out to
-        have lost records that were read.
+        after: instead of `start`, the record behind this one (a DLSN or an offset), to go on where a reader stopped.
+        txid: instead of it, the first record with this transaction id or a higher one. follow: wait at the end for
+        more, until the stream is closed; else stop there. TruncatedError with the first offset where the position lies
+        before it; PositionDivergedError where it names a record that the stream does not hold, or where the stream
+        turns out to have lost records that were read.
         """
         return Reader(run(cursor_at(self._calls, start, after=after, txid=txid, follow=follow)))
 

@@ -1,0 +1,85 @@
+"""Appends to a stream that several may write to, of which nobody else made one like ours in between."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from duramen.dlsn import Dlsn
+from duramen.errors import ConfigError
+from duramen.streams.errors import StreamEndMovedError
+from duramen.streams.positions.position_store import PositionTakenError, position_text, stored_position
+from duramen.streams.records import NewStreamRecord, StreamRecord
+from duramen.streams.stream import Stream
+
+_VERSION: Final = 1
+_COMMIT_SECONDS: Final = 30.0
+
+
+class PositionDocument(NamedTuple):
+    """A position as it lies in a log. stream: the topic that is read."""
+
+    reader: str
+    stream: str
+    position: Dlsn
+
+
+class FencedAppends:
+    """Appends at the end of what was read, so that each of them follows upon everything there is.
+
+    Where others appended meanwhile, what they did is read first, and passed over if it is none of `is_ours`.
+    """
+
+    def __init__(self, stream: Stream, is_ours: Callable[[StreamRecord], bool]) -> None:
+        self._stream = stream
+        self._is_ours = is_ours
+        self.end = 0
+        """Offset of the end of what was read."""
+
+    def append(self, records: Sequence[NewStreamRecord]) -> None:
+        """Store them as one batch. PositionTakenError where somebody else wrote as we do, and nothing is stored."""
+        while True:
+            try:
+                self.end = self._stream.append(records, expected_position=self.end).end
+            except StreamEndMovedError as moved:
+                if moved.end < self.end:  # a page-cache topic after a power cut
+                    raise
+                self._catch_up(moved.end)
+            else:
+                return
+
+    def _catch_up(self, end: int) -> None:
+        """Read on to `end`, which is that of the log: what lies in front of it may not be committed yet."""
+        until = time.monotonic() + _COMMIT_SECONDS
+        while (committed := self._stream.end()) < end:
+            if time.monotonic() > until:
+                raise StreamEndMovedError(f"{self._stream.name}: nothing behind {committed} is committed", end)
+            time.sleep(0.01)
+        for record in self._stream.reader(self.end):
+            committed = max(committed, record.offset + 1)
+            if self._is_ours(record):
+                raise PositionTakenError(
+                    f"{self._stream.name}: another process moved the position at {record.dlsn}; stop, or load() and "
+                    "read on from there"
+                )
+        self.end = committed
+
+
+def position_document(reader: str, topic: str, position: Dlsn) -> bytes:
+    """A position as JSON, for a record's value or header."""
+    text = position_text(position)
+    return json.dumps({"version": _VERSION, "reader": reader, "stream": topic, "position": text}).encode()
+
+
+def parse_document(where: str, document: bytes | None) -> PositionDocument:
+    """What one says. ConfigError for anything else, which somebody else must have written."""
+    try:
+        found: Any = json.loads(document or b"")
+        version, reader, stream, text = found["version"], found["reader"], found["stream"], found["position"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{where}: no position ({error!r:.200}): {document!r:.200}") from None
+    if version != _VERSION:
+        raise ConfigError(f"{where} has version {version!r:.80}; this release reads {_VERSION}")
+    return PositionDocument(reader, stream, stored_position(where, text))
