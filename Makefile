@@ -24,7 +24,7 @@ help: ## show this list
 	@grep -hE '^[a-z0-9][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-24s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: $(VENV)/spark.stamp ## the tour: 336,776 flights through a node and a Spark pipeline that are killed on the way
+demo: $(VENV)/spark.stamp ## the tour: 336,776 flights through a node, a web page and a Spark pipeline; each is cut off on the way
 	@$(BIN)/python -m demo
 
 .PHONY: demo-cluster
@@ -122,9 +122,9 @@ $(VENV)/run.stamp: pyproject.toml
 	$(call install,to run Duramen,.)
 	@touch $@
 
-# What pipelines need beside it.
+# What pipelines and the gateway need beside it.
 $(VENV)/spark.stamp: pyproject.toml
-	$(call install,with what Spark pipelines need,.[spark])
+	$(call install,with what Spark pipelines and the gateway need,.[spark,http])
 	$(install-java)
 	@touch $(VENV)/run.stamp $@
 

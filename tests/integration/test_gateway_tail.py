@@ -166,4 +166,4 @@ def _receive(readers: dict[socket.socket, bytearray], has_all: Callable[[bytearr
 
 
 def _numbers(received: bytearray) -> list[int]:
-    return [n for event in re.findall(rb"event: data\ndata:(.*)\n\n", received) for n in json.loads(event)]
+    return [n for event in re.findall(rb"event: data\ndata:(.*)\nid: ", received) for n in json.loads(event)]

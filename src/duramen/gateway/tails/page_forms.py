@@ -55,7 +55,9 @@ class MessageForm(NamedTuple):
 
     def events(self, page: StreamPage) -> bytes:
         """One event with all of them."""
-        return sse_frames.data_event(self.body(page), binary=not self.is_text) if page.records else b""
+        if not page.records:
+            return b""
+        return sse_frames.data_event(self.body(page), str(page.position), binary=not self.is_text)
 
 
 def control_event(page: StreamPage, cursor: str) -> bytes:

@@ -29,9 +29,12 @@ def event(name: str, payload: bytes, event_id: str | None = None) -> bytes:
     return b"event: " + name.encode() + b"".join(lines) + tail + b"\n\n"
 
 
-def data_event(payload: bytes, *, binary: bool) -> bytes:
-    """An event with records; bytes that are no text go as base64."""
-    return event("data", base64.b64encode(payload) if binary else payload)
+def data_event(payload: bytes, event_id: str, *, binary: bool) -> bytes:
+    """An event with records; bytes that are no text go as base64. Its id is the position behind them.
+
+    So an EventSource that loses its connection in front of the control event does not get them a second time.
+    """
+    return event("data", base64.b64encode(payload) if binary else payload, event_id)
 
 
 def lines_event(lines: bytes, event_id: str) -> bytes:
@@ -40,7 +43,7 @@ def lines_event(lines: bytes, event_id: str) -> bytes:
 
 
 def control_event(control: ControlData) -> bytes:
-    """The event behind each data event. Its id is the position, which EventSource sends when it connects again."""
+    """The event behind each data event. Its id is the position, too, which EventSource sends when it connects again."""
     return event("control", msgspec.json.encode(control), control.stream_next_offset)
 
 

@@ -41,7 +41,7 @@ def test_a_payload_cannot_break_out(text: str) -> None:
 
 @given(st.binary(min_size=1, max_size=50))
 def test_bytes_go_as_base64(payload: bytes) -> None:
-    (only,) = parsed(data_event(payload, binary=True))
+    (only,) = parsed(data_event(payload, "7", binary=True))
     assert base64.b64decode(only["data"]) == payload
 
 

@@ -256,7 +256,7 @@ def test_who_is_at_the_end_gets_to_know_that_it_is_closed() -> None:
 def test_one_form_for_all_readers() -> None:
     page = _page(0, 2)
     assert page.frame(JSON, True) == (
-        b"event: data\ndata:[0,1]\n\n"
+        b"event: data\ndata:[0,1]\nid: 00000001-0000000000000000-00000002\n\n"
         b'event: control\ndata:{"streamNextOffset":"00000001-0000000000000000-00000002",'
         b'"streamCursor":"7","upToDate":true}\nid: 00000001-0000000000000000-00000002\n\n'
     )
