@@ -158,6 +158,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
          "disk-full", "foreign-origin", "body-timeout"),
         (_PATH,),
         'Nothing, or `{"name": …}`: what those who are fenced are told',
+        right="write",
     ),
     RouteRow(
         "DELETE",
@@ -169,6 +170,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         (*ANY_CALL, "bad-request", "no-such-stream", "closed", "writer-fenced", "too-few-replicas", "disk-full",
          "foreign-origin"),
         (_PATH, Parameter("Stream-Writer", "header", "The writer that is given up", True)),
+        right="write",
     ),
     RouteRow(
         "GET",
