@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from tests.worlds.served_gateway import HttpAnswer, ServedGateway, head_from, report_lines, request
 from tests.worlds.served_node import Served
 from tests.worlds.topic_contents import create, stored
@@ -77,6 +78,100 @@ def test_topics(gateway: ServedGateway, cluster: str) -> None:
     assert error_of(gateway.ask("GET", cluster, host="elsewhere")) == (421, 421)
     assert gateway.ask("DELETE", f"{cluster}/topics/rest.made").status == 204
     assert error_of(gateway.ask("DELETE", f"{cluster}/topics/rest.made")) == (404, 40403)
+
+
+def test_settings(gateway: ServedGateway, cluster: str, served: Served) -> None:
+    create(served.bootstrap, "rest.settings", 1)
+
+    def change(method: str, path: str, body: Any = None) -> HttpAnswer:
+        sent = b"" if body is None else json.dumps(body).encode()
+        return gateway.ask(method, cluster + path, sent, content_type=JSON)
+
+    def value(path: str) -> tuple[str | None, str]:
+        found = gateway.ask("GET", cluster + path).json()
+        assert found["metadata"]["self"] == f"http://localhost{cluster}{path}"
+        return found["value"], found["source"]
+
+    (broker,) = gateway.ask("GET", f"{cluster}/brokers").json()["data"]
+    node = broker["broker_id"]
+    topic = "/topics/rest.settings/configs"
+    for path, name, source in (
+        (topic, "retention.bytes", "DYNAMIC_TOPIC_CONFIG"),
+        (f"/brokers/{node}/configs", "log.retention.bytes", "DYNAMIC_BROKER_CONFIG"),
+        ("/broker-configs", "log.retention.bytes", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+    ):
+        assert change("PUT", f"{path}/{name}", {"value": "123456789"}).status == 204
+        assert value(f"{path}/{name}") == ("123456789", source)
+        assert name in {each["name"] for each in gateway.ask("GET", cluster + path).json()["data"]}
+        assert change("DELETE", f"{path}/{name}").status == 204
+        changes = [{"name": name, "value": "1", "operation": "SET"}]
+        assert change("POST", f"{path}:alter", {"data": changes, "validate_only": True}).status == 204
+    assert value(f"{topic}/retention.bytes") == ("-1", "DEFAULT_CONFIG")
+    both = [{"name": "retention.bytes", "value": "5"}, {"name": "cleanup.policy", "operation": "DELETE"}]
+    assert change("POST", f"{topic}:alter", {"data": both}).status == 204
+    assert value(f"{topic}/retention.bytes")[0] == "5"
+    assert error_of(change("POST", f"{topic}:alter", {"data": both * 2})) == (400, 400)
+    assert error_of(change("POST", f"{topic}:alter", {"data": [{"name": "retention.bytes"}]})) == (400, 400)
+    assert error_of(change("PUT", f"{topic}/retention.bytes", {"value": "x"})) == (400, 40002)
+    for method in ("PUT", "DELETE", "GET"):
+        assert error_of(change(method, f"{topic}/nothing", {"value": "1"})) == (404, 404)
+    assert error_of(gateway.ask("GET", f"{cluster}/topics/none/configs")) == (404, 40403)
+    assert error_of(gateway.ask("GET", f"{cluster}/brokers/77/configs")) == (404, 404)
+    everything = gateway.ask("GET", f"{cluster}/topics/-/configs").json()["data"]
+    assert {"rest.settings"} <= {each["topic_name"] for each in everything}
+    assert {each["broker_id"] for each in gateway.ask("GET", f"{cluster}/brokers/-/configs").json()["data"]} == {node}
+    for path in ("/topics/-/partitions/-/reassignment", "/topics/rest.settings/partitions/-/reassignment"):
+        assert gateway.ask("GET", cluster + path).json()["data"] == []
+    assert error_of(gateway.ask("GET", f"{cluster}/topics/rest.settings/partitions/0/reassignment")) == (404, 404)
+    assert error_of(gateway.ask("GET", f"{cluster}/acls")) == (400, 40002)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_groups(gateway: ServedGateway, cluster: str, served: Served, protocol: str) -> None:
+    topic, group = f"rest.{protocol}", f"rest {protocol}"
+    create(served.bootstrap, topic, 2)
+    body = b"".join(b'{"partition_id": %d}' % number for number in (0, 0, 0, 1))
+    assert gateway.ask("POST", f"{cluster}/topics/{topic}/records", body, content_type=JSON).status == 200
+    path = f"{cluster}/consumer-groups/rest%20{protocol}"
+    assert error_of(gateway.ask("GET", path)) == (404, 404)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": served.bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "client.id": "reader",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        until = time.monotonic() + 20
+        while consumer.poll(0.1) is None:
+            assert time.monotonic() < until
+        consumer.commit(offsets=[TopicPartition(topic, 0, 1), TopicPartition(topic, 1, 1)], asynchronous=False)
+        found = gateway.ask("GET", path).json()
+        assert (found["consumer_group_id"], found["state"], found["is_simple"]) == (group, "STABLE", False)
+        assert found in gateway.ask("GET", f"{cluster}/consumer-groups").json()["data"]
+        (member,) = gateway.ask("GET", f"{path}/consumers").json()["data"]
+        assert member["client_id"] == "reader"
+        one = f"{path}/consumers/{member['consumer_id']}"
+        assert gateway.ask("GET", one).json() == member
+        assigned = gateway.ask("GET", f"{one}/assignments").json()["data"]
+        assert [(each["topic_name"], each["partition_id"]) for each in assigned] == [(topic, 0), (topic, 1)]
+        assert gateway.ask("GET", f"{one}/assignments/{topic}/partitions/1").json() == assigned[1]
+        lag = gateway.ask("GET", assigned[0]["lag"]["related"].removeprefix("http://localhost")).json()
+        assert (lag["current_offset"], lag["log_end_offset"], lag["lag"]) == (1, 3, 2)
+        assert lag["consumer_id"] == member["consumer_id"]
+        lags = gateway.ask("GET", f"{path}/lags").json()["data"]
+        assert [each["lag"] for each in lags] == [2, 0]
+        summary = gateway.ask("GET", f"{path}/lag-summary").json()
+        assert (summary["max_lag"], summary["total_lag"], summary["max_lag_partition_id"]) == (2, 2, 0)
+        assert error_of(gateway.ask("GET", f"{path}/consumers/none")) == (404, 404)
+        assert error_of(gateway.ask("GET", f"{path}/lags/{topic}/partitions/5")) == (404, 40403)
+    finally:
+        consumer.close()
+    assert gateway.ask("GET", f"{path}/lags").json()["data"][0]["consumer_id"] == ""
 
 
 def test_records_of_a_known_length(gateway: ServedGateway, cluster: str, served: Served) -> None:

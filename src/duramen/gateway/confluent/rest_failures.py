@@ -17,6 +17,8 @@ _WRONG: Final = frozenset(
         ErrorCode.INVALID_CONFIG,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.SECURITY_DISABLED,
+        ErrorCode.INVALID_GROUP_ID,
     )
 )
 _GONE: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
@@ -31,6 +33,8 @@ def rest_problem(error: DuramenError) -> ProblemError:
         return ProblemError(400, "topic-exists", str(error), kafka_error=name)
     if error.code in _GONE:
         return no_such_partition()
+    if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return ProblemError(404, "no-such-group", str(error), kafka_error=name)
     if error.code in _WRONG:
         return ProblemError(400, "bad-request", str(error), kafka_error=name)
     return problem_of(error)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from duramen.client.aio import AsyncCluster
-from duramen.client.protocol.metadata import ClusterMetadata
+from duramen.client.protocol.metadata import ClusterMetadata, ClusterNode
 from duramen.errors import DuramenError
 from duramen.gateway.confluent.rest_errors import V3_JSON
 from duramen.gateway.confluent.rest_failures import rest_problem
@@ -59,6 +59,13 @@ class V3Answers:
         if wanted is not None and wanted != known:
             raise ProblemError(404, "no-such-cluster", f"Cluster {wanted} cannot be found.")
         return RestLinks(f"{request.url.scheme}://{request.headers['host']}", known)
+
+    async def node(self, request: Request) -> ClusterNode:
+        """The node that the path names. Problem 404."""
+        node = (await self.cluster.metadata([])).nodes.get(path_number(request, "broker_id"))
+        if node is None:
+            raise ProblemError(404, "no-such-broker", f"Broker {request.path_params['broker_id']} cannot be found.")
+        return node
 
     async def wanted(self, request: Request, kind: type[_T]) -> _T:
         """The JSON body. Problem 400 names the field; 408, 413, 415, 503."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from duramen.client.protocol.metadata import ClusterNode, PartitionMetadata
+from duramen.client.protocol.metadata import PartitionMetadata
 from duramen.gateway.confluent.rest_failures import no_such_partition
 from duramen.gateway.confluent.rest_links import RestLinks
 from duramen.gateway.confluent.rest_resources import (
@@ -72,10 +72,10 @@ class V3Topics:
         return BrokerList("KafkaBrokerList", links.listed("brokers"), found)
 
     async def _broker(self, request: Request, links: RestLinks) -> BrokerResource:
-        return broker_resource(links, await self._node(request))
+        return broker_resource(links, await self._answers.node(request))
 
     async def _broker_replicas(self, request: Request, links: RestLinks) -> ReplicaList:
-        node = (await self._node(request)).id
+        node = (await self._answers.node(request)).id
         found = [
             replica_resource(links, topic.name, partition, node)
             for topic in (await self._admin.topics()).values()
@@ -83,12 +83,6 @@ class V3Topics:
             if node in partition.replicas
         ]
         return ReplicaList("KafkaReplicaList", links.listed("brokers", node, "partition-replicas"), found)
-
-    async def _node(self, request: Request) -> ClusterNode:
-        node = (await self._cluster.metadata([])).nodes.get(path_number(request, "broker_id"))
-        if node is None:
-            raise ProblemError(404, "no-such-broker", f"Broker {request.path_params['broker_id']} cannot be found.")
-        return node
 
     async def _topics(self, _request: Request, links: RestLinks) -> TopicList:
         topics = await self._admin.topics()

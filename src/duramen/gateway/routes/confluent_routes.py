@@ -4,6 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
+from duramen.gateway.confluent.group_resources import (
+    AssignmentList,
+    AssignmentResource,
+    ConsumerList,
+    ConsumerResource,
+    GroupList,
+    GroupResource,
+    LagList,
+    LagResource,
+    LagSummary,
+)
 from duramen.gateway.confluent.rest_records import ProducedRecord, RecordReport
 from duramen.gateway.confluent.rest_resources import (
     BrokerList,
@@ -17,7 +28,10 @@ from duramen.gateway.confluent.rest_resources import (
     TopicList,
     TopicResource,
 )
+from duramen.gateway.confluent.setting_admin import WantedChanges, WantedValue
 from duramen.gateway.confluent.topic_admin import WantedPartitions, WantedTopic
+from duramen.gateway.confluent.v3_moves import ReassignmentList, ReassignmentResource
+from duramen.gateway.confluent.v3_settings import SettingList, SettingResource
 from duramen.gateway.routes.errors import ANY_CALL
 from duramen.gateway.routes.route import KNOWN, Parameter, RouteAnswer, RouteRow
 
@@ -25,12 +39,17 @@ _JSON = "application/json"
 _CLUSTER = "/v3/clusters/{cluster_id}"
 _TOPIC = f"{_CLUSTER}/topics/{{topic_name}}"
 _PARTITION = f"{_TOPIC}/partitions/{{partition_id}}"
+_GROUP = f"{_CLUSTER}/consumer-groups/{{consumer_group_id}}"
+_CONSUMER = f"{_GROUP}/consumers/{{consumer_id}}"
 _BROKER = f"{_CLUSTER}/brokers/{{broker_id}}"
 _MEANINGS = {
     "cluster_id": "The id of the cluster, as /v3/clusters has it",
     "topic_name": "The name of the topic",
     "partition_id": "The number of the partition",
     "broker_id": "The id of the node",
+    "name": "The name of the setting",
+    "consumer_group_id": "The name of the group",
+    "consumer_id": "The id of a member of the group",
 }
 _BODY = ("bad-request", "unsupported-type", "body-too-large", "body-timeout", "overloaded", "foreign-origin")
 
@@ -54,6 +73,53 @@ def _got(
     return RouteRow("GET", path, operation, resource, what, answers, found, _parameters(path), right=right)
 
 
+def _settings(path: str, kind: str, *errors: str) -> tuple[RouteRow, ...]:
+    """Routes of the settings of a topic, of a node, or of all nodes."""
+    resource = "topic" if kind == "Topic" else "cluster"
+    one = f"{path}/{{name}}"
+    return (
+        _got(path, f"list{kind}SettingsV3", resource, "List the settings", SettingList, *errors),
+        _changed("POST", f"{path}:alter", f"alter{kind}SettingsV3", resource, "Change settings, all or none",
+                 errors, WantedChanges),
+        _got(one, f"get{kind}SettingV3", resource, "Describe a setting", SettingResource, *errors, "no-such-setting"),
+        _changed("PUT", one, f"set{kind}SettingV3", resource, "Change a setting", errors, WantedValue),
+        _changed("DELETE", one, f"reset{kind}SettingV3", resource, "Set a setting back to its default", errors),
+    )  # fmt: skip
+
+
+def _changed(
+    method: str,
+    path: str,
+    operation: str,
+    resource: str,
+    what: str,
+    errors: tuple[str, ...],
+    body: type[msgspec.Struct] | None = None,
+) -> RouteRow:
+    """A change of settings."""
+    failures = (*ANY_CALL, *(_BODY if body else ("bad-request", "foreign-origin")), "no-such-cluster", *errors)
+    return RouteRow(
+        method,
+        path,
+        operation,
+        resource,
+        what,
+        (RouteAnswer(204, "It is changed"),),
+        (*failures, "no-such-setting"),
+        _parameters(path),
+        "What is wanted" if body else "",
+        body,
+        right="admin",
+    )
+
+
+def _access(method: str, operation: str, what: str, right: str) -> RouteRow:
+    """Access lists are the cluster's to refuse."""
+    errors = (*ANY_CALL, "no-such-cluster", "bad-request", "not-served", "foreign-origin")
+    path = f"{_CLUSTER}/acls"
+    return RouteRow(method, path, operation, "cluster", what, (), errors, _parameters(path), right=right)
+
+
 V3_ROUTES: tuple[RouteRow, ...] = (
     _got("/v3/clusters", "listClustersV3", "cluster", "List the cluster that the gateway is for", ClusterList,
          right=KNOWN),
@@ -62,6 +128,10 @@ V3_ROUTES: tuple[RouteRow, ...] = (
     _got(_BROKER, "getBrokerV3", "cluster", "Describe a node", BrokerResource, "no-such-broker", right=KNOWN),
     _got(f"{_BROKER}/partition-replicas", "listBrokerReplicasV3", "cluster", "List the copies that a node has",
          ReplicaList, "no-such-broker"),
+    _got(f"{_CLUSTER}/brokers/-/configs", "listAllBrokerSettingsV3", "cluster", "List the settings of all nodes",
+         SettingList),
+    *_settings(f"{_BROKER}/configs", "Broker", "no-such-broker"),
+    *_settings(f"{_CLUSTER}/broker-configs", "Cluster"),
     _got(f"{_CLUSTER}/topics", "listTopicsV3", "cluster", "List the topics", TopicList),
     RouteRow(
         "POST",
@@ -101,6 +171,15 @@ V3_ROUTES: tuple[RouteRow, ...] = (
         _parameters(_TOPIC),
         right="admin",
     ),
+    _got(f"{_CLUSTER}/topics/-/configs", "listAllTopicSettingsV3", "topic", "List the settings of all topics",
+         SettingList),
+    *_settings(f"{_TOPIC}/configs", "Topic", "no-such-topic"),
+    _got(f"{_CLUSTER}/topics/-/partitions/-/reassignment", "listReassignmentsV3", "cluster",
+         "List the partitions that get other replicas", ReassignmentList),
+    _got(f"{_TOPIC}/partitions/-/reassignment", "listTopicReassignmentsV3", "topic",
+         "List the partitions of a topic that get other replicas", ReassignmentList, "no-such-topic"),
+    _got(f"{_PARTITION}/reassignment", "getReassignmentV3", "topic", "Describe how the replicas of a partition change",
+         ReassignmentResource, "no-such-topic", "no-such-move"),
     _got(f"{_TOPIC}/partitions", "listPartitionsV3", "topic", "List the partitions of a topic", PartitionList,
          "no-such-topic"),
     _got(_PARTITION, "getPartitionV3", "topic", "Describe a partition", PartitionResource,
@@ -133,4 +212,23 @@ V3_ROUTES: tuple[RouteRow, ...] = (
         ProducedRecord,
         right="write",
     ),
+    _got(f"{_CLUSTER}/consumer-groups", "listGroupsV3", "group", "List the consumer groups", GroupList),
+    _got(_GROUP, "getGroupV3", "group", "Describe a group", GroupResource, "no-such-group"),
+    _got(f"{_GROUP}/consumers", "listConsumersV3", "group", "List the members of a group", ConsumerList,
+         "no-such-group"),
+    _got(_CONSUMER, "getConsumerV3", "group", "Describe a member", ConsumerResource,
+         "no-such-group", "no-such-consumer"),
+    _got(f"{_CONSUMER}/assignments", "listAssignmentsV3", "group", "List the partitions that a member reads",
+         AssignmentList, "no-such-group", "no-such-consumer"),
+    _got(f"{_CONSUMER}/assignments/{{topic_name}}/partitions/{{partition_id}}", "getAssignmentV3", "group",
+         "Describe a partition that a member reads", AssignmentResource,
+         "no-such-group", "no-such-consumer", "no-such-partition"),
+    _got(f"{_GROUP}/lags", "listLagsV3", "group", "List how far a group is behind", LagList, "no-such-group"),
+    _got(f"{_GROUP}/lags/{{topic_name}}/partitions/{{partition_id}}", "getLagV3", "group",
+         "Describe how far a group is behind in a partition", LagResource, "no-such-group", "no-such-partition"),
+    _got(f"{_GROUP}/lag-summary", "summariseLagsV3", "group", "Sum up how far a group is behind", LagSummary,
+         "no-such-group"),
+    _access("GET", "listAccessV3", "List access lists", "read"),
+    _access("POST", "allowAccessV3", "Make access lists", "admin"),
+    _access("DELETE", "removeAccessV3", "Delete access lists", "admin"),
 )  # fmt: skip

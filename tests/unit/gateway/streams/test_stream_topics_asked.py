@@ -48,7 +48,7 @@ def test_requests_that_come_together_ask_once() -> None:
     async def run() -> None:
         cluster = SlowCluster()
         now = 0.0
-        topics = StreamTopics(cast(Any, cluster), lambda: 0, lambda: now, 1 << 20)
+        topics = StreamTopics(cast(Any, cluster), cast(Any, None), lambda: 0, lambda: now, 1 << 20)
         waiting = [asyncio.ensure_future(topics.get("a")) for _ in range(100)]
         await turns()
         cluster.let.set()
@@ -67,7 +67,7 @@ def test_a_question_from_before_does_not_hide_what_was_made_since() -> None:
     async def run() -> None:
         cluster = SlowCluster()
         cluster.there = False
-        topics = StreamTopics(cast(Any, cluster), lambda: 0, lambda: 0.0, 1 << 20)
+        topics = StreamTopics(cast(Any, cluster), cast(Any, None), lambda: 0, lambda: 0.0, 1 << 20)
         before = asyncio.ensure_future(topics.find("a"))
         await turns()
         cluster.there = True
@@ -83,7 +83,7 @@ def test_a_question_from_before_does_not_hide_what_was_made_since() -> None:
 def test_a_request_that_leaves_does_not_end_the_question() -> None:
     async def run() -> None:
         cluster = SlowCluster()
-        topics = StreamTopics(cast(Any, cluster), lambda: 0, lambda: 0.0, 1 << 20)
+        topics = StreamTopics(cast(Any, cluster), cast(Any, None), lambda: 0, lambda: 0.0, 1 << 20)
         first, second = (asyncio.ensure_future(topics.find("a")) for _ in range(2))
         await turns()
         first.cancel()
