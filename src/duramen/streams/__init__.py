@@ -7,6 +7,9 @@ with duramen.streams.open("duramen://127.0.0.1:9092/finance") as finance:
 """
 
 from duramen.streams.errors import (
+    NamespaceExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
     NoSuchStreamError,
     PositionDivergedError,
     StreamEndMovedError,
@@ -19,6 +22,8 @@ from duramen.streams.errors import (
 from duramen.streams.merge_cursor import MergedRecord
 from duramen.streams.merged_reader import MergedReader
 from duramen.streams.namespace import Namespace, open_namespace
+from duramen.streams.namespace_tree import NamespaceTree
+from duramen.streams.namespace_tree_calls import NamespaceInfo
 from duramen.streams.positions.file_positions import FilePositions
 from duramen.streams.positions.output_positions import POSITION_HEADER, OutputPositions
 from duramen.streams.positions.position_store import NoTransactionError, PositionStore, PositionTakenError
@@ -40,7 +45,12 @@ __all__ = [
     "MergedReader",
     "MergedRecord",
     "Namespace",
+    "NamespaceExistsError",
+    "NamespaceInfo",
+    "NamespaceNotEmptyError",
+    "NamespaceTree",
     "NewStreamRecord",
+    "NoSuchNamespaceError",
     "NoSuchStreamError",
     "NoTransactionError",
     "OutputPositions",

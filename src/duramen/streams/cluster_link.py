@@ -6,19 +6,22 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from duramen.client import ANY, CONTROLLER, READ_COMMITTED
+from duramen.client import ANY, CONTROLLER, EARLIEST, READ_COMMITTED
 from duramen.client.protocol import conditional_append as conditional
 from duramen.client.protocol import producers
 from duramen.client.protocol.conditional_append import CONDITIONAL_APPEND
 from duramen.client.protocol.fetch import FetchedBytes
 from duramen.client.protocol.list_offsets import ListedOffset
 from duramen.client.protocol.metadata import error_code
+from duramen.client.protocol.namespace_log import FROM_START, NamespaceStretch
+from duramen.client.protocol.namespaces import NAMESPACES_TOPIC
 from duramen.client.protocol.positions import OffsetQuestion, Position, Question
 from duramen.client.protocol.producers import DESCRIBE_PRODUCERS, ProducerProgress
 from duramen.client.protocol.stream_names import names_in
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import NO_TOPIC_ID, TopicPartition
 from duramen.streams.link import NO_CONDITION, AppendTerms, StreamTail, TxidKind
+from duramen.streams.logged_namespaces import LoggedNamespaces
 from duramen.streams.lookup import find_spot
 from duramen.streams.ready_cluster import AwaitableCluster
 from duramen.streams.records import Row, StreamSpot, Stretch, stretch_of
@@ -56,12 +59,16 @@ class ClusterLink:
         self._timeout_ms = int(timeout_s * 1000)
         self._producers: dict[str, _Producer] = {}
         self._known: set[str] = set()
+        self.namespaces = LoggedNamespaces(self)
+
+    async def topics(self) -> list[str]:
+        """See `LoggedLink`."""
+        found = (await self._cluster.metadata()).topics.values()
+        return [topic.name for topic in found if len(topic.partitions) == 1 and not topic.is_internal]
 
     async def names(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]:
         """See `StreamLink`."""
-        found = (await self._cluster.metadata()).topics.values()
-        topics = (topic.name for topic in found if len(topic.partitions) == 1 and not topic.is_internal)
-        return names_in(namespace, topics, prefix, after, limit)
+        return names_in(namespace, await self.topics(), prefix, after, limit)
 
     async def exists(self, topic: str) -> bool:
         """See `StreamLink`."""
@@ -77,10 +84,21 @@ class ClusterLink:
 
     async def create(self, topic: str, settings: Mapping[str, str]) -> None:
         """See `StreamLink`."""
+        await self._create(topic, settings, validate_only=False)
+
+    async def check_settings(self, namespace: str, settings: Mapping[str, str]) -> None:
+        """See `LoggedLink`."""
+        try:
+            await self._create(f"{namespace.replace('/', '.')}.-", settings, validate_only=True)
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+    async def _create(self, topic: str, settings: Mapping[str, str], *, validate_only: bool) -> None:
         message = API[_CREATE_TOPICS].request
         configs = [message.CreatableTopicConfig(name=name, value=value) for name, value in settings.items()]
         wanted = message.CreatableTopic(name=topic, num_partitions=1, replication_factor=-1, configs=configs)
-        request = message.new(topics=[wanted], timeout_ms=self._timeout_ms)
+        request = message.new(topics=[wanted], timeout_ms=self._timeout_ms, validate_only=validate_only)
         await self._ask(CONTROLLER, _CREATE_TOPICS, request, "topics")
 
     async def delete(self, topic: str) -> None:
@@ -185,6 +203,23 @@ class ClusterLink:
         await self._find(topic)
         tp = TopicPartition(topic, 0)
         return await self._cluster.fetch(tp, spot.offset, _FETCH_BYTES, READ_COMMITTED, max_wait_ms=wait_ms)
+
+    async def read_namespaces(self, offset: int, *, wait: bool) -> NamespaceStretch | None:
+        """See `LoggedLink`."""
+        if not await self.exists(NAMESPACES_TOPIC):
+            return None if offset > 0 else NamespaceStretch(b"", (), 0)
+        tp = TopicPartition(NAMESPACES_TOPIC, 0)
+        if offset == FROM_START:
+            offset = (await self._cluster.list_offsets({tp: EARLIEST}, READ_COMMITTED))[tp].offset
+        try:
+            found = await self._cluster.fetch(
+                tp, offset, _FETCH_BYTES, READ_COMMITTED, max_wait_ms=_WAIT_MS if wait else 0
+            )
+        except KafkaError as error:
+            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                return None
+            raise
+        return NamespaceStretch(found.data, found.aborted, found.last_stable_offset)
 
     async def state(self, topic: str) -> StreamTail:
         """See `StreamLink`."""

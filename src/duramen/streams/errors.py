@@ -79,3 +79,29 @@ class TxidOutOfOrderError(KafkaError):
     def __init__(self, message: str, last: int) -> None:
         super().__init__(ErrorCode.TXID_OUT_OF_ORDER, message)
         self.last = last
+
+
+class NoSuchNamespaceError(KafkaError):
+    """There is no such namespace: nothing is written about it, and no stream lies in it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(ErrorCode.RESOURCE_NOT_FOUND, f"there is no namespace {path!r}; create it, or a stream in it")
+        self.path = path
+
+
+class NamespaceExistsError(KafkaError):
+    """A namespace that is to be created has its defaults written down."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(ErrorCode.DUPLICATE_RESOURCE, f"the namespace {path!r} exists")
+        self.path = path
+
+
+class NamespaceNotEmptyError(KafkaError):
+    """Streams or namespaces lie in a namespace that is to be deleted."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            ErrorCode.INVALID_REQUEST, f"the namespace {path!r} is not empty; delete what lies in it, or recursively"
+        )
+        self.path = path

@@ -9,13 +9,18 @@ from typing import Final, cast
 
 from duramen.client.protocol.fetch import FetchedBytes, whole_batches
 from duramen.client.protocol.list_offsets import EARLIEST, LATEST, ListedOffset
+from duramen.client.protocol.namespace_log import FROM_START, NamespaceStretch
+from duramen.client.protocol.namespaces import NAMESPACES_TOPIC
 from duramen.client.protocol.positions import OffsetQuestion, Position, Question
 from duramen.client.protocol.producers import ProducerProgress
 from duramen.client.protocol.stream_names import names_in
+from duramen.config import BrokerConfig
+from duramen.config.topic import validate_topic_configs
 from duramen.embedded import TopicStream, open_log
 from duramen.errors import DeadlineError, ErrorCode, KafkaError
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.streams.link import AppendTerms, StreamTail, TxidKind
+from duramen.streams.logged_namespaces import LoggedNamespaces
 from duramen.streams.lookup import find_spot
 from duramen.streams.records import Row, StreamSpot, Stretch, stretch_of
 from duramen.wire.batch import build_batch
@@ -32,11 +37,19 @@ class FileLink:
         self._log = open_log(directory)
         self._timeout_s = timeout_s
         self._creating = threading.Lock()
+        self.namespaces = LoggedNamespaces(self)
+
+    async def topics(self) -> list[str]:
+        """See `LoggedLink`."""
+        return [name for name in self._log.topics() if self._log.topic(name).partitions == 1]
+
+    async def check_settings(self, namespace: str, settings: Mapping[str, str]) -> None:
+        """See `LoggedLink`."""
+        validate_topic_configs(BrokerConfig({}), settings)
 
     async def names(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]:
         """See `StreamLink`."""
-        topics = (name for name in self._log.topics() if self._log.topic(name).partitions == 1)
-        return names_in(namespace, topics, prefix, after, limit)
+        return names_in(namespace, await self.topics(), prefix, after, limit)
 
     async def exists(self, topic: str) -> bool:
         """See `StreamLink`."""
@@ -107,6 +120,21 @@ class FileLink:
     async def wait(self, topic: str, spot: StreamSpot) -> None:
         """See `StreamLink`."""
         self._stream(topic).wait(spot.offset, _WAIT_S)
+
+    async def read_namespaces(self, offset: int, *, wait: bool) -> NamespaceStretch | None:
+        """See `LoggedLink`. Appends of this process are committed when they are answered."""
+        if not await self.exists(NAMESPACES_TOPIC):
+            return None if offset > 0 else NamespaceStretch(b"", (), 0)
+        stream = self._stream(NAMESPACES_TOPIC)
+        if wait:
+            stream.wait(max(offset, 0), _WAIT_S)
+        try:
+            first = self._log.topic(NAMESPACES_TOPIC).start_offset(_PARTITION)
+            return NamespaceStretch(*stream.read(first if offset == FROM_START else offset))
+        except KafkaError as error:
+            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                return None
+            raise
 
     async def state(self, topic: str) -> StreamTail:
         """See `StreamLink`."""

@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from duramen.client.protocol.positions import Position
 from duramen.client.protocol.producers import ProducerProgress
+from duramen.streams.namespace_link import NamespaceLink
 from duramen.streams.records import Row, StreamSpot, Stretch
 from duramen.wire.conditional_answer import ConditionalAnswer
 
@@ -52,6 +53,11 @@ class StreamLink(Protocol):
 
     A topic that is not there: KafkaError UNKNOWN_TOPIC_OR_PARTITION; an offset that is not: OFFSET_OUT_OF_RANGE.
     """
+
+    @property
+    def namespaces(self) -> NamespaceLink:
+        """What it does about namespaces."""
+        ...
 
     async def names(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]:
         """Names of the streams of a namespace, as `Namespace.list`."""

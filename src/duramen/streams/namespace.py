@@ -14,6 +14,7 @@ from duramen.streams.immediate import run
 from duramen.streams.link import StreamLink, TxidKind
 from duramen.streams.merged_reader import MergedReader
 from duramen.streams.namespace_calls import PAGE, NamespaceCalls
+from duramen.streams.namespace_tree import NamespaceTree
 from duramen.streams.ready_cluster import ReadyCluster
 from duramen.streams.stream import Stream
 
@@ -51,6 +52,8 @@ class Namespace:
     def __init__(self, calls: NamespaceCalls, address: str) -> None:
         self.address = address
         self.path = calls.path
+        self.namespaces = NamespaceTree(calls.namespaces)
+        """The namespaces in this one, and its defaults."""
         self._calls = calls
 
     def __repr__(self) -> str:
@@ -69,7 +72,7 @@ class Namespace:
         run(self._calls.close())
 
     def create(self, name: str, *, exclusive: bool = False, txid: TxidKind = "none", **settings: object) -> Stream:
-        """Make a stream, durably. StreamExistsError where it is there.
+        """Make a stream, durably, with the defaults of its namespaces. StreamExistsError where it is there.
 
         exclusive: only one writer at a time appends, `Stream.writer(exclusive=True)` (duramen.writer.exclusive). txid:
         its records have transaction ids that never step back, which the application gives, or the leader ("assigned":

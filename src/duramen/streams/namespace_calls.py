@@ -12,6 +12,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.streams.errors import NoSuchStreamError, StreamExistsError
 from duramen.streams.link import StreamLink, TxidKind
 from duramen.streams.merge_cursor import MergeCursor, merge_at
+from duramen.streams.namespace_tree_calls import NamespaceTreeCalls, setting_texts
 from duramen.streams.stream_calls import StreamCalls
 
 PAGE: Final = 1000
@@ -22,6 +23,7 @@ class NamespaceCalls:
 
     def __init__(self, link: StreamLink, path: str) -> None:
         self.path = path
+        self.namespaces = NamespaceTreeCalls(link.namespaces, path)
         self._link = link
 
     async def close(self) -> None:
@@ -31,7 +33,8 @@ class NamespaceCalls:
     async def create(self, name: str, exclusive: bool, txid: TxidKind, settings: Mapping[str, object]) -> StreamCalls:
         """See `Namespace.create`."""
         topic = topic_of(self.path, name)
-        texts = {key.replace("_", "."): _text(value) for key, value in settings.items()}
+        defaults = await self._link.namespaces.defaults_for(topic.replace(".", "/"))
+        texts = {**defaults, **setting_texts(settings)}
         if exclusive:
             texts["duramen.writer.exclusive"] = "true"
         if txid != "none":
@@ -77,8 +80,3 @@ class NamespaceCalls:
         if isinstance(names, str):
             raise TypeError(f"streams are merged by a list of their names, not {names!r:.80}")
         return await merge_at([await self.stream(name) for name in names], start_txid, start, follow=follow)
-
-
-def _text(value: object) -> str:
-    """A setting as in a file of properties."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

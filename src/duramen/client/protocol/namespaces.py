@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from duramen.client.protocol.stream_names import SEGMENT, check_path, name_of
+from duramen.client.protocol.stream_names import OUR_OWN, SEGMENT, check_path, name_of
 from duramen.errors import ConfigError, ErrorCode, KafkaError
 from duramen.wire.batch import NewRecord
 
@@ -53,6 +53,8 @@ class NamespaceChange(NamedTuple):
 def check_namespace(path: str) -> None:
     """ConfigError for a path that can be no namespace's."""
     check_path("namespace", path)
+    if path.startswith(OUR_OWN):
+        raise ConfigError(f"namespace {path[:80]!r}: names that begin with {OUR_OWN} are kept for the system")
     if len(path) > PATH_LENGTH_MAX:
         shown = f"namespace {path[:80]!r}"
         raise ConfigError(f"{shown}: its path has {len(path)} characters, {PATH_LENGTH_MAX} are the most")

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from duramen.client.protocol.namespaces import check_defaults, check_namespace
-from duramen.client.protocol.stream_names import OUR_OWN
 from duramen.errors import ConfigError
 from duramen.gateway.edge.problem import ProblemError, bad_request
 
@@ -46,8 +45,6 @@ def named(path: str) -> str:
         raise bad_request("path", str(error)) from None
     if last == LIST:
         raise bad_request("path", f"no namespace's last segment is {LIST}: that lists the streams of one")
-    if path.startswith(OUR_OWN):
-        raise bad_request("path", f"names that begin with {OUR_OWN} are kept for the system")
     return path
 
 
