@@ -3,7 +3,8 @@ SEED ?= 1
 SEEDS ?=
 MINUTES ?=
 BREAK ?=
-NODES ?= 1
+# NODES: 1 unless it is given; other targets have defaults of their own.
+SIM_NODES = $(if $(filter command line environment,$(origin NODES)),$(NODES),1)
 # everything, transactions, groups or streams.
 WORLD ?= everything
 # Seeds that run side by side.
@@ -12,7 +13,7 @@ SIM = PYTHONHASHSEED=0 $(BIN)/python -m duramen.sim
 
 .PHONY: sim sim-guards sim-guards-removed sim-cuts sim-long sim-cluster
 sim: $(VENV)/http.stamp ## simulated worlds: SEED=n [SEEDS=n] [NODES=3] [WORLD=transactions|groups|streams] [BREAK=guard] [PROCESSES=n]
-	@$(SIM) --seed $(SEED) --nodes $(NODES) --world $(WORLD) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(BREAK),--break $(BREAK)) --processes $(PROCESSES)
+	@$(SIM) --seed $(SEED) --nodes $(SIM_NODES) --world $(WORLD) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(BREAK),--break $(BREAK)) --processes $(PROCESSES)
 
 sim-guards: $(VENV)/http.stamp ## the guards that make sim BREAK=... can remove
 	@$(SIM) --list-guards

@@ -15,7 +15,7 @@ from duramen.sim.run.cluster_simulation import simulate_cluster
 from duramen.sim.run.simulation import simulate
 from duramen.sim.world.plan import KINDS
 
-SEEDS = (23, 25)
+SEEDS = (10, 23)
 SEARCHED = 20
 """Seeds within which the absence of a guard shows."""
 SHOWN_BY = {"stable-opening": 3, "stable-close": 8, "position-checked": 23, "place-of-time": 10}
@@ -31,11 +31,11 @@ def test_streams_keep_their_promises_and_every_step_occurs() -> None:
 
 def test_a_history_of_streams_repeats() -> None:
     plan = KINDS["streams"].single
-    assert simulate(25, plan).digest == simulate(25, plan).digest
+    assert simulate(6, plan).digest == simulate(6, plan).digest
 
 
 def test_streams_of_three_nodes_keep_their_promises() -> None:
-    states = simulate_cluster(1, replace(KINDS["streams"].cluster, nodes=3)).states
+    states = simulate_cluster(7, replace(KINDS["streams"].cluster, nodes=3)).states
     assert states["fenced writer refused"]
     assert states["append expected another end"]
 

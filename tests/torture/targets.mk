@@ -38,3 +38,7 @@ POSITIONS_KILLS ?= 20
 .PHONY: torture-positions
 torture-positions: $(VENV)/dev.stamp ## a ledger that is killed 20 times for each way of keeping its position; less than a minute
 	@$(BIN)/python -m tests.torture.ledger_kills --kills $(POSITIONS_KILLS) --seed $(TORTURE_SEED)
+
+.PHONY: torture-streams
+torture-streams: $(VENV)/dev.stamp torture-positions ## nodes, gateways, writers and readers of streams, killed, paused and stopped 200 times: KILLS=200 NODES=3; half an hour
+	@$(BIN)/python -m tests.torture.streams --kills $(KILLS) --nodes $(NODES) --seed $(TORTURE_SEED)
