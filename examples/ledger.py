@@ -6,6 +6,7 @@
     python examples/ledger.py postgres duramen://127.0.0.1:9092/bank 'dbname=bank'    (needs psycopg)
     python examples/ledger.py topic  duramen://127.0.0.1:9092/bank balances
     python examples/ledger.py output duramen://127.0.0.1:9092/bank booked
+    python examples/ledger.py group  duramen://127.0.0.1:9092/bank bookings.db
 
 A payment has the account as its key and the amount as its value. What differs between the ways is where the position
 is kept: always where it changes together with the balances. Each ends when the stream is closed and was read, and
@@ -125,12 +126,30 @@ def with_output(bank: streams.Namespace, name: str) -> dict[str, int]:
     return balances
 
 
+def with_group(bank: streams.Namespace, path: str) -> dict[str, int]:
+    """The position is a committed offset, where tools see the lag. What comes again is known by its DLSN."""
+    stream = bank.stream(PAYMENTS)
+    nodes = bank.address.removeprefix("duramen://").partition("/")[0]
+    with closing(sqlite3.connect(path)) as database, streams.GroupPositions(nodes, stream, "ledger") as store:
+        database.execute("CREATE TABLE IF NOT EXISTS bookings (dlsn TEXT PRIMARY KEY, account TEXT, amount INTEGER)")
+        for number, record in enumerate(payments_after(stream, store), 1):
+            booking = (str(record.dlsn), (record.key or b"").decode(), int(record.value or b"0"))
+            with database:
+                database.execute("INSERT INTO bookings VALUES (?, ?, ?) ON CONFLICT DO NOTHING", booking)
+            if number % 5 == 0:
+                store.save(record.dlsn)
+        balances = dict(database.execute("SELECT account, sum(amount) FROM bookings GROUP BY account"))
+        ((balances["payments"],),) = database.execute("SELECT count(*) FROM bookings")
+        return balances
+
+
 WAYS = {
     "file": with_file,
     "sqlite": with_sqlite,
     "postgres": with_postgres,
     "topic": with_topic,
     "output": with_output,
+    "group": with_group,
 }
 
 

@@ -29,12 +29,15 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.worlds.served_node import ROOT, Served
 from tests.worlds.served_postgres import ServedPostgres, postgres_programs
 
+import duramen
 from duramen import streams
 
 LEDGER = ROOT / "examples" / "ledger.py"
 WAIT_SECONDS = 60.0
 PAYMENTS = "payments"
 PAUSE_SECONDS = 0.02
+MOST_IN_A_LIFE = 400
+"""More payments than are applied before a kill."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ LEDGERS = [
     Ledger("sqlite", lambda folder, address: ["sqlite", address, str(folder / "ledger.db")]),
     Ledger("topic", lambda _, address: ["topic", address, "balances"]),
     Ledger("output", lambda _, address: ["output", address, "booked"]),
+    Ledger("group", lambda folder, address: ["group", address, str(folder / "bookings.db")]),
 ]
 
 
@@ -65,6 +69,12 @@ class LedgerOutcome:
     @property
     def is_right(self) -> bool:
         return self.ledger == self.log
+
+
+def payment(chance: random.Random) -> streams.NewStreamRecord:
+    """To one of twenty accounts."""
+    account = b"account-%d" % chance.randrange(20)
+    return streams.NewStreamRecord(b"%d" % chance.randrange(-50, 100), key=account)
 
 
 class Payer:
@@ -88,13 +98,9 @@ class Payer:
         with streams.open(self._address) as bank:
             stream = bank.stream(PAYMENTS)
             while not self._stopping.is_set():
-                stream.append([self._payment() for _ in range(self._chance.randrange(1, 8))])
+                stream.append([payment(self._chance) for _ in range(self._chance.randrange(1, 8))])
                 self._stopping.wait(self._pause_s)
-            stream.append(self._payment(), close=True)
-
-    def _payment(self) -> streams.NewStreamRecord:
-        account = b"account-%d" % self._chance.randrange(20)
-        return streams.NewStreamRecord(b"%d" % self._chance.randrange(-50, 100), key=account)
+            stream.append(payment(self._chance), close=True)
 
 
 def added_up(bootstrap: str, topic: str) -> dict[str, int]:
@@ -161,6 +167,27 @@ def run_ledger(ledger: Ledger, folder: Path, bootstrap: str, kills: int, seed: i
     return LedgerOutcome(ledger.way, positions, json.loads(printed), added_up(bootstrap, f"{space}.{PAYMENTS}"))
 
 
+def run_in_directory(folder: Path, kills: int, seed: int) -> LedgerOutcome:
+    """The ledger in a compacted topic, where it is the engine itself that is killed: the log is a directory."""
+    data = folder / "log"
+    address = f"duramen+file://{data}?namespace=bank"
+    chance = random.Random(seed)
+    with streams.open(address) as bank:
+        stream = bank.create(PAYMENTS)
+        for _ in range(kills + 1):
+            stream.append([payment(chance) for _ in range(MOST_IN_A_LIFE)])
+        stream.close_stream()
+    ledger = Ledger("directory", lambda _, address: ["topic", address, "balances"])
+    positions, printed = lives(ledger, folder, address, kills, chance, lambda: None)
+    sums: Counter[str] = Counter()
+    with duramen.open(data) as log:
+        for record in log.topic(f"bank.{PAYMENTS}").read(0):
+            assert record.key is not None
+            sums[record.key.decode()] += int(record.value or b"")
+            sums["payments"] += 1
+    return LedgerOutcome(ledger.way, positions, json.loads(printed), dict(sums))
+
+
 def torture(folder: Path, kills: int, seed: int, ledgers: list[Ledger]) -> list[LedgerOutcome]:
     """All ledgers at the same time, against one node."""
     node = Served(folder, {"offsets.topic.num.partitions": "2"})
@@ -187,6 +214,7 @@ def main() -> int:
             conninfo = servers.enter_context(ServedPostgres(programs)).conninfo
             ledgers = [*LEDGERS, Ledger("postgres", lambda _, address: ["postgres", address, conninfo])]
         outcomes = torture(Path(folder), chosen.kills, chosen.seed, ledgers)
+        outcomes.append(run_in_directory(Path(folder), chosen.kills, chosen.seed))
     for each in outcomes:
         verdict = "each applied once" if each.is_right else f"WRONG: {each.ledger} instead of {each.log}"
         places, payments = len(set(each.positions)), each.log["payments"]

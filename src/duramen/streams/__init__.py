@@ -25,6 +25,7 @@ from duramen.streams.namespace import Namespace, open_namespace
 from duramen.streams.namespace_tree import NamespaceTree
 from duramen.streams.namespace_tree_calls import NamespaceInfo
 from duramen.streams.positions.file_positions import FilePositions
+from duramen.streams.positions.group_positions import GroupPositions
 from duramen.streams.positions.output_positions import POSITION_HEADER, OutputPositions
 from duramen.streams.positions.position_store import NoTransactionError, PositionStore, PositionTakenError
 from duramen.streams.positions.postgres_positions import PostgresPositions
@@ -42,6 +43,7 @@ open = open_namespace
 __all__ = [
     "POSITION_HEADER",
     "FilePositions",
+    "GroupPositions",
     "MergedReader",
     "MergedRecord",
     "Namespace",
