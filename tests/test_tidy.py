@@ -600,6 +600,17 @@ def constant_attribute(node: ast.AST, functions: Container[str]) -> tuple[str, s
     return (ast.unparse(node.args[0]), str(node.args[1].value)) if called in functions else None
 
 
+def test_every_route_says_what_it_needs() -> None:
+    found = [
+        f"{name}:{node.lineno}"
+        for name in python_files(LIBRARY + "gateway/")
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "RouteRow"
+        if not any(keyword.arg == "right" for keyword in node.keywords)
+    ]
+    report(found, 'a route without a right stops the gateway: right="read", "write", "admin", KNOWN or OPEN')
+
+
 def test_settings_are_read_by_their_names() -> None:
     found = [
         f"{module_of(name)} {attribute[1]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 import sys
@@ -52,6 +53,8 @@ from duramen.version import VERSION
 STOP_S = 9
 """How long requests that run have to end when the gateway is told to; then they are cut."""
 
+UNREAD_TIMES_SSE = 2
+"""A client that takes nothing of its answer for so many times gateway.sse.ms is hung up on."""
 MISTAKES_MAX = 5
 """Lines of the tokens' file that are told of at a time."""
 
@@ -68,6 +71,7 @@ def run(config: GatewayConfig, *, until_eof: bool = False) -> int:
     if config.listener.is_https:
         certificate = Certificate(config.tls_certificate, config.tls_key)
     authenticator = BearerTokens(config.tokens_file) if config.tokens_file else NoLogin()
+    _raise_descriptor_limit()
     bound = _bound(config.listener)
     with contextlib.closing(bound):
         return asyncio.run(_serve(config, bound, authenticator, certificate, until_eof))
@@ -132,7 +136,9 @@ async def _serve(
         app = make_app(handlers, sockets.sockets(), cluster, guard, authenticator, reads, metrics, events)
         settings = uvicorn.Config(
             app,
-            http=bounded_protocol(config.head_max_bytes, config.head_timeout_ms / 1000),
+            http=bounded_protocol(
+                config.head_max_bytes, config.head_timeout_ms / 1000, UNREAD_TIMES_SSE * config.sse_ms / 1000
+            ),
             ws=BoundedSocketProtocol,
             ws_max_size=MESSAGE_MAX_BYTES,
             ws_per_message_deflate=False,
@@ -187,6 +193,14 @@ async def _watch_files(
 def _say_ready(address: HttpAddress, bootstrap: list[str]) -> None:
     sys.stdout.write(f"duramen gateway {VERSION} is ready: {address} (cluster {','.join(bootstrap)})\n")
     sys.stdout.flush()
+
+
+def _raise_descriptor_limit() -> None:
+    """Take as many file descriptors as we may: each connection needs one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and soft < hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _bound(address: HttpAddress) -> socket.socket:

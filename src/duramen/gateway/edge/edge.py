@@ -57,7 +57,7 @@ class Edge:
             await send(message)
 
         try:
-            self._guard.check(method, headers.get("host"), origin, headers.get("sec-fetch-site"))
+            self._guard.check(method, _only(headers.getlist("host")), origin, headers.get("sec-fetch-site"))
         except ProblemError as problem:
             scope["duramen.problem"] = problem
             await refuse(scope, sending, problem)
@@ -128,6 +128,10 @@ class Edge:
                 detail=problem.detail,
                 ms=round(seconds * 1000),
             )
+
+
+def _only(values: list[str]) -> str | None:
+    return values[0] if len(values) == 1 else None
 
 
 async def refuse(scope: Scope, send: Send, problem: ProblemError) -> None:

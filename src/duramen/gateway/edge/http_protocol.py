@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+_FRAMING_PER_BYTE: Final = 16
+"""Of a chunked body: a chunk of one byte takes five, and may have a short extension."""
 _EXTENSION: Final = "duramen.response"
 
 
@@ -37,8 +39,13 @@ def chunks_of(scope: Mapping[str, Any]) -> ResponseChunks | None:
     return found if isinstance(found, ResponseChunks) and scope["http_version"] == "1.1" else None
 
 
-def bounded_protocol(head_max_bytes: int, head_timeout_s: float) -> type[HttpToolsProtocol]:
-    """The class of connections whose heads keep these bounds; what does not is answered 431 or 408 and closed."""
+def bounded_protocol(head_max_bytes: int, head_timeout_s: float, unread_s: float) -> type[HttpToolsProtocol]:
+    """The class of connections whose heads keep these bounds; what does not is answered 431 or 408 and closed.
+
+    A body that is sent on when its request has been answered may take as long as a head; then the connection is closed.
+    So it is where chunks come with more of their own bytes (extensions, trailers) than is of use, and where a client
+    takes nothing of an answer for unread_s.
+    """
 
     class BoundedProtocol(HttpToolsProtocol):
         """One connection."""
@@ -48,6 +55,9 @@ def bounded_protocol(head_max_bytes: int, head_timeout_s: float) -> type[HttpToo
             self._head_bytes = 0
             self._in_head = True
             self._timer: asyncio.TimerHandle | None = None
+            self._body_bytes = 0
+            self._framing_bytes = 0
+            self._unread_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -55,6 +65,7 @@ def bounded_protocol(head_max_bytes: int, head_timeout_s: float) -> type[HttpToo
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_timer()
+            self._stop_unread_timer()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -71,7 +82,11 @@ def bounded_protocol(head_max_bytes: int, head_timeout_s: float) -> type[HttpToo
                     super().data_received(data[:room])
                     data = data[room:]
             if data and not self.transport.is_closing():
+                self._framing_bytes += len(data)
                 super().data_received(data)
+                most = head_max_bytes + _FRAMING_PER_BYTE * self._body_bytes
+                if not self._in_head and self._framing_bytes > most and not self.transport.is_closing():
+                    self.transport.abort()
 
         def on_headers_complete(self) -> None:
             self._in_head = False
@@ -79,10 +94,40 @@ def bounded_protocol(head_max_bytes: int, head_timeout_s: float) -> type[HttpToo
             self.scope.setdefault("extensions", {})[_EXTENSION] = {"chunks": ResponseChunks(self.transport)}
             super().on_headers_complete()
 
+        def on_body(self, body: bytes) -> None:
+            self._body_bytes += len(body)
+            self._framing_bytes -= len(body)
+            super().on_body(body)
+
         def on_message_complete(self) -> None:
             super().on_message_complete()
             self._in_head = True
-            self._head_bytes = 0
+            self._head_bytes = self._body_bytes = self._framing_bytes = 0
+            self._stop_timer()
+            if self.cycle.response_complete and self.timeout_keep_alive_task is None:
+                self.timeout_keep_alive_task = self.loop.call_later(
+                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                )
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if not self._in_head and self.cycle.response_complete and self._timer is None:
+                # What is left of the body goes nowhere. To close at once could take the answer from the client.
+                self._timer = self.loop.call_later(head_timeout_s, self.transport.close)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            if self._unread_timer is None:
+                self._unread_timer = self.loop.call_later(unread_s, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            self._stop_unread_timer()
+            super().resume_writing()
+
+        def _stop_unread_timer(self) -> None:
+            if self._unread_timer is not None:
+                self._unread_timer.cancel()
+                self._unread_timer = None
 
         def _start_timer(self) -> None:
             if self._timer is None:

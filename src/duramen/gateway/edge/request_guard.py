@@ -37,8 +37,11 @@ class RequestGuard:
         self._origins = origins
 
     def check(self, method: str, host: str | None, origin: str | None, site: str | None) -> None:
-        """Problem 421 or 403 where the request is refused. method: or UPGRADE; site: Sec-Fetch-Site."""
-        if host is None or _name(host) not in self._hosts:
+        """Problem 421 or 403 where the request is refused. method: or UPGRADE; host: None for none, or several; site:
+        Sec-Fetch-Site."""
+        if host is None:
+            raise ProblemError(421, "host-not-listed", "the request has no header Host, or several")
+        if _name(host) not in self._hosts:
             raise ProblemError(
                 421, "host-not-listed", f"this gateway is not {host!r}; gateway.hosts lists the names it answers to"
             )
