@@ -139,6 +139,13 @@ def test_the_client_of_the_protocol(gateway: ServedGateway) -> None:
         ("PUT", "/v1/stream/a%2Fb%00", b"", {}, 400, "bad-request"),
         ("PUT", "/v1/stream/a//b", b"", {}, 400, "bad-request"),
         ("PUT", "/v1/stream/" + "a" * 250, b"", {}, 400, "bad-request"),
+        ("PUT", "/v1/stream/a/%2e%2e%2fb", b"", {}, 400, "bad-request"),
+        ("PUT", "/v1/stream/a%2F..", b"", {}, 404, "no-such-stream"),
+        ("PUT", "/v1/stream/a%00b", b"", {}, 400, "bad-request"),
+        ("PUT", "/v1/stream/a%c0%afb", b"", {}, 400, "bad-request"),
+        ("PUT", "/v1/stream/%ff%fe", b"", {}, 400, "bad-request"),
+        ("PUT", "/v1/stream/a%0d%0aset-cookie:b", b"", {}, 404, "not-found"),
+        ("PUT", "/v1/stream/x", b"", {"content_type": "text/\xe9"}, 400, "bad-request"),
         ("GET", "/v1/stream/a/.nothing", b"", {}, 404, "no-such-stream"),
         ("GET", "/v1/stream/a/.position?offset=1", b"", {}, 404, "no-such-stream"),
         ("POST", "/v1/stream/a/.truncate", b'{"before": {"offset": 1}}', {}, 404, "no-such-stream"),
@@ -150,6 +157,7 @@ def test_the_client_of_the_protocol(gateway: ServedGateway) -> None:
         ("PUT", "/v1/stream/x", b"", {"content_type": "json"}, 400, "bad-request"),
         ("PUT", "/v1/stream/x", b"", {"origin": "https://evil.example"}, 403, "foreign-origin"),
         ("GET", "/v1/stream/x", b"", {"host": "evil.example"}, 421, "host-not-listed"),
+        ("GET", "/v1/stream/x", b"", {"Host": "localhost"}, 421, "host-not-listed"),
         ("POST", "/v1/stream/x", b"a" * 20_001, {"content_type": "text/plain"}, 413, "body-too-large"),
         ("PATCH", "/v1/stream/x", b"", {}, 405, "no-such-method"),
         ("GET", "/v2", b"", {}, 404, "not-found"),
@@ -182,6 +190,19 @@ def test_heads_have_bounds(gateway: ServedGateway) -> None:
         for _ in range(5):
             chunked.sendall(b"1388\r\n" + b"a" * 5000 + b"\r\n")
         assert answer_from(chunked).status == 413
+    for more in (b"", b"content-length: 9\r\n", b"x: a\0b\r\n", b"x: a\rb\r\n"):
+        with gateway.connect() as smuggler:
+            head = b"POST /v1/stream/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n"
+            smuggler.sendall(head + b"transfer-encoding: chunked\r\n"[: 99 * (not more)] + more + b"\r\n0\r\n\r\n")
+            assert answer_from(smuggler).status == 400
+    gateway.ask("PUT", "/v1/stream/cut", content_type="text/plain")
+    for head in ({"content_length": "9"}, {"transfer_encoding": "chunked"}):
+        with gateway.connect() as cut:
+            whole = request("POST", "/v1/stream/cut", b"3\r\nabc\r\n", content_type="text/plain", **head)
+            cut.sendall(whole.replace(b"content-length: 8\r\n", b""))
+            cut.shutdown(socket.SHUT_WR)
+            assert cut.recv(1) == b""
+    assert gateway.ask("GET", "/v1/stream/cut").body == b""
     with gateway.connect() as several:  # on one connection, each with a head and a body of its own
         for _ in range(3):
             several.sendall(request("PUT", "/v1/stream/kept", b"a" * 3000))

@@ -11,6 +11,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _FRAMING_PER_BYTE: Final = 16
 """Of a chunked body: a chunk of one byte takes five, and may have a short extension."""
+_PIPELINE_MAX: Final = 256
+"""Requests of one connection that wait for the answers of those before; one more ends it."""
 _EXTENSION: Final = "duramen.response"
 
 
@@ -92,7 +94,10 @@ def bounded_protocol(head_max_bytes: int, head_timeout_s: float, unread_s: float
             self._in_head = False
             self._stop_timer()
             self.scope.setdefault("extensions", {})[_EXTENSION] = {"chunks": ResponseChunks(self.transport)}
-            super().on_headers_complete()
+            if len(self.pipeline) < _PIPELINE_MAX:
+                super().on_headers_complete()
+            else:
+                self.transport.abort()
 
         def on_body(self, body: bytes) -> None:
             self._body_bytes += len(body)
@@ -111,6 +116,8 @@ def bounded_protocol(head_max_bytes: int, head_timeout_s: float, unread_s: float
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
+            if self.pipeline:
+                self.flow.pause_reading()  # until those that came are answered
             if not self._in_head and self.cycle.response_complete and self._timer is None:
                 # What is left of the body goes nowhere. To close at once could take the answer from the client.
                 self._timer = self.loop.call_later(head_timeout_s, self.transport.close)
