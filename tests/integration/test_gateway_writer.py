@@ -1,7 +1,8 @@
-"""The exclusive writer of a stream over HTTP: through two gateways, and over a node that is killed."""
+"""The exclusive writer of a stream over HTTP: through two gateways, and over a node that is killed; transaction ids."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 
@@ -194,3 +195,63 @@ def test_two_writers_race_over_two_gateways(gateways: list[ServedGateway]) -> No
         assert writer == holder
     assert len(openings) == 12
     assert fenced, "they did not meet"
+
+
+def txid(answer: HttpAnswer) -> int:
+    """That of the receipt."""
+    return int(json.loads(answer.headers["stream-receipt"])["txid"])
+
+
+def test_transaction_ids_of_the_application(gateways: list[ServedGateway]) -> None:
+    gateway = gateways[0]
+    path = "/v1/stream/numbered"
+    who = {"producer_id": "n", "producer_epoch": "0"}
+    assert gateway.ask("PUT", path, b"1", content_type=JSON, stream_txid="application").status == 400
+    assert gateway.ask("PUT", path, content_type=JSON, stream_txid="application").status == 201
+    assert gateway.ask("PUT", path, content_type=JSON, stream_txid="assigned").status == 409
+    assert gateway.ask("HEAD", path).headers["stream-txid"] == "application"
+    for given in ({}, {"stream_txid": "0"}, {"stream_txid": str(2**63)}):
+        assert gateway.ask("POST", path, b"1", content_type=JSON, **given).status == 400
+
+    def post(number: int, body: bytes, **headers: str) -> HttpAnswer:
+        return gateway.ask("POST", path, body, content_type=JSON, stream_txid=str(number), **headers)
+
+    first = post(10, b"[1, 2]")
+    assert (first.status, txid(first)) == (204, 10)
+    assert txid(post(10, b"3")) == 10
+    assert txid(post(12, b"4", producer_seq="0", **who)) == 12
+    assert txid(post(20, b"5", stream_expected_offset=gateway.ask("HEAD", path).next)) == 20
+    again = post(12, b"4", producer_seq="0", **who)
+    assert (again.status, txid(again)) == (204, 12)
+    for headers in ({}, {"producer_seq": "1", **who}, {"stream_seq": "a"}):
+        back = post(19, b"0", **headers)
+        assert (back.status, back.headers["stream-last-txid"]) == (409, "20")
+        assert back.json()["type"] == "urn:duramen:txid-out-of-order"
+    assert gateway.ask("GET", path).json() == [1, 2, 3, 4, 5]
+    found = gateway.ask("GET", f"{path}/.position?txid=11").json()
+    assert (found["offset"], found["txid"]) == (3, 12)
+    record = gateway.ask("POST", "/v1/topics/numbered/records", b'{"value": 6, "timestamp": 21}', content_type=JSON)
+    assert record.json()["records"][0]["txid"] == 21 if "records" in record.json() else record.json()["txid"] == 21
+
+
+def test_transaction_ids_that_are_assigned(gateways: list[ServedGateway]) -> None:
+    gateway = gateways[0]
+    path = "/v1/stream/stamped"
+    made = gateway.ask("PUT", path, b"1", content_type=JSON, stream_txid="assigned")
+    assert made.status == 201
+    writer = {"content_type": JSON, "producer_id": "s", "producer_epoch": "0", "producer_seq": "0"}
+    stored = gateway.ask("POST", path, b"2", **writer)
+    plain = gateway.ask("POST", path, b"3", content_type=JSON)
+    again = gateway.ask("POST", path, b"2", **writer)
+    assert txid(made) <= txid(stored) == txid(again) <= txid(plain)
+    assert gateway.ask("POST", path, b"4", content_type=JSON, stream_txid="7").status == 400
+    found = gateway.ask("GET", f"{path}/.position?txid={txid(stored)}").json()
+    assert found["txid"] == txid(stored)
+
+
+def test_an_exclusive_writer_with_transaction_ids(gateways: list[ServedGateway]) -> None:
+    path = "/v1/stream/owned-and-numbered"
+    gateways[0].ask("PUT", path, content_type=JSON, stream_exclusive="true", stream_txid="application")
+    assert gateways[0].ask("PUT", f"{path}/.writer").json()["last_txid"] == 0
+    assert write(gateways[0], path, opened(gateways[0], path), 0, b"1", stream_txid="7").status == 200
+    assert gateways[0].ask("PUT", f"{path}/.writer").json()["last_txid"] == 7

@@ -13,7 +13,8 @@ class ConditionalAnswer(NamedTuple):
     base_offset, last_offset: of the batch, -1 unknown. end_offset: the log's end. expected_sequence: what has to come
     next from the batch's producer, -1 where that was no question; writer_epoch: its newest epoch, -1 unknown.
     is_stable: on stable storage, else in the page cache; copies: in-sync replicas that had it. last_txid: the log's
-    last transaction id, 0 before the first, -1 where it has none.
+    last transaction id, 0 before the first, -1 where it has none. log_append_time_ms: of all records of the batch, -1
+    where they keep their own.
     """
 
     code: ErrorCode
@@ -29,3 +30,4 @@ class ConditionalAnswer(NamedTuple):
     is_stable: bool
     copies: int
     last_txid: int = -1
+    log_append_time_ms: int = -1

@@ -58,4 +58,5 @@ def parsed(response: Any) -> ConditionalAnswer:
         bool(response.durability),
         response.copies,
         response.last_txid,
+        response.log_append_time_ms,
     )

@@ -18,14 +18,14 @@ UPGRADE = "UPGRADE"
 ALLOWED_METHODS = "GET, HEAD, POST, PUT, DELETE"
 ALLOWED_HEADERS = (
     "content-type, authorization, if-none-match, last-event-id, stream-seq, stream-ttl, stream-expires-at, "
-    "stream-closed, stream-expected-offset, stream-exclusive, stream-writer, stream-writer-seq, producer-id, "
-    "producer-epoch, producer-seq"
+    "stream-closed, stream-expected-offset, stream-exclusive, stream-txid, stream-writer, stream-writer-seq, "
+    "producer-id, producer-epoch, producer-seq"
 )
 EXPOSED_HEADERS = (
     "etag, location, retry-after, stream-next-offset, stream-receipt, stream-advanced-to, stream-cursor, "
     "stream-up-to-date, stream-closed, stream-ttl, stream-expires-at, stream-sse-data-encoding, producer-epoch, "
-    "producer-seq, producer-expected-seq, producer-received-seq, stream-exclusive, stream-writer, "
-    "stream-writer-next-seq"
+    "producer-seq, producer-expected-seq, producer-received-seq, stream-exclusive, stream-txid, "
+    "stream-last-txid, stream-writer, stream-writer-next-seq"
 )
 
 

@@ -28,7 +28,7 @@ ERRORS: dict[str, tuple[int, str]] = {
         403,
         "Another writer has the stream, as `detail` says; or the name a newer epoch: Producer-Epoch.",
     ),
-    "txid-out-of-order": (409, "The stream has transaction ids, and one was below the last (duramen.txid)."),
+    "txid-out-of-order": (409, "A transaction id is below the last one, Stream-Last-Txid (duramen.txid)."),
     "exists": (409, "The stream is there with another type, expiry or closing."),
     "not-empty": (409, "Streams or other namespaces lie in the namespace; recursive=true deletes them, too."),
     "closed": (409, "The stream is closed: nothing is appended behind it; Stream-Closed, Stream-Next-Offset."),

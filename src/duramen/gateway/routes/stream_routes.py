@@ -39,6 +39,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             Parameter("Stream-Expires-At", "header", "When it ends (RFC 3339); not with Stream-TTL"),
             Parameter("Stream-Closed", "header", "true: it is closed, and has what the body has"),
             Parameter("Stream-Exclusive", "header", "true: it takes records of one writer at a time (PUT of .writer)"),
+            Parameter("Stream-Txid", "header", "Who gives transaction ids: application, assigned, none (duramen.txid)"),
         ),
         "First records, as POST takes them",
         right="write",
@@ -65,6 +66,8 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             Parameter("Producer-Id", "header", "The name of the writer; with it a request may be sent again"),
             Parameter("Producer-Epoch", "header", "From 0 to 32767; a higher one fences who writes in a lower"),
             Parameter("Producer-Seq", "header", "The number of the request in its epoch, from 0"),
+            Parameter("Stream-Txid", "header", "The transaction id of the body's records, from 1, where their writers "
+                      "give them"),
             Parameter("Stream-Writer", "header", "The exclusive writer: what PUT of .writer answered"),
             Parameter("Stream-Writer-Seq", "header", "The number of its first record here, from 0 since the opening; "
                       "with it a request may be sent again"),
@@ -125,8 +128,8 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             RouteAnswer(
                 200,
                 "The stream is there",
-                ("Content-Type", *_END, "Stream-TTL", "Stream-Expires-At", "Stream-Exclusive", "Stream-Closed",
-                 "Cache-Control"),
+                ("Content-Type", *_END, "Stream-TTL", "Stream-Expires-At", "Stream-Txid", "Stream-Exclusive",
+                 "Stream-Closed", "Cache-Control"),
             ),
         ),
         (*ANY_CALL, "bad-request", "no-such-stream"),

@@ -22,7 +22,7 @@ from duramen.gateway.streams.writer_headers import (
     NamedWriter,
     OpenedWriter,
 )
-from duramen.gateway.writes.partition_writes import PartitionWrites, WrittenShare
+from duramen.gateway.writes.partition_writes import PartitionWrites, WrittenShare, check_stored
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 
@@ -36,18 +36,19 @@ CLOSED_HEADER: Final = "stream-closed"
 
 class AppendWish(NamedTuple):
     """What a POST asks for. messages: none to close alone; expected: where the stream has to end; sequence:
-    Stream-Seq."""
+    Stream-Seq; txid: of the messages, where the application gives them."""
 
     messages: list[bytes]
     close: bool = False
     expected: Dlsn | None = None
     sequence: bytes | None = None
     writer: NamedWriter | OpenedWriter | None = None
+    txid: int | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether it asks for an append without any condition: it may leave with others."""
-        return bool(self.messages) and self == AppendWish(self.messages)
+        return bool(self.messages) and self == AppendWish(self.messages, txid=self.txid)
 
 
 class EndMovedError(Exception):
@@ -70,9 +71,9 @@ class StreamAppends:
         self._timeout_ms = timeout_ms
         self._sequences = StreamSequences(cluster)
 
-    async def append_plain(self, info: StreamInfo, messages: Sequence[bytes]) -> WrittenShare:
+    async def append_plain(self, info: StreamInfo, messages: Sequence[bytes], txid: int | None) -> WrittenShare:
         """Append without a condition, all or none, in one batch with what others append. Problem."""
-        now = self._now_ms()
+        now = self._now_ms() if txid is None else txid
         return await self._writes.write(info.partition, info.topic_id, [(None, each, (), now) for each in messages])
 
     async def append(self, info: StreamInfo, wish: AppendWish) -> ConditionalAnswer:
@@ -169,7 +170,7 @@ class StreamAppends:
         writer = wish.writer
         batch = None
         if wish.messages:
-            now = self._now_ms()
+            now = self._now_ms() if wish.txid is None else wish.txid
             headers = [] if wish.sequence is None else [(SEQUENCE_HEADER, wish.sequence)]
             batch = build_batch(
                 [(None, value, headers if number == 0 else (), now) for number, value in enumerate(wish.messages)],
@@ -209,14 +210,8 @@ class StoredBatchError(Exception):
 def _granted(answer: ConditionalAnswer, wish: AppendWish) -> ConditionalAnswer:
     """The answer, if it is one that something is stored."""
     writer = wish.writer
-    if not answer.code:
-        return answer
     if answer.code == ErrorCode.END_IS_ELSEWHERE:
         raise EndMovedError(answer.end_offset)
-    if answer.code == ErrorCode.STREAM_CLOSED:
-        raise ProblemError(
-            409, "closed", "the stream is closed: nothing is appended behind it", {CLOSED_HEADER: "true"}
-        )
     if isinstance(writer, NamedWriter) and answer.code == ErrorCode.INVALID_PRODUCER_EPOCH:
         raise _fenced(writer, answer.writer_epoch)
     if answer.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
@@ -224,7 +219,8 @@ def _granted(answer: ConditionalAnswer, wish: AppendWish) -> ConditionalAnswer:
             raise _gap(writer, answer.writer_epoch, answer.expected_sequence)
         if writer is not None:
             raise _out_of_turn(writer, answer.expected_sequence)
-    raise KafkaError(answer.code, answer.message or answer.code.name)
+    check_stored(answer)
+    return answer
 
 
 def _was_stored(answer: ConditionalAnswer, wish: AppendWish) -> bool:

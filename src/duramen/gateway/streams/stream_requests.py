@@ -10,33 +10,40 @@ from starlette.responses import Response, StreamingResponse
 
 from duramen.client.protocol.positions import BelowStartError
 from duramen.dlsn import Dlsn
-from duramen.gateway.edge import media_type
 from duramen.gateway.edge.clock import GatewayClock
 from duramen.gateway.edge.http_protocol import chunks_of
 from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.edge.problem import ProblemError, bad_request
 from duramen.gateway.edge.request_body import RequestBodies
 from duramen.gateway.routes.route import Handler
-from duramen.gateway.streams.json_messages import split_messages
 from duramen.gateway.streams.stream_appends import AppendWish
-from duramen.gateway.streams.stream_expiry import requested_expiry, rfc_3339
+from duramen.gateway.streams.stream_expiry import rfc_3339
 from duramen.gateway.streams.stream_page import StreamPage, empty_page
 from duramen.gateway.streams.stream_path import topic_of
 from duramen.gateway.streams.stream_position import BEGINNING, NOW, START, parse_position
-from duramen.gateway.streams.stream_topics import NO_TXIDS, StreamInfo, StreamSettings, no_such_stream
+from duramen.gateway.streams.stream_topics import NO_TXIDS, StreamInfo, no_such_stream
+from duramen.gateway.streams.stream_wishes import (
+    CLOSED,
+    EXCLUSIVE,
+    TRUE,
+    TXID,
+    append_wish,
+    check_first_records,
+    check_same,
+    is_closing,
+    messages_of,
+    wanted_settings,
+)
 from duramen.gateway.streams.streams import StreamEnd, Streams
-from duramen.gateway.streams.writer_headers import NEXT_SEQ, OpenedWriter, named_writer, opened_writer
+from duramen.gateway.streams.writer_headers import NEXT_SEQ, OpenedWriter
 from duramen.gateway.tails.live_readers import LiveReaders
 from duramen.gateway.tails.page_forms import MessageForm, PageForm
 from duramen.gateway.tails.record_form import record_form
 
 NEXT_OFFSET: Final = "stream-next-offset"
 UP_TO_DATE: Final = "stream-up-to-date"
-CLOSED: Final = "stream-closed"
-EXCLUSIVE: Final = "stream-exclusive"
 CURSOR: Final = "stream-cursor"
 ADVANCED_TO: Final = "stream-advanced-to"
-TRUE: Final = "true"
 
 
 class ReadRequest(NamedTuple):
@@ -87,21 +94,18 @@ class StreamRequests:
         """Make a stream, or find the same one."""
         topic = topic_of(request.path_params["path"])
         headers = request.headers
-        content_type = media_type.checked(headers.get("content-type") or media_type.DEFAULT)
-        expiry = requested_expiry(headers.get("stream-ttl"), headers.get("stream-expires-at"), self._clock.now_ms())
+        wanted = wanted_settings(headers, self._clock.now_ms())
         _refuse_forks(headers)
-        closing = _is_closing(headers)
-        wanted = StreamSettings(content_type, expiry, exclusive=_is_exclusive(headers))
+        closing = is_closing(headers)
         async with self._bodies.whole(request) as body:
-            messages = _messages(body, content_type) if body else []
-            if wanted.exclusive and (messages or closing):
-                raise bad_request("Stream-Exclusive", "its writer alone appends and closes: PUT it empty, then .writer")
+            messages = messages_of(body, wanted.content_type) if body else []
+            check_first_records(wanted, closes=closing, has_body=bool(messages))
             info, made = await self._streams.topics.create(topic, wanted)
             if made:
                 end = StreamEnd(START, False)
             else:
                 end = await self._streams.end(info)
-                _check_same(info, wanted)
+                check_same(info, wanted)
             # A PUT with a body that was cut short in the middle has left an empty stream: this one completes it.
             receipt = {}
             if end == (START, False) and (messages or (made and closing)):
@@ -136,6 +140,8 @@ class StreamRequests:
             headers["stream-ttl"] = str(info.expiry.ttl_ms // 1000)
         elif info.expiry.at_ms is not None:
             headers["stream-expires-at"] = rfc_3339(info.expiry.at_ms)
+        if info.txid != NO_TXIDS:
+            headers[TXID] = info.txid
         if info.exclusive:
             headers[EXCLUSIVE] = TRUE
         if end.closed:
@@ -177,34 +183,12 @@ class StreamRequests:
 
     async def _wish(self, info: StreamInfo, headers: Mapping[str, str], body: bytes) -> AppendWish:
         """What a POST asks for. Problem 400, 409."""
-        closing = _is_closing(headers)
-        writer = opened_writer(headers, has_records=bool(body)) or named_writer(headers)
-        if isinstance(writer, OpenedWriter) and not info.exclusive:
-            raise bad_request("Stream-Writer", "the stream takes records of anybody, and has no writer")
-        expected = headers.get("stream-expected-offset")
-        position = (
-            None
-            if expected is None
-            else START
-            if expected == BEGINNING
-            else parse_position(expected, "Stream-Expected-Offset")
-        )
-        if not body:
-            if not closing:
-                raise bad_request("body", "it is empty, and there is no Stream-Closed: true")
-            return AppendWish([], True, position, None, writer)
-        given = headers.get("content-type")
-        if not given:
-            raise bad_request("Content-Type", "it is missing")
-        if media_type.essence(media_type.checked(given)) != media_type.essence(info.content_type):
-            if (await self._streams.end(info)).closed:
-                raise await self._streams.closed_problem(info)
-            raise ProblemError(409, "exists", f"Content-Type: the stream's is {info.content_type}")
-        messages = _messages(body, info.content_type)
-        if not messages:
-            raise bad_request("body", "an empty array appends nothing")
-        sequence = headers.get("stream-seq")
-        return AppendWish(messages, closing, position, None if sequence is None else sequence.encode("latin-1"), writer)
+        try:
+            return append_wish(info, headers, body)
+        except ProblemError as problem:
+            if problem.code == "exists" and (await self._streams.end(info)).closed:
+                raise await self._streams.closed_problem(info) from None
+            raise
 
     # ---- reading ---------------------------------------------------------------------------------------------
 
@@ -299,10 +283,6 @@ class StreamRequests:
         return headers
 
 
-def _messages(body: bytes, content_type: str) -> list[bytes]:
-    return split_messages(body) if media_type.is_json(content_type) else [body]
-
-
 def _read_request(request: Request) -> ReadRequest:
     query = request.query_params
     given = query.getlist("offset")
@@ -341,29 +321,8 @@ def _listed(header: str | None) -> list[str]:
     return [] if header is None else [each.strip().removeprefix("W/") for each in header.split(",")]
 
 
-def _is_closing(headers: Mapping[str, str]) -> bool:
-    return headers.get(CLOSED, "").strip().lower() == TRUE
-
-
 def _closed(closed: bool) -> dict[str, str]:
     return {CLOSED: TRUE} if closed else {}
-
-
-def _is_exclusive(headers: Mapping[str, str]) -> bool | None:
-    given = headers.get(EXCLUSIVE, "").strip().lower()
-    if given not in ("", TRUE, "false"):
-        raise bad_request("Stream-Exclusive", "it is neither true nor false")
-    return given == TRUE if given else None
-
-
-def _check_same(info: StreamInfo, wanted: StreamSettings) -> None:
-    """Problem 409 where a stream that is there is another one than is asked for."""
-    if media_type.essence(info.content_type) != media_type.essence(wanted.content_type):
-        raise ProblemError(409, "exists", f"the stream is there, with the type {info.content_type}")
-    if not wanted.expiry.same_as(info.expiry):
-        raise ProblemError(409, "exists", "the stream is there, with another Stream-TTL or Stream-Expires-At")
-    if wanted.exclusive not in (None, info.exclusive):
-        raise ProblemError(409, "exists", "the stream is there, with another Stream-Exclusive")
 
 
 def _refuse_forks(headers: Mapping[str, str]) -> None:

@@ -31,6 +31,7 @@ TXID: Final = "duramen.txid"
 EXCLUSIVE: Final = "duramen.writer.exclusive"
 
 NO_TXIDS: Final = "none"
+APPLICATION_TXIDS: Final = "application"
 
 FRESH_S: Final = 1.0
 """How long what is known of a stream is used without asking again."""

@@ -68,7 +68,7 @@ class Streams:
         """Append the messages as one batch, all or none, or close the stream, or both. Problem 400, 403, 409."""
         try:
             if wish.is_plain:
-                return _shared(await self._appends.append_plain(info, wish.messages))
+                return _shared(await self._appends.append_plain(info, wish.messages, wish.txid), wish.txid)
             if wish.expected is not None:
                 await self._check_expected(info, wish.expected)
             answer = await self._appends.append(info, wish)
@@ -91,7 +91,9 @@ class Streams:
         else:
             position = (await self.end(info)).position
         closed = answer.closed or wish.close
-        return StreamAppended(position, answer.duplicate, closed, answer.expected_sequence, receipt_header(answer))
+        return StreamAppended(
+            position, answer.duplicate, closed, answer.expected_sequence, receipt_header(answer, txid=wish.txid)
+        )
 
     async def _check_expected(self, info: StreamInfo, position: Dlsn) -> None:
         """EndMovedError where the position is of another history; whether the log ends there the leader says."""
@@ -212,8 +214,8 @@ class Streams:
         )
 
 
-def _shared(share: WrittenShare) -> StreamAppended:
+def _shared(share: WrittenShare, txid: int | None) -> StreamAppended:
     """Of an append that left with others."""
     batch = share.batch
     position = behind(batch.leader_epoch, batch.base_offset, share.last)
-    return StreamAppended(position, False, batch.closed, -1, receipt_header(batch, share.first))
+    return StreamAppended(position, False, batch.closed, -1, receipt_header(batch, share.first, txid))

@@ -21,6 +21,9 @@ from duramen.gateway.writes.write_queue import WriteQueue
 from duramen.model import TopicId, TopicPartition
 from duramen.wire.batch import NewRecord, build_batch
 
+LAST_TXID: Final = "stream-last-txid"
+"""Of a refusal: the id that the next one may not be below."""
+
 RECORD_BYTES: Final = 40
 """What a record takes beside its key, value and headers, at most."""
 
@@ -207,11 +210,11 @@ class PartitionWriter:
     async def _append(self, batch: list[_PartitionWrite]) -> None:
         try:
             answer = await self._send([record for write in batch for record in write.records])
-            check_stored(answer)
-        except (DuramenError, ProblemError) as error:
-            if len(batch) > 1 and isinstance(error, KafkaError) and error.code in _OF_CONTENT:
+            if len(batch) > 1 and answer.code in _OF_CONTENT:
                 self._queue.part([(write, write.size) for write in batch])
                 return
+            check_stored(answer)
+        except (DuramenError, ProblemError) as error:
             problem = problem_of(error) if isinstance(error, DuramenError) else error
             for write in batch:
                 write.fail(problem)
@@ -226,9 +229,18 @@ class PartitionWriter:
 
 
 def check_stored(answer: ConditionalAnswer) -> None:
-    """Nothing, if the answer says that it is stored. Problem 409 where the stream is closed; KafkaError."""
+    """Nothing, if the answer says that it is stored. Problem 409 where the stream is closed, or its last transaction
+    id is above those that were sent; KafkaError."""
     if answer.code == ErrorCode.STREAM_CLOSED:
         raise ProblemError(409, "closed", "it is closed: nothing is appended behind it", {"stream-closed": "true"})
+    if answer.code == ErrorCode.TXID_OUT_OF_ORDER:
+        raise ProblemError(
+            409,
+            "txid-out-of-order",
+            f"transaction ids never step back, and the last one is {answer.last_txid}: {answer.message}",
+            {LAST_TXID: str(answer.last_txid)},
+            kafka_error=answer.code.name,
+        )
     if answer.code:
         raise KafkaError(answer.code, answer.message or answer.code.name)
 

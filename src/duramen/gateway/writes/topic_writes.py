@@ -94,8 +94,8 @@ class TopicWrites:
                     problem = no_such_topic(topic.name)
                 outcomes.update((number, problem) for number, _ in part)
             else:
-                for offset, (number, _) in enumerate(part, written.first):
-                    outcomes[number] = PartitionReceipt(partition, receipt(written.batch, offset))
+                for offset, (number, record) in enumerate(part, written.first):
+                    outcomes[number] = PartitionReceipt(partition, receipt(written.batch, offset, record[3]))
 
     async def topic(self, topic: str) -> KnownTopic:
         """The topic, as it was a moment ago at the earliest. Problem 404, 403."""

@@ -181,7 +181,10 @@ def _stored(partition: Partition, duplicate: Duplicate) -> ConditionalResult:
     log = partition.log
     base = duplicate.base_offset
     last, epoch = (duplicate.last_offset, log.epochs.epoch_at(base)) if base >= 0 else (-1, NO_EPOCH)
-    return ConditionalResult(base, last, NO_TIMESTAMP, log.start_offset, -1, epoch, True)
+    config = partition.config
+    has_own = config.message_timestamp_type != "LogAppendTime" and config.txid != "assigned"
+    time = NO_TIMESTAMP if has_own or base < 0 else duplicate.timestamp
+    return ConditionalResult(base, last, time, log.start_offset, -1, epoch, True)
 
 
 def _closed_before(partition: Partition, wanted: ConditionalBatch) -> ConditionalResult | None:
