@@ -74,6 +74,13 @@ conformance-kafka-python: $(VENV)/dev.stamp ## kafka-python's own integration su
 conformance-streams: $(VENV)/dev.stamp ## the conformance suite of Durable Streams against a node and a gateway (Node 18, npm)
 	$(BIN)/python -m tests.conformance.streams_suite
 
+.PHONY: conformance-browsers
+conformance-browsers: $(VENV)/dev.stamp ## pages in Chromium and the JavaScript client of Durable Streams (Debian's chromium, Node 18, npm)
+	@$(PIP) install playwright
+	@mkdir -p .cache/durable-streams-client && cd .cache/durable-streams-client && { test -e package.json || echo '{"private": true}' >package.json; } \
+		&& npm install --no-audit --no-fund --ignore-scripts --silent @durable-streams/client
+	$(BIN)/python -m pytest -q -p no:randomly -rs tests/conformance/test_streams_in_browsers.py
+
 .PHONY: conformance-kafka-tools
 conformance-kafka-tools: $(VENV)/dev.stamp ## every command-line tool of Apache Kafka against a node (Java, Maven)
 	DURAMEN_ALL_TOOLS=1 $(BIN)/python -m pytest -q tests/conformance/test_kafka_tools_all.py \

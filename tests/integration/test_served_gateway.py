@@ -225,6 +225,7 @@ def test_pages_that_are_listed(gateway: ServedGateway) -> None:
     preflight = gateway.ask("OPTIONS", "/v1/stream/x", origin="https://app.example")
     assert preflight.status == 204
     assert "if-none-match" in preflight.headers["access-control-allow-headers"]
+    assert preflight.headers["access-control-allow-origin"] == "https://app.example"
     assert "access-control-allow-origin" not in gateway.ask("GET", "/healthz", origin="https://evil.example").headers
 
 

@@ -130,6 +130,7 @@ def head_from(file: Any) -> tuple[int, dict[str, str]]:
     headers = {}
     while (line := file.readline().rstrip(b"\r\n")) != b"":
         name, _, value = line.decode("latin-1").partition(":")
+        assert name.lower() not in headers or name.lower() == "set-cookie", f"{name} twice"
         headers[name.lower()] = value.strip()
     return status, headers
 

@@ -57,6 +57,6 @@ def test_who_may_not_change(origin: str | None, site: str | None) -> None:
 def test_cors_is_for_those_listed() -> None:
     assert GUARD.cors_headers("https://evil.example") == {}
     assert GUARD.preflight_headers(None) == {}
-    assert GUARD.preflight_headers("https://app.example")["access-control-allow-origin"] == "https://app.example"
+    assert not GUARD.preflight_headers("https://app.example").keys() & GUARD.cors_headers("https://app.example").keys()
     assert GUARD.resource_policy == "cross-origin"
     assert RequestGuard(set(), set()).resource_policy == "same-origin"
