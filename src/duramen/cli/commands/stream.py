@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from duramen.cli.commands import stream_namespace
 from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import NAME, json_option
 from duramen.cli.shared.output import note, pairs, plural, print_json
@@ -48,6 +49,9 @@ Examples:
 )
 def command() -> None:
     pass
+
+
+command.add_command(stream_namespace.command, "namespace")
 
 
 @command.command(
