@@ -262,6 +262,7 @@ class StreamTorture:
         if verb == "pause":
             self._pause(node.process, self.random.choice((1.0, 4.0, 14.0)))
         elif verb == "stop":
+            self._wake(node.process)
             status = node.stop()
             if status:
                 self.broken.append(f"node {node.id}: a clean stop ended with {status}:\n{node.log()}")
@@ -282,6 +283,7 @@ class StreamTorture:
             self._pause(gateway.process, self.random.choice((1.0, 5.0, 12.0)))
             return
         if verb == "stop":
+            self._wake(gateway.process)
             status = gateway.stop()
             if status:
                 self.broken.append(f"a gateway's clean stop ended with {status}:\n{gateway.log()[-2000:]}")
@@ -300,7 +302,11 @@ class StreamTorture:
         if process is None:
             return
         process.send_signal(signal.SIGSTOP)
-        self._later(seconds, lambda: process.send_signal(signal.SIGCONT))
+        self._later(seconds, lambda: self._wake(process))
+
+    def _wake(self, process: subprocess.Popen[bytes] | None) -> None:
+        if process is not None:
+            process.send_signal(signal.SIGCONT)
 
     def _later(self, seconds: float, what: Callable[[], None]) -> None:
         self._back.append((time.monotonic() + seconds, what))
