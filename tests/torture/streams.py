@@ -146,6 +146,10 @@ class StreamTorture:
         self.audit: StreamAudit | None = None
         self.began = time.monotonic()
         self._said = 0.0
+        self._away: set[int] = set()
+        """Nodes that are down, paused, or not long back."""
+        self._paused: set[int] = set()
+        """By process id."""
         self._back: list[tuple[float, Callable[[], None]]] = []
         """What comes to an end when."""
 
@@ -160,7 +164,8 @@ class StreamTorture:
                 if self.broken or time.monotonic() - self.began > seconds_max:
                     break
                 self._pass(self.random.uniform(0.3, 3.5) if show else 0.5)
-                self._inflict(kind)
+                while not self._inflict(kind):
+                    self._pass(0.2)
                 self._look_at_processes()
             self._end()
         finally:
@@ -237,76 +242,91 @@ class StreamTorture:
         """Kinds of faults."""
         return self.random.choices(list(WEIGHTS), list(WEIGHTS.values()), k=count)
 
-    def _inflict(self, kind: str) -> None:
+    def _inflict(self, kind: str) -> bool:
+        """Whether it was done: who is away is hit when he is back, and of three nodes two go on, mostly."""
         verb, _, what = kind.partition(" ")
-        self.faults.append(StreamFault(kind, time.monotonic()))
+        at = time.monotonic()
         if what == "all nodes":
-            while self._back:
-                self._pass(0.2)
-            for node in self.cluster.nodes:
-                node.kill()
-            for node in self.cluster.nodes:
-                self._launch(node)
+            done = self._kill_all()
         elif what in ("a leader", "a node"):
-            self._hit_node(verb, self._leading() if what == "a leader" else self.random.choice(self.cluster.nodes))
+            done = not self._away and self._hit_node(verb, self._leading() if what == "a leader" else self._any_node())
         elif what == "a gateway":
-            self._hit_gateway(verb, self.random.choice(self.gateways))
+            done = self._hit_gateway(verb, self.random.choice(self.gateways))
         else:
-            names = WRITERS if what == "writers" else READERS
-            self._hit_clients(verb, self.clients[self.random.choice(names)])
+            done = self._hit_clients(verb, self.clients[self.random.choice(WRITERS if what == "writers" else READERS)])
+        if done:
+            self.faults.append(StreamFault(kind, at))
+        return done
 
-    def _hit_node(self, verb: str, node: ServedController) -> None:
-        """Two of three go on: the next one is hit when this one is back."""
-        if any(each.process is None for each in self.cluster.nodes):
-            return
+    def _any_node(self) -> ServedController:
+        return self.random.choice(self.cluster.nodes)
+
+    def _kill_all(self) -> bool:
+        if self._away:
+            return False
+        for node in self.cluster.nodes:
+            node.kill()
+        for node in self.cluster.nodes:
+            self._launch(node)
+        return True
+
+    def _hit_node(self, verb: str, node: ServedController) -> bool:
+        self._away.add(node.id)
         if verb == "pause":
-            self._pause(node.process, self.random.choice((1.0, 4.0, 14.0)))
-        elif verb == "stop":
-            self._wake(node.process)
+            self._pause(node.process, self.random.choice((1.0, 4.0, 14.0)), lambda: self._away.discard(node.id))
+            return True
+        if verb == "stop":
             status = node.stop()
             if status:
                 self.broken.append(f"node {node.id}: a clean stop ended with {status}:\n{node.log()}")
-            self._later(self.random.uniform(0.0, 2.0), lambda: self._launch(node))
         else:
             node.kill()
-            self._later(self.random.uniform(0.0, 2.0), lambda: self._launch(node))
+        self._later(self.random.uniform(0.0, 2.0), lambda: self._launch(node))
+        return True
 
     def _launch(self, node: ServedController) -> None:
         changed = {name: self.random.choice(values) for name, values in VARIED.items()}
         node.configure(self.cluster.nodes, self.settings | changed)
         node.launch()
+        self._later(self.random.uniform(0.5, 4.0), lambda: self._away.discard(node.id))
 
-    def _hit_gateway(self, verb: str, gateway: ServedGateway) -> None:
-        if gateway.process is None:
-            return
+    def _hit_gateway(self, verb: str, gateway: ServedGateway) -> bool:
+        if gateway.process is None or gateway.process.pid in self._paused:
+            return False
         if verb == "pause":
             self._pause(gateway.process, self.random.choice((1.0, 5.0, 12.0)))
-            return
+            return True
         if verb == "stop":
-            self._wake(gateway.process)
             status = gateway.stop()
             if status:
                 self.broken.append(f"a gateway's clean stop ended with {status}:\n{gateway.log()[-2000:]}")
         else:
             gateway.kill()
         self._later(self.random.uniform(0.0, 2.0), gateway.start)
+        return True
 
-    def _hit_clients(self, verb: str, client: ClientProcess) -> None:
+    def _hit_clients(self, verb: str, client: ClientProcess) -> bool:
         if verb == "pause":
             self._pause(client.process, self.random.choice((1.0, 5.0)))
-            return
+            return True
         client.kill()
         client.start(self.random.getrandbits(32))
+        return True
 
-    def _pause(self, process: subprocess.Popen[bytes] | None, seconds: float) -> None:
+    def _pause(
+        self, process: subprocess.Popen[bytes] | None, seconds: float, behind: Callable[[], None] = lambda: None
+    ) -> None:
         if process is None:
             return
         process.send_signal(signal.SIGSTOP)
-        self._later(seconds, lambda: self._wake(process))
+        self._paused.add(process.pid)
 
-    def _wake(self, process: subprocess.Popen[bytes] | None) -> None:
-        if process is not None:
+        def go_on() -> None:
             process.send_signal(signal.SIGCONT)
+            self._paused.discard(process.pid)
+            behind()
+
+        self._later(seconds, go_on)
 
     def _later(self, seconds: float, what: Callable[[], None]) -> None:
         self._back.append((time.monotonic() + seconds, what))
