@@ -79,8 +79,8 @@ class StreamStage:
         self.book = StreamBook(scene.ledger, scene.coverage)
         self.txids = TxidBook(scene.ledger, (TXIDS, TXIDS_CACHED), (ASSIGNED,))
         self.positions = PositionBook(scene.ledger)
-        self.logs: dict[TopicPartition, list[StreamBatch]] = {}
-        """As they were read at last."""
+        self.stored: dict[TopicPartition, dict[bytes, int]] = {}
+        """Offsets by value, as the logs were read at last."""
         self.spawn = spawn
         self.is_made = False
         self.may_begin: Callable[[], bool] = lambda: True
@@ -245,7 +245,8 @@ class StreamStage:
             self.scene.note(f"{tp}: {len(found)} batches in {start}..{end}")
             self.book.log_read(tp, start, end, found)
             self.txids.log_read(tp, found)
-            self.logs[tp] = found
+            places = {value: batch.base + at for batch in found for at, value in enumerate(batch.values)}
+            self.stored[tp] = {value: offset for value, offset in places.items() if offset >= start}
 
     def _read(self, tp: TopicPartition, start: int, end: int) -> Steps[list[StreamBatch]]:
         found: list[StreamBatch] = []

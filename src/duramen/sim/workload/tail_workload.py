@@ -108,6 +108,7 @@ class SimGateway:
             if deaths != self.deaths:
                 deaths, sequence = self.deaths, 0
                 producer = yield from self._identity()
+                continue  # it may have died meanwhile
             batch = self.writes.take()
             if not batch:
                 yield POLL_S
@@ -270,7 +271,7 @@ class TailFollower:
     def judge(self) -> None:
         """All that is there has been read, at its place, and nothing else behind the start."""
         stage = self.gateway.stage
-        there = {value: batch.base + at for batch in stage.logs[self.tp] for at, value in enumerate(batch.values)}
+        there = stage.stored[self.tp]
         start = min(there.values(), default=self._next)
         mine = {value: offset for value, offset in self.seen.items() if offset >= start}
         if mine != there:
