@@ -193,6 +193,9 @@ def test_records_of_a_known_length(gateway: ServedGateway, cluster: str, served:
     assert error_of(post(b"{}", content_type="application/x-www-form-urlencoded")) == (415, 415)
     assert error_of(post(b'{"value": {"type": "STRING", "data": "%s"}}' % (b"x" * 3001))) == (413, 413)
     assert error_of(gateway.ask("POST", f"{cluster}/topics/none/records", one, content_type=JSON)) == (404, 40403)
+    create(served.bootstrap, "rest.compacted", 1, cleanup_policy="compact")
+    keyless = gateway.ask("POST", f"{cluster}/topics/rest.compacted/records", b"{}", content_type=JSON)
+    assert error_of(keyless) == (400, 40002)
     many = post(b'{"partition_id": 0}\n{"partition_id": 7} {"key": 1}{"partition_id": 0}')
     assert many.status == 200
     reports = [json.loads(line) for line in many.body.splitlines()]
@@ -218,6 +221,50 @@ def test_reports_come_while_the_body_still_comes(gateway: ServedGateway, cluster
     assert [value for _, value in stored(served.bootstrap, "rest.chunks", 0)] == [b"a", b"b"]
 
 
+def test_version_2(gateway: ServedGateway, served: Served) -> None:
+    v2, as_json = "application/vnd.kafka.v2+json", "application/vnd.kafka.json.v2+json"
+    create(served.bootstrap, "rest.old", 2, retention_ms="-1")
+
+    def post(path: str, body: bytes, content_type: str = as_json) -> HttpAnswer:
+        return gateway.ask("POST", f"/topics/{path}", body, content_type=content_type)
+
+    def refused(answer: HttpAnswer) -> tuple[int, int]:
+        assert answer.headers["content-type"] == v2
+        return answer.status, answer.json()["error_code"]
+
+    assert "rest.old" in gateway.ask("GET", "/topics").json()
+    topic = gateway.ask("GET", "/topics/rest.old").json()
+    assert (topic["name"], topic["configs"]["retention.ms"]) == ("rest.old", "-1")
+    assert topic["partitions"] == gateway.ask("GET", "/topics/rest.old/partitions").json()
+    one = gateway.ask("GET", "/topics/rest.old/partitions/1", accept="application/json")
+    assert one.headers["content-type"] == "application/json"
+    assert one.json() == topic["partitions"][1]
+    (replica,) = one.json()["replicas"]
+    assert replica == {"broker": one.json()["leader"], "leader": True, "in_sync": True}
+    assert gateway.ask("GET", "/brokers").json() == {"brokers": [replica["broker"]]}
+    answer = post("rest.old", b'{"records": [{"value": {"n": 1.10}, "partition": 1}, {"key": "k", "value": [2]}]}')
+    assert (answer.status, answer.headers["content-type"]) == (200, v2)
+    first, second = answer.json()["offsets"]
+    assert first == {"partition": 1, "offset": 0, "error_code": None, "error": None}
+    assert (b'"k"', b"[2]") in stored(served.bootstrap, "rest.old", second["partition"])
+    binary = post("rest.old/partitions/0", b'{"records": [{"value": "AP8="}]}', "application/vnd.kafka.binary.v2+json")
+    assert (None, b"\x00\xff") in stored(served.bootstrap, "rest.old", binary.json()["offsets"][0]["partition"])
+    (wrong,) = post("rest.old", b'{"records": [{"value": 1, "partition": 2}]}').json()["offsets"]
+    assert (wrong["error_code"], wrong["offset"]) == (1, None)
+    ends = gateway.ask("GET", "/topics/rest.old/partitions/1/offsets").json()
+    assert ends == {"beginning_offset": 0, "end_offset": 1 + (second["partition"] == 1)}
+    assert refused(gateway.ask("GET", "/topics/none")) == (404, 40401)
+    assert refused(gateway.ask("GET", "/topics/none/partitions/0")) == (404, 40401)
+    assert refused(gateway.ask("GET", "/topics/rest.old/partitions/2/offsets")) == (404, 40402)
+    assert refused(post("none", b'{"records": [{"value": 1}]}')) == (404, 40401)
+    assert refused(post("rest.old/partitions/2", b'{"records": [{"value": 1}]}')) == (404, 40402)
+    assert refused(post("rest.old", b"{")) == (400, 400)
+    assert refused(post("rest.old", b'{"records": []}', "application/vnd.kafka.avro.v2+json")) == (415, 415)
+    assert refused(gateway.ask("GET", "/topics", accept="text/html")) == (406, 406)
+    assert refused(gateway.ask("DELETE", "/topics/rest.old")) == (405, 405)
+    assert refused(gateway.ask("POST", "/consumers/g", b"{}", content_type=v2)) == (404, 404)
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 def test_the_page_does_what_it_says(gateway: ServedGateway) -> None:
     page = (Path(__file__).parents[2] / "docs/rest.md").read_text()
@@ -225,7 +272,8 @@ def test_the_page_does_what_it_says(gateway: ServedGateway) -> None:
     script = "\n".join(blocks).replace("http://127.0.0.1:8082", gateway.url).replace("curl ", "curl -sS ")
     ran = subprocess.run(["sh", "-euc", script], capture_output=True, text=True, timeout=30, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert "error_code" not in ran.stdout.replace('"error_code":200,', "")
+    assert "error_code" not in re.sub(r'"error_code":(200|null),', "", ran.stdout)
+    assert ran.stdout.count('"error_code":null,') == 2
     assert ran.stdout.count('"error_code":200,') == 3
     assert '"partitions_count":4' in ran.stdout
 

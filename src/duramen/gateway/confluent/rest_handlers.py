@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from duramen.client.aio import AsyncCluster
 from duramen.gateway.confluent.topic_admin import TopicAdmin
+from duramen.gateway.confluent.v2_topics import V2Topics
 from duramen.gateway.confluent.v3_answers import V3Answers
 from duramen.gateway.confluent.v3_groups import V3Groups
 from duramen.gateway.confluent.v3_moves import V3Moves
@@ -27,5 +28,6 @@ def confluent_handlers(
         **V3Settings(answers, admin).handlers(),
         **V3Groups(answers).handlers(),
         **V3Moves(answers, admin).handlers(),
+        **V2Topics(cluster, admin, writes, bodies, clock).handlers(),
         **V3Records(answers, writes, bodies, clock).handlers(),
     }

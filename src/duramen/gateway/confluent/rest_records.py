@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from duramen.gateway.edge.problem import ProblemError, bad_request
-from duramen.gateway.writes.topic_records import WantedRecord, decoded_text, json_problems
+from duramen.gateway.writes.topic_records import WantedRecord, decoded_text, json_problems, raw_null
 from duramen.wire.batch import NewRecord
 
 _NULL: Final = b"null"
@@ -16,15 +16,11 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WITH_SCHEMA: Final = ("AVRO", "JSONSCHEMA", "PROTOBUF")
 
 
-def _nothing() -> msgspec.Raw:
-    return msgspec.Raw(_NULL)  # made anew: a default would have to stand in the schema, which Raw cannot
-
-
 class RecordData(msgspec.Struct, forbid_unknown_fields=True):
     """A key or a value. type: BINARY (base64), JSON or STRING; data null: none. The rest is for schemas."""
 
     type: str | None = None
-    data: msgspec.Raw = msgspec.field(default_factory=_nothing)
+    data: msgspec.Raw = msgspec.field(default_factory=raw_null)
     subject: str | None = None
     subject_name_strategy: str | None = None
     schema_id: int | None = None

@@ -12,6 +12,7 @@ from duramen.client.aio import AsyncCluster
 from duramen.client.protocol.metadata import TopicMetadata
 from duramen.client.protocol.routes import CONTROLLER
 from duramen.errors import ErrorCode, KafkaError
+from duramen.gateway.confluent.rest_failures import no_such_topic_here
 from duramen.gateway.edge.single_answers import single_answer
 from duramen.gateway.streams.stream_topics import CREATE_TOPICS, DELETE_TOPICS
 from duramen.wire.messages import API
@@ -24,6 +25,8 @@ _KNOWN_S: Final = 5.0
 _PAUSE_S: Final = 0.05
 _INT32: Final = msgspec.Meta(ge=1, lt=1 << 31)
 _INT16: Final = msgspec.Meta(ge=1, lt=1 << 15)
+
+_NONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
 class WantedSetting(msgspec.Struct, forbid_unknown_fields=True):
@@ -103,13 +106,12 @@ class TopicAdmin:
         return dict(sorted((name, topic) for name, topic in found.items() if not topic.error))
 
     async def topic(self, topic: str) -> TopicMetadata:
-        """One topic."""
+        """One topic. Problem 404."""
         found = (await self._cluster.metadata([topic])).topics.get(topic)
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error
-        if code in (ErrorCode.INVALID_TOPIC_EXCEPTION,):  # there can be none of this name
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if found is None or code:
-            raise KafkaError(code, f"{topic}: {code.name}")
+        if found is None or found.error in _NONE:
+            raise no_such_topic_here()
+        if found.error:
+            raise KafkaError(found.error, f"{topic}: {found.error.name}")
         return found
 
     async def _known(self, topic: str, partitions: int = 1) -> None:

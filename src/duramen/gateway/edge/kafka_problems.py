@@ -11,6 +11,7 @@ _BY_CODE: dict[ErrorCode, tuple[int, str, str]] = {
     ErrorCode.UNKNOWN_TOPIC_ID: (404, "no-such-stream", "it was deleted"),
     ErrorCode.INVALID_TOPIC_EXCEPTION: (400, "bad-request", "path: the cluster takes no topic of this name"),
     ErrorCode.INVALID_CONFIG: (400, "bad-request", "defaults: the cluster does not take these settings of a stream"),
+    ErrorCode.INVALID_RECORD: (400, "bad-request", "the topic does not take the record"),
     ErrorCode.MESSAGE_TOO_LARGE: (413, "record-too-large", "the topic's max.message.bytes says how large it may be"),
     ErrorCode.RECORD_LIST_TOO_LARGE: (413, "record-too-large", "the topic's max.message.bytes says how large"),
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: (403, "not-allowed", "the cluster does not allow it"),

@@ -15,7 +15,7 @@ CHANGING = frozenset(("POST", "PUT", "DELETE", "PATCH"))
 UPGRADE = "UPGRADE"
 """Stands for the method where a WebSocket is opened: a browser lets every page do that, and read what comes."""
 
-ALLOWED_METHODS = "GET, HEAD, POST, PUT, DELETE"
+ALLOWED_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 ALLOWED_HEADERS = (
     "content-type, authorization, if-none-match, last-event-id, stream-seq, stream-ttl, stream-expires-at, "
     "stream-closed, stream-expected-offset, stream-exclusive, stream-txid, stream-writer, stream-writer-seq, "

@@ -23,6 +23,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "no-such-move": (404, "The partition gets no other replicas."),
     "not-found": (404, "There is nothing at this path."),
     "no-such-method": (405, "The path does not know the method."),
+    "not-acceptable": (406, "The answer has none of the types that Accept takes."),
     "body-timeout": (408, "The body did not arrive in time."),
     "writer-fenced": (
         403,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from duramen.gateway.routes.confluent_routes import V3_ROUTES
 from duramen.gateway.routes.namespace_routes import NAMESPACE_ROUTES
 from duramen.gateway.routes.process_routes import PROCESS_ROUTES
+from duramen.gateway.routes.rest_v2_routes import V2_ROUTES
 from duramen.gateway.routes.route import RouteRow
 from duramen.gateway.routes.session_routes import SESSION_ROUTES
 from duramen.gateway.routes.stream_routes import STREAM_ROUTES
@@ -18,6 +19,7 @@ ROUTES: tuple[RouteRow, ...] = (
     *NAMESPACE_ROUTES,
     *TOPIC_ROUTES,
     *V3_ROUTES,
+    *V2_ROUTES,
     *SESSION_ROUTES,
     *PROCESS_ROUTES,
 )

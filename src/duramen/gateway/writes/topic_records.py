@@ -26,6 +26,11 @@ Encoding = Literal["json", "string", "base64"]
 _NULL: Final = b"null"
 
 
+def raw_null() -> msgspec.Raw:
+    """Made anew for each: a default would have to stand in the schema, which Raw cannot."""
+    return msgspec.Raw(_NULL)
+
+
 class HeaderJson(msgspec.Struct, forbid_unknown_fields=True):
     """A header of a record; value null: none."""
 
