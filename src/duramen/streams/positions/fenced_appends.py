@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from duramen.dlsn import Dlsn
 from duramen.errors import ConfigError
-from duramen.streams.errors import StreamEndMovedError
+from duramen.streams.errors import StreamEndMovedError, TruncatedError
 from duramen.streams.positions.position_store import PositionTakenError, position_text, stored_position
 from duramen.streams.records import NewStreamRecord, StreamRecord
 from duramen.streams.stream import Stream
@@ -35,20 +36,38 @@ class FencedAppends:
     def __init__(self, stream: Stream, is_ours: Callable[[StreamRecord], bool]) -> None:
         self._stream = stream
         self._is_ours = is_ours
-        self.end = 0
-        """Offset of the end of what was read."""
+        self._end = 0
+        self._last: Dlsn | None = None
+        """The last record in front of the end, where a power cut may take it."""
+
+    def begin(self, end: int, last: Dlsn | None) -> None:
+        """Go on behind what was read: everything in front of the offset `end`, the last record of which is `last`."""
+        self._end, self._last = end, last
 
     def append(self, records: Sequence[NewStreamRecord]) -> None:
-        """Store them as one batch. PositionTakenError where somebody else wrote as we do, and nothing is stored."""
+        """Store them as one batch.
+
+        PositionTakenError where somebody else wrote as we do, PositionDivergedError where what it follows upon was
+        lost in a power cut; nothing is stored then.
+        """
+        if self._last is not None:
+            self._check_kept(self._last)
         while True:
             try:
-                self.end = self._stream.append(records, expected_position=self.end).end
+                receipt = self._stream.append(records, expected_position=self._end)
+                last = receipt.dlsn._replace(slot=len(records) - 1)
+                self.begin(receipt.end, None if receipt.durability == "stable" else last)
             except StreamEndMovedError as moved:
-                if moved.end < self.end:  # a page-cache topic after a power cut
+                if moved.end < self._end:  # a page-cache topic after a power cut
                     raise
                 self._catch_up(moved.end)
             else:
                 return
+
+    def _check_kept(self, last: Dlsn) -> None:
+        """The end alone would not tell: others may have appended as much as was lost."""
+        with suppress(TruncatedError):  # deleted, which is not lost
+            next(self._stream.reader(last), None)
 
     def _catch_up(self, end: int) -> None:
         """Read on to `end`, which is that of the log: what lies in front of it may not be committed yet."""
@@ -57,14 +76,14 @@ class FencedAppends:
             if time.monotonic() > until:
                 raise StreamEndMovedError(f"{self._stream.name}: nothing behind {committed} is committed", end)
             time.sleep(0.01)
-        for record in self._stream.reader(self.end):
+        for record in self._stream.reader(self._end):
             committed = max(committed, record.offset + 1)
             if self._is_ours(record):
                 raise PositionTakenError(
                     f"{self._stream.name}: another process moved the position at {record.dlsn}; stop, or load() and "
                     "read on from there"
                 )
-        self.end = committed
+        self._end = committed
 
 
 def position_document(reader: str, topic: str, position: Dlsn) -> bytes:

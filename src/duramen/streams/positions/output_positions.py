@@ -40,17 +40,18 @@ class OutputPositions:
         may have gone, and nobody knows what was written.
         """
         first, end = self._output.start(), self._output.end()
-        position, stop, window = None, end, 1
+        position, last, stop, window = None, None, end, 1
         while position is None and stop > first:
             begin = max(first, stop - window)
             for record in self._output.reader(begin):
                 if record.offset >= stop:
                     break
                 position = self._position_in(record) or position
+                last = record.dlsn if stop == end else last
             stop, window = begin, window * 4
         if position is None and first > 0:
             raise TruncatedError(self._output.name, f"the position of {self._reader!r}", first)
-        self._appends.end = end
+        self._appends.begin(end, last)
         return position
 
     def save(self, position: Dlsn, records: Sequence[NewStreamRecord] = ()) -> None:

@@ -38,9 +38,9 @@ class TopicPositions:
         """The position that is stored, None where there is none; and `rows`. Reads the whole stream."""
         position: Dlsn | None = None
         rows: dict[bytes, bytes] = {}
-        end = self._table.end()
+        end, last = self._table.end(), None
         for record in self._table.reader():
-            end = max(end, record.offset + 1)
+            end, last = max(end, record.offset + 1), record.dlsn
             if self._is_ours(record):
                 where = f"{self._table.name} at {record.dlsn}"
                 position = None if record.value is None else parse_document(where, record.value).position
@@ -49,7 +49,8 @@ class TopicPositions:
                     rows.pop(record.key, None)
                 else:
                     rows[record.key] = record.value
-        self._appends.end, self.rows = end, rows
+        self._appends.begin(end, last)
+        self.rows = rows
         return position
 
     def save(self, position: Dlsn, records: Iterable[NewStreamRecord] = ()) -> None:
