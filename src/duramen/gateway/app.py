@@ -30,6 +30,8 @@ from duramen.gateway.routes.openapi import openapi
 from duramen.gateway.routes.route import OPEN, Handler, RouteRow, SocketHandler
 from duramen.gateway.routes.table import ROUTES
 
+_STREAMS = "/v1/stream/"
+
 READY_S = 2.0
 """How long `/readyz` waits for the cluster."""
 
@@ -117,7 +119,12 @@ def _by_path() -> Mapping[str, list[RouteRow]]:
     found: dict[str, list[RouteRow]] = {}
     for row in ROUTES:
         found.setdefault(row.path, []).append(row)
-    return dict(sorted(found.items(), key=lambda each: each[0].endswith("{path}")))  # which takes all that is left
+
+    def place(path: str) -> tuple[bool, bool]:
+        """Routes are tried one after the other: those of streams first, and what takes all that is left last."""
+        return not path.startswith(_STREAMS), path.endswith("{path}")
+
+    return {path: found[path] for path in sorted(found, key=place)}
 
 
 def _routes(
