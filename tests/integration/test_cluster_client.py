@@ -127,7 +127,9 @@ def test_a_producer_id_makes_a_batch_safe_to_send_twice(cluster: Cluster) -> Non
     producer, epoch = cluster.init_producer_id()
     batch = a_batch(b"once", producer_id=producer, producer_epoch=epoch, base_sequence=0)
     assert cluster.produce(tp, bytes(batch)).base_offset == 0
-    assert cluster.produce(tp, bytes(batch)).base_offset == 0
+    receipt = cluster.produce(tp, bytes(batch), receipt=True).receipt
+    assert receipt is not None
+    assert (receipt.is_stable, receipt.copies, receipt.is_duplicate) == (True, 1, True)
     assert values(cluster.fetch(tp, 0).data) == [b"once"]
 
 

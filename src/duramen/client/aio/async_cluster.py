@@ -269,18 +269,21 @@ class AsyncCluster:
         acks: int = -1,
         *,
         resend: bool | None = None,
+        receipt: bool = False,
         timeout_s: float | None = None,
     ) -> Produced:
         """Append one finished batch (base offset 0, valid CRC); where it went, once `acks` is satisfied.
 
-        resend: as of `Cluster.produce`. The batch must stay as it is until the call returns, cancelled or not.
+        resend, receipt: as of `Cluster.produce`. The batch must stay as it is until the call returns, cancelled or not.
         """
         pool = self._pool
         again = producing.may_resend(batch) if resend is None else resend
 
         async def attempt(until: float) -> Produced:
             topic_id = (await pool.find(pool.view.topic(tp.topic), until)).topic_id
-            request, highest = producing.request(tp, batch, acks, topic_id, self._request_timeout_ms)
+            request, highest = producing.request(
+                tp, [batch], acks, topic_id, self._request_timeout_ms, receipts=receipt
+            )
             node = await pool.find(pool.view.node_of(tp), until)
             if acks == 0:
                 connection = await pool.to(node, ConnectionClass.WRITES, until)

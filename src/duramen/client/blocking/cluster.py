@@ -253,18 +253,22 @@ class Cluster:
         acks: int = -1,
         *,
         resend: bool | None = None,
+        receipt: bool = False,
         timeout_s: float | None = None,
     ) -> Produced:
         """Append one finished batch (base offset 0, valid CRC); where it went, once `acks` is satisfied.
 
         resend: whether it may be sent again when no answer came. By default only if it names a producer id, for then
         the partition knows it again; without one that is an OutcomeUnknownError, and so is a time-out of the node.
+        receipt: ask how safe the batch is there.
         """
         again = producing.may_resend(batch) if resend is None else resend
 
         def attempt(until: float) -> Produced:
             topic_id = self._pool.find(self._pool.view.topic(tp.topic), until).topic_id
-            request, highest = producing.request(tp, batch, acks, topic_id, self._request_timeout_ms)
+            request, highest = producing.request(
+                tp, [batch], acks, topic_id, self._request_timeout_ms, receipts=receipt
+            )
             connection = self._pool.to(tp, until)
             if acks == 0:
                 connection.send_only(PRODUCE, request, until, highest)

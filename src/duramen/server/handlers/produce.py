@@ -46,7 +46,7 @@ _TopicResponse = ProduceResponse.TopicProduceResponse
 class ProduceCall:
     """One Produce request until all its partitions have answered."""
 
-    __slots__ = ("_hints", "acks", "deadline", "failed", "open", "request", "response")
+    __slots__ = ("_ends", "_hints", "acks", "deadline", "failed", "open", "request", "response")
 
     def __init__(self, request: Request, acks: int, deadline: float) -> None:
         self.request = request
@@ -55,6 +55,8 @@ class ProduceCall:
         self.open: dict[int, Any] = {}
         self.failed: str | None = None
         self._hints: LeaderHints | None = None
+        # Where the log ended when each batch came, by number; None where no receipts were asked for.
+        self._ends: dict[int, int] | None = {} if request.body.receipts else None
         self.response = ProduceResponse.new(responses=[])
 
     def settle(self, number: int, result: Appended | KafkaError, partition: Partition | None = None) -> None:
@@ -68,8 +70,25 @@ class ProduceCall:
             entry.base_offset = result.base_offset
             entry.log_append_time_ms = result.append_time_ms
             entry.log_start_offset = result.log_start_offset
+            if self._ends is not None and partition is not None and result.base_offset >= 0:
+                entry.receipt = self._receipt(partition, result.base_offset, self._ends[number])
         if not self.open:
             self.finish()
+
+    def begin(self, number: int, partition: Partition) -> None:
+        """A batch is about to be appended."""
+        if self._ends is not None:
+            self._ends[number] = partition.log_end_offset
+
+    def _receipt(self, partition: Partition, base_offset: int, end: int) -> Any:
+        """A batch below where the log ended had been stored before."""
+        log = partition.log
+        return ProduceResponse.ProduceReceipt(
+            leader_epoch=log.epochs.epoch_at(base_offset),
+            durability=int(log.stable),
+            copies=1 if self.acks == 1 else len(partition.replication.isr),
+            duplicate=base_offset < end,
+        )
 
     def fail(self, entry: Any, error: KafkaError, topic: str | None, partition: Partition | None = None) -> None:
         """Answer for one partition that its batch was not appended, or that its outcome is not known."""
@@ -148,7 +167,7 @@ def handle(request: Request) -> None:
     assert isinstance(request, ProduceRequest)
     topics = request.body.topic_data
     request.to = None
-    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+    if len(topics) == 1 and len(topics[0].partition_data) == 1 and not request.body.receipts:
         _handle_one(request, topics[0], topics[0].partition_data[0])
     else:
         _handle_many(request)
@@ -213,6 +232,8 @@ def _append(call: ProduceCall, work: Work) -> None:
     now = services.clock.wall_ms()
     services.cold_reads.busy_at = call.request.started
     transactional_id = call.request.body.transactional_id
+    for place, partition, _ in work:
+        call.begin(place, partition)
     if transactional_id is not None:
         batches = [
             TransactionalBatch(partition, view, _Done(call, place, partition)) for place, partition, view in work

@@ -1,7 +1,10 @@
-"""Produce (key 0): producers append record batches to partitions."""
+"""Produce (key 0): producers append record batches to partitions.
+
+The tagged fields from 10000 on are ours: who asks for receipts gets them.
+"""
 
 from duramen.wire.schema import Message
-from duramen.wire.types import INT16, INT32, INT64, RECORDS, STRING, UUID, Array, Field, Struct
+from duramen.wire.types import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, Array, Field, Struct
 
 PartitionProduceData = Struct(
     "PartitionProduceData",
@@ -24,6 +27,7 @@ ProduceRequest = Message(
     Field("acks", INT16),
     Field("timeout_ms", INT32),
     Field("topic_data", Array(TopicProduceData)),
+    Field("receipts", BOOL, "9+", tagged="9+", tag=10000, ignorable=True),
 )
 
 BatchIndexAndErrorMessage = Struct(
@@ -38,6 +42,14 @@ LeaderIdAndEpoch = Struct(
     Field("leader_epoch", INT32, default=-1),
 )
 
+ProduceReceipt = Struct(
+    "ProduceReceipt",
+    Field("leader_epoch", INT32, default=-1),
+    Field("durability", INT8),
+    Field("copies", INT16),
+    Field("duplicate", BOOL),
+)
+
 PartitionProduceResponse = Struct(
     "PartitionProduceResponse",
     Field("index", INT32),
@@ -48,6 +60,7 @@ PartitionProduceResponse = Struct(
     Field("record_errors", Array(BatchIndexAndErrorMessage), "8+", ignorable=True),
     Field("error_message", STRING, "8+", nullable="0+", default=None, ignorable=True),
     Field("current_leader", LeaderIdAndEpoch, "10+", tagged="0+", tag=0),
+    Field("receipt", ProduceReceipt, "9+", tagged="9+", tag=10000, ignorable=True),
 )
 
 TopicProduceResponse = Struct(
