@@ -5,3 +5,9 @@ CHAPTER ?=
 .PHONY: conformance-in-step
 conformance-in-step: $(VENV)/dev.stamp ## random requests of transactions, groups, features to Apache Kafka and to a node, answers compared: [SEED=n] [REQUESTS=n] [CHAPTER=name] (Java, Maven)
 	@$(BIN)/python -m tests.conformance.in_step.requests_in_step --seed $(SEED) --requests $(REQUESTS) $(if $(CHAPTER),--chapter $(CHAPTER))
+
+SECONDS_MAX ?= 300
+
+.PHONY: schemathesis-streams
+schemathesis-streams: $(VENV)/dev.stamp ## requests made out of /openapi.json against a gateway: [SEED=n] [SECONDS_MAX=300] (pip)
+	@SECONDS_MAX=$(SECONDS_MAX) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m tests.conformance.streams_schemathesis

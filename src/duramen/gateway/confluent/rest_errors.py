@@ -12,8 +12,8 @@ from duramen.gateway.edge.problem import ProblemError
 V3_JSON: Final = "application/json"
 V2_JSON: Final = "application/vnd.kafka.v2+json"
 
-_V2_PATH: Final = re.compile(r"/(topics|consumers|brokers)(/.*)?")
-_V3_PATH: Final = re.compile(r"/v3(/.*)?")
+_V2_PATH: Final = re.compile(r"/(topics|consumers|brokers)(/.*)?", re.DOTALL)
+_V3_PATH: Final = re.compile(r"/v3(/.*)?", re.DOTALL)
 
 _V3_NUMBERS: Final = {
     "no-such-topic": 40403,

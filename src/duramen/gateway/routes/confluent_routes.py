@@ -77,6 +77,7 @@ def _settings(path: str, kind: str, *errors: str) -> tuple[RouteRow, ...]:
     """Routes of the settings of a topic, of a node, or of all nodes."""
     resource = "topic" if kind == "Topic" else "cluster"
     one = f"{path}/{{name}}"
+    errors = (*errors, "bad-request") if kind == "Topic" else errors  # what is no name of one
     return (
         _got(path, f"list{kind}SettingsV3", resource, "List the settings", SettingList, *errors),
         _changed("POST", f"{path}:alter", f"alter{kind}SettingsV3", resource, "Change settings, all or none",

@@ -11,7 +11,7 @@ from duramen.gateway.edge.refusals import refusal_form
 
 @pytest.mark.parametrize(
     ("path", "version"),
-    [("/v3", 3), ("/v3/clusters", 3), ("/v30", 0), ("/topics", 2), ("/topics/a/b", 2), ("/topicsx", 0),
+    [("/v3", 3), ("/v3/clusters", 3), ("/v3/a\nb", 3), ("/v30", 0), ("/topics", 2), ("/topics/a/b", 2), ("/topicsx", 0),
      ("/consumers/g", 2), ("/brokers", 2), ("/v1/topics/t/records", 0)],
 )  # fmt: skip
 def test_paths(path: str, version: int) -> None:
