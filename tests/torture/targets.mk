@@ -42,3 +42,9 @@ torture-positions: $(VENV)/dev.stamp ## a ledger that is killed 20 times for eac
 .PHONY: torture-streams
 torture-streams: $(VENV)/dev.stamp torture-positions ## nodes, gateways, writers and readers of streams, killed, paused and stopped 200 times: KILLS=200 NODES=3; half an hour
 	@$(BIN)/python -m tests.torture.streams --kills $(KILLS) --nodes $(NODES) --seed $(TORTURE_SEED)
+
+CONNECTIONS ?= 5000
+
+.PHONY: torture-idle
+torture-idle: $(VENV)/dev.stamp ## thousands of connections to a gateway that do nothing, beside one that works: CONNECTIONS=5000
+	@$(BIN)/python -m tests.torture.idle_connections --connections $(CONNECTIONS)
