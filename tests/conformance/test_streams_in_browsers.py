@@ -191,15 +191,18 @@ def test_a_page_of_another_origin_changes_nothing_and_reads_nothing(
     page.close()
 
 
-def test_the_javascript_client_writes_and_follows_over_a_kill(script: list[str], gateway: ServedGateway) -> None:
+def test_the_javascript_client_writes_and_follows_over_a_restart(script: list[str], gateway: ServedGateway) -> None:
     environment = {**os.environ, "STREAM_URL": f"{gateway.url}/v1/stream/pages/client", "COUNT": str(COUNT)}
-    with subprocess.Popen(script, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(script, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
+        assert process.stdin is not None
         try:
             assert process.stdout.readline() == "half\n"
             gateway.kill()
             time.sleep(0.3)
             gateway.start()
+            process.stdin.write("\n")
+            process.stdin.flush()
             said = json.loads(process.stdout.readline() or "null")
         finally:
             process.kill()

@@ -29,7 +29,11 @@ async function follow() {
 
 const over = follow()
 for (let number = 0; number < count; number++) {
-  if (number === count / 2) console.log("half")
+  if (number === count / 2) {
+    await producer.flush() // it does not send again what got no answer: that is the application's
+    console.log("half")
+    await new Promise((done) => process.stdin.once("data", done))
+  }
   producer.append(JSON.stringify(number))
   await new Promise((done) => setTimeout(done, 20))
 }
