@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 _FRAMING_PER_BYTE: Final = 16
 """Of a chunked body: a chunk of one byte takes five, and may have a short extension."""
@@ -109,7 +109,8 @@ def bounded_protocol(head_max_bytes: int, head_timeout_s: float, unread_s: float
             self._in_head = True
             self._head_bytes = self._body_bytes = self._framing_bytes = 0
             self._stop_timer()
-            if self.cycle.response_complete and self.timeout_keep_alive_task is None:
+            cycle: RequestResponseCycle | None = self.cycle  # none where a WebSocket was asked for
+            if cycle is not None and cycle.response_complete and self.timeout_keep_alive_task is None:
                 self.timeout_keep_alive_task = self.loop.call_later(
                     self.timeout_keep_alive, self.timeout_keep_alive_handler
                 )
