@@ -14,20 +14,26 @@ from duramen.cli.main import main
 Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(params=["node", "directory"])
-def run(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """`duramen stream WORDS...` in a namespace of its own: exit code, stdout, stderr."""
-    if request.param == "node":
-        address = f"duramen://{request.getfixturevalue('bootstrap')}/n{uuid.uuid4().hex}"
-    else:
-        address = f"duramen+file://{tmp_path}/log?namespace=n"
+@pytest.fixture
+def run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    """`duramen stream namespace WORDS...` in a namespace of a node: exit code, stdout, stderr."""
+    return running(f"duramen://{bootstrap}/n{uuid.uuid4().hex}", capsys)
 
+
+def running(address: str, capsys: pytest.CaptureFixture[str]) -> Run:
     def stream(*words: str) -> tuple[int, str, str]:
         code = main(["stream", *words, "--at", address])
         out, err = capsys.readouterr()
         return code, out, err
 
     return stream
+
+
+def test_a_directory_is_made_by_its_first_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = running(f"duramen+file://{tmp_path}/log?namespace=n", capsys)
+    assert run("namespace", "list")[0] == 1
+    assert run("namespace", "create", "a", "-c", "retention.ms=5") == (0, "", "created a\n")
+    assert json.loads(run("namespace", "describe", "a", "--json")[1])["defaults"] == {"retention.ms": "5"}
 
 
 def test_namespaces_are_created_set_listed_described_and_deleted(run: Run) -> None:
