@@ -20,7 +20,7 @@ from duramen.client.protocol.namespace_log import (
     NamespaceStretch,
     ReadNamespaces,
 )
-from duramen.client.protocol.namespaces import NAMESPACES_SETTINGS, NAMESPACES_TOPIC, NamespaceRecord
+from duramen.client.protocol.namespaces import NAMESPACES_SETTINGS, NAMESPACES_TOPIC, NamespaceRecord, defaults_for
 from duramen.client.protocol.routes import CONTROLLER
 from duramen.errors import ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import NO_TOPIC_ID, TopicPartition
@@ -45,10 +45,24 @@ class AsyncNamespaces:
         self._log = NamespaceLog()
         self._topic_id = NO_TOPIC_ID
         self._turn = asyncio.Lock()
+        self._coming: asyncio.Task[Mapping[str, NamespaceRecord]] | None = None
+        """A reading that has not begun: whoever asks until then gets what it finds."""
 
     async def records(self) -> Mapping[str, NamespaceRecord]:
         """All records by path, as they are now."""
+        coming = self._coming
+        if coming is None:
+            coming = self._coming = asyncio.ensure_future(self._read_on())
+            coming.add_done_callback(lambda task: task.cancelled() or task.exception())  # its callers may be gone
+        return await asyncio.shield(coming)
+
+    async def defaults_for(self, stream: str) -> dict[str, str]:
+        """Settings of a new stream, as of `namespaces.defaults_for`; at once for one that lies in none."""
+        return defaults_for(stream, await self.records()) if "/" in stream else {}
+
+    async def _read_on(self) -> Mapping[str, NamespaceRecord]:
         async with self._turn:
+            self._coming = None
             await self._run(self._log.read())
             return dict(self._log.records)
 

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from duramen.client.aio import AsyncCluster
 from duramen.client.aio.async_namespaces import AsyncNamespaces
 from duramen.client.protocol.metadata import TopicMetadata, error_code
-from duramen.client.protocol.namespaces import defaults_for
 from duramen.client.protocol.routes import ANY, CONTROLLER
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.edge.media_type import DEFAULT
@@ -130,7 +129,7 @@ class StreamTopics:
             expiry = wanted.expiry
             settings = {
                 **self._basis(),
-                **defaults_for(topic.replace(".", "/"), await self._namespaces.records()),
+                **await self._namespaces.defaults_for(topic.replace(".", "/")),
                 CONTENT_TYPE: wanted.content_type,
                 TTL: str(-1 if expiry.ttl_ms is None else expiry.ttl_ms),
                 EXPIRES_AT: str(-1 if expiry.at_ms is None else expiry.at_ms),
