@@ -289,6 +289,76 @@ class ExpectingWriter(Actor):
             await self.rest()
 
 
+class ExclusiveWriter(Actor):
+    """Opens a stream that others have open, writes until it is fenced or has had enough, and opens it again."""
+
+    async def run(self) -> None:
+        number = 1 + max((line["n"] for line in self.ledger.lines if line["t"] == "send"), default=-1)
+        while not self.stopping:
+            writer = await self._open()
+            sequence, most = 0, self.chance.choice((3, 20, 100))
+            while writer and not self.stopping and sequence < most:
+                (value,) = self.values(number, 1)
+                self.ledger.add(t="send", n=number, s=writer)
+                number += 1
+                if not await self._is_stored(json.dumps(value), number - 1, writer, sequence):
+                    break
+                sequence += 1
+                await self.rest(self.pause_s)
+            if writer and self.chance.random() < 0.2:
+                await self._give_up(writer)
+            await self.rest(2.0)
+
+    async def _open(self) -> str:
+        """Its Stream-Writer; "" where it has to end."""
+        while not self.stopping:
+            try:
+                body = json.dumps({"name": self.name}).encode()
+                reply = await self.http.ask("PUT", f"{self.path}/.writer", body, Content_Type=JSON)
+            except LostError:
+                reply = HttpReply(503, {}, b"")
+            if reply.status == 200:
+                told = json.loads(reply.body)
+                _, entry, slot = (int(part, 16) for part in told["dlsn"].split("-"))
+                self.ledger.add(t="opened", s=str(told["writer"]), offset=entry + slot)
+                return str(told["writer"])
+            if reply.status not in (429, 503, 504):
+                self.bad(f"{self.name} opens", reply)
+            await self.rest()
+        return ""
+
+    async def _is_stored(self, body: str, number: int, writer: str, sequence: int) -> bool:
+        is_open = False
+        while True:
+            try:
+                reply = await self.http.ask(
+                    "POST", self.path, body.encode(), Content_Type=JSON, Stream_Writer=writer,
+                    Stream_Writer_Seq=str(sequence),
+                )  # fmt: skip
+            except LostError:
+                reply = HttpReply(504, {}, b"")
+            if reply.status in (200, 204):
+                receipt = json.loads(reply.headers.get("stream-receipt", "{}"))
+                self.ledger.add(t="ack", n=number, offset=receipt.get("offset", -1))
+                return True
+            if reply.status == 403 and b"writer-fenced" in reply.body:
+                self.ledger.add(t="open" if is_open else "never", n=number)
+                return False
+            is_open = is_open or reply.status == 504
+            if reply.status not in (429, 503, 504):
+                self.bad(f"{self.name} {writer} {sequence}", reply)
+                return False
+            await self.rest()
+
+    async def _give_up(self, writer: str) -> None:
+        try:
+            reply = await self.http.ask("DELETE", f"{self.path}/.writer", Stream_Writer=writer)
+        except LostError:
+            return
+        if reply.status not in (204, 403, 429, 503, 504):
+            self.bad(f"{self.name} gives up", reply)
+
+
 class RecordsWriter(Actor):
     """Writes keyed records to a topic of several partitions, each once: what has no answer it leaves open."""
 
@@ -373,6 +443,7 @@ class PollingReader(StreamReader):
 KINDS = {
     "named": NamedWriter,
     "expecting": ExpectingWriter,
+    "exclusive": ExclusiveWriter,
     "records": RecordsWriter,
     "sse": EventReader,
     "poll": PollingReader,

@@ -50,13 +50,16 @@ def read_log(bootstrap: str, topic: str, partition: int) -> list[StoredRecord]:
 
 
 class StreamAudit:
-    """Of one run. acknowledged, delivered: records that were counted."""
+    """Of one run. acknowledged, delivered: records; open: appends that nobody was told of; opened: so often were
+    exclusive streams.
+    """
 
     def __init__(self, folder: Path, specs: list[dict[str, Any]]) -> None:
         self.broken: list[str] = []
         self.acknowledged: Counter[str] = Counter()
         self.delivered = 0
         self.open = 0
+        self.opened = 0
         self.acks: dict[str, list[float]] = {}
         """Of each writer: when it heard of what is stored."""
         self._ledgers = {spec["name"]: read_lines(folder / f"{spec['name']}.jsonl") for spec in specs}
@@ -73,8 +76,15 @@ class StreamAudit:
         for spec in self._specs:
             parts = {part: log for (topic, part), log in logs.items() if topic == spec["topic"]}
             lines = self._ledgers[spec["name"]]
-            check = {"named": self._named, "expecting": self._expecting, "records": self._records}
+            check = {
+                "named": self._named,
+                "expecting": self._expecting,
+                "exclusive": self._exclusive,
+                "records": self._records,
+            }
             check.get(spec["kind"], self._reader)(spec["name"], lines, parts)
+        for topic in {spec["topic"] for spec in self._specs if spec["kind"] == "exclusive"}:
+            self._check_fences(topic, logs[topic, 0])
         return self.broken
 
     def _acknowledged(self, name: str, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -108,14 +118,37 @@ class StreamAudit:
             if len({number in at for number in numbers}) > 1:
                 self.broken.append(f"{name}: {numbers} is there in part")
 
+    def _exclusive(self, name: str, lines: list[dict[str, Any]], parts: dict[int, list[StoredRecord]]) -> None:
+        self._check_numbers("by exclusive writers", name, lines, parts)
+
+    def _check_fences(self, topic: str, log: list[StoredRecord]) -> None:
+        """No record lies where the stream was open for another writer than its own."""
+        opened: dict[str, int] = {}
+        writers: dict[tuple[str, int], str] = {}
+        for spec in self._specs:
+            if spec["topic"] == topic and spec["kind"] == "exclusive":
+                lines = self._ledgers[spec["name"]]
+                opened |= {line["s"]: line["offset"] for line in lines if line["t"] == "opened"}
+                writers |= {(spec["name"], line["n"]): line["s"] for line in lines if line["t"] == "send"}
+        self.opened = len(opened)
+        for record in log:
+            writer = writers[record.writer, record.number]
+            later = [each for each, offset in opened.items() if opened[writer] < offset <= record.offset]
+            if later or record.offset < opened[writer]:
+                self.broken.append(f"{topic}: {record} of writer {writer} lies where {later} had opened it")
+
     def _expecting(self, name: str, lines: list[dict[str, Any]], parts: dict[int, list[StoredRecord]]) -> None:
+        self._check_numbers("at an expected end", name, lines, parts)
+
+    def _check_numbers(
+        self, what: str, name: str, lines: list[dict[str, Any]], parts: dict[int, list[StoredRecord]]
+    ) -> None:
         at = {record.number: record.offset for record in parts[0] if record.writer == name}
         for line in self._acknowledged(name, lines):
-            self.acknowledged["at an expected end"] += 1
-            if at.get(line["n"]) != line["offset"]:
-                self.broken.append(
-                    f"{name}: {line['n']} was acknowledged at {line['offset']}, is at {at.get(line['n'])}"
-                )
+            self.acknowledged[what] += 1
+            found = at.get(line["n"])
+            if found is None or line["offset"] not in (-1, found):
+                self.broken.append(f"{name}: {line['n']} was acknowledged at {line['offset']}, is at {found}")
         never = [line["n"] for line in lines if line["t"] == "never" and line["n"] in at]
         if never:
             self.broken.append(f"{name}: {never} was refused, and is there")

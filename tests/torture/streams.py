@@ -39,10 +39,12 @@ from duramen.errors import DuramenError
 from duramen.wire.messages import API
 
 GATEWAYS = 2
-STREAMS = ("torture/a", "torture/b", "torture/raced")
-RACED = STREAMS[-1]
+STREAMS = ("torture/a", "torture/b", "torture/raced", "torture/owned")
+RACED, OWNED = STREAMS[2:]
 RECORDS, PARTITIONS = "torture.records", 3
 GATEWAY_SETTINGS = {"gateway.request.timeout.ms": "8000", "gateway.long.poll.ms": "5000", "gateway.sse.ms": "20000"}
+ENDED = (0, -signal.SIGTERM)
+"""How a process ends that is asked to: the second, where it has not begun to listen for that."""
 END_SECONDS = 180.0
 """By then all that was begun is over, behind the last fault."""
 LOOK_SECONDS = 2.0
@@ -110,9 +112,7 @@ class ClientProcess:
             self.kill()
             return f"{self.name} do not end"
         log = (self.folder / f"{self.name}.log").read_text(errors="replace")
-        if status == -signal.SIGTERM and not log:
-            return None  # it had not begun yet
-        return f"{self.name} ended with {status}:\n{log[-2000:]}" if status or log else None
+        return f"{self.name} ended with {status}:\n{log[-2000:]}" if status not in ENDED or log else None
 
 
 class StreamTorture:
@@ -138,8 +138,8 @@ class StreamTorture:
         self.specs = _specs(few)
         ports = [gateway.port for gateway in self.gateways]
         self.clients = {
-            name: ClientProcess(name, folder, ports, [each for each in self.specs if each["kind"] in kinds])
-            for name, kinds in CLIENT_KINDS.items()
+            name: ClientProcess(name, folder, ports, [each for each in self.specs if each["home"] == name])
+            for name in (*WRITERS, *READERS)
         }
         self.faults: list[StreamFault] = []
         self.broken: list[str] = []
@@ -155,8 +155,8 @@ class StreamTorture:
 
     # ---- one run -----------------------------------------------------------------------------------------------
 
-    def run(self, kinds: Sequence[str], seconds_max: float, *, show: bool = True) -> None:
-        """These faults, then the checks."""
+    def run(self, kinds: Sequence[str], seconds_max: float, *, show: bool = True, is_calm: bool = False) -> None:
+        """These faults, then the checks. is_calm: each when all is well again."""
         self.show = show
         try:
             self._begin()
@@ -164,6 +164,11 @@ class StreamTorture:
                 if self.broken or time.monotonic() - self.began > seconds_max:
                     break
                 self._pass(self.random.uniform(0.3, 3.5) if show else 0.5)
+                if is_calm:
+                    while self._back:
+                        self._pass(0.2)
+                    self.cluster.whole()
+                    self._pass(2.0)
                 while not self._inflict(kind):
                     self._pass(0.2)
                 self._look_at_processes()
@@ -183,7 +188,8 @@ class StreamTorture:
         for gateway in self.gateways:
             gateway.start()
         for stream in STREAMS:
-            self._ask("PUT", f"/v1/stream/{stream}", content_type=JSON)
+            exclusive = {"stream_exclusive": "true"} if stream == OWNED else {}
+            self._ask("PUT", f"/v1/stream/{stream}", content_type=JSON, **exclusive)
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, "log_level": 0})
         config = {"duramen.ack.durability": "page-cache"}
         made = admin.create_topics([NewTopic(RECORDS, PARTITIONS, self.copies, config=config)])
@@ -206,7 +212,11 @@ class StreamTorture:
             self._note(self.clients[name].ends(until))
         self.say("writers have ended")
         for stream in STREAMS:
-            self._ask("POST", f"/v1/stream/{stream}", content_type=JSON, stream_closed="true")
+            writer = {}
+            if stream == OWNED:
+                told = self._ask("PUT", f"/v1/stream/{stream}/.writer").json()
+                writer = {"stream_writer": str(told["writer"])}
+            self._ask("POST", f"/v1/stream/{stream}", content_type=JSON, stream_closed="true", **writer)
         for name in READERS:
             self._note(self.clients[name].ends(until))
         self.say("readers have ended")
@@ -277,7 +287,7 @@ class StreamTorture:
             return True
         if verb == "stop":
             status = node.stop()
-            if status:
+            if status not in ENDED:
                 self.broken.append(f"node {node.id}: a clean stop ended with {status}:\n{node.log()}")
         else:
             node.kill()
@@ -298,7 +308,7 @@ class StreamTorture:
             return True
         if verb == "stop":
             status = gateway.stop()
-            if status:
+            if status not in ENDED:
                 self.broken.append(f"a gateway's clean stop ended with {status}:\n{gateway.log()[-2000:]}")
         else:
             gateway.kill()
@@ -411,40 +421,42 @@ class StreamTorture:
             print(f"{kind:20} {len(seconds):5}  {median(seconds):6.2f} s {max(seconds):6.2f} s")
         for what, count in sorted(self.audit.acknowledged.items()):
             print(f"{count:9,} records acknowledged {what}")
-        print(f"{self.audit.delivered:9,} records delivered to readers; {self.audit.open} appends left open")
+        print(
+            f"{self.audit.delivered:9,} records delivered to readers; {self.audit.open} appends left open; "
+            f"{self.audit.opened} openings"
+        )
         print(f"{len(self.broken)} promises broken in {time.monotonic() - self.began:.0f} s")
 
 
-WRITERS = ("writers", "expecting writers")
+WRITERS = ("writers", "other writers")
 READERS = ("event readers", "polling readers")
-CLIENT_KINDS = {
-    "writers": ("named", "records"),
-    "expecting writers": ("expecting",),
-    "event readers": ("sse",),
-    "polling readers": ("poll",),
+HOMES = {
+    "named": WRITERS[:1],
+    "records": WRITERS[:1],
+    "expecting": WRITERS[1:],
+    "exclusive": WRITERS,
+    "sse": READERS[:1],
+    "poll": READERS[1:],
 }
-"""Who lives in a process together."""
+"""In which processes they live."""
 
 
 def _specs(few: bool) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
-    def add(kind: str, stream: str, count: int) -> None:
-        for number in range(1 if few else count):
-            name = f"{kind}-{stream.rpartition('/')[2]}-{number}"
-            topic = stream.replace("/", ".")
-            found.append({"kind": kind, "name": name, "path": f"/v1/stream/{stream}", "topic": topic})
+    def add(kind: str, stream: str, count: int, path: str = "") -> None:
+        for number in range(1 if few and kind != "exclusive" else count):
+            name, topic = f"{kind}-{stream.rpartition('/')[2]}-{number}", stream.replace("/", ".")
+            home = HOMES[kind][number % len(HOMES[kind])]
+            path = path or f"/v1/stream/{stream}"
+            found.append({"kind": kind, "name": name, "path": path, "topic": topic, "home": home})
 
     for stream in STREAMS:
-        if stream == RACED:
-            add("expecting", stream, 3)
-        else:
-            add("named", stream, 3)
+        kind, count = {RACED: ("expecting", 3), OWNED: ("exclusive", 2)}.get(stream, ("named", 3))
+        add(kind, stream, count)
         add("sse", stream, 3)
         add("poll", stream, 2)
-    for number in range(1 if few else 2):
-        path = f"/v1/topics/{RECORDS}/records"
-        found.append({"kind": "records", "name": f"records-{number}", "path": path, "topic": RECORDS})
+    add("records", RECORDS, 2, f"/v1/topics/{RECORDS}/records")
     return found
 
 
@@ -453,13 +465,15 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(2), "big"))
+    parser.add_argument("--only", choices=list(WEIGHTS), help="faults of this kind, on a cluster that is whole again")
     parser.add_argument("--minutes", type=float, default=30, help="no further faults after this time")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="duramen-torture-streams-"))
     print(f"seed {options.seed}, {options.nodes} nodes, {options.kills} faults, in {folder}", flush=True)
     torture = StreamTorture(folder, options.seed, options.nodes)
     try:
-        torture.run(torture.draw(options.kills), options.minutes * 60)
+        kinds = torture.draw(options.kills) if options.only is None else [options.only] * options.kills
+        torture.run(kinds, options.minutes * 60, is_calm=options.only is not None)
     except KeyboardInterrupt:
         print("ended by hand", file=sys.stderr)
         return 130

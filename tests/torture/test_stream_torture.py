@@ -31,6 +31,7 @@ def audited(folder: Path, kind: str, lines: list[dict[str, Any]], log: list[Stor
 
 
 SENT = [{"t": "send", "e": 0, "s": s, "v": f'[{{"n": {s}}}]', "next": s + 1} for s in range(2)]
+OPENED = [{"t": "opened", "s": "1", "offset": -2}, {"t": "opened", "s": "2", "offset": -1}]
 ACKED = [{"t": "ack", "e": 0, "s": s, "offset": s, "again": False} for s in range(2)]
 
 
@@ -44,6 +45,7 @@ ACKED = [{"t": "ack", "e": 0, "s": s, "offset": s, "again": False} for s in rang
         ("named", [{"t": "send", "e": 0, "s": 0, "v": '[{"n": 0}, {"n": 1}]', "next": 2}], [0], "in part"),
         ("expecting", [{"t": "ack", "n": 0, "offset": 1}], [0], "is at 0"),
         ("expecting", [{"t": "never", "n": 0}], [0], "was refused"),
+        ("exclusive", [*OPENED, {"t": "send", "n": 0, "s": "1"}, {"t": "ack", "n": 0, "offset": 0}], [0], "had opened"),
         ("records", [{"t": "ack", "n": 0, "partition": 0, "offset": 0}], [], "is at None"),
         ("sse", [{"t": "got", "p": "", "r": [["w", 0], ["w", 0]]}], [0], "2 of 1"),
         ("poll", [{"t": "got", "p": "", "r": [["w", 1]]}], [0, 1], "1 of 2"),

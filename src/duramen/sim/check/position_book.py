@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from duramen.dlsn import FIRST, Dlsn, dlsn_at
+from duramen.dlsn import Dlsn, dlsn_at
 from duramen.model import TopicPartition
 from duramen.sim.check.invariants import HighestKnown, InvariantViolated, Ledger
 from duramen.sim.check.stream_book import Sent, Stored
@@ -52,8 +52,6 @@ class PositionBook:
     def record_found(self, tp: TopicPartition, receipt: StreamReceipt, offset: int, value: bytes) -> None:
         """A reader that went to the position was given this record."""
         self.ledger.facts += 1
-        if receipt.dlsn == FIRST and not self.ledger.lasts(tp, receipt.asked):
-            return  # DistributedLog's name for the beginning, whatever is there
         if (offset, value) != (receipt.dlsn.offset, receipt.value):
             what = f"{tp}: {receipt.dlsn} named {receipt.value!r}, and leads to {value!r} at {offset}"
             raise InvariantViolated("PositionLasts", what)

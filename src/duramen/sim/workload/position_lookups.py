@@ -19,7 +19,7 @@ from duramen.client.protocol.positions import (
     Position,
     find_place,
 )
-from duramen.dlsn import Dlsn, dlsn_at
+from duramen.dlsn import FIRST, Dlsn, dlsn_at
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.sim.check.invariants import InvariantViolated
@@ -124,7 +124,9 @@ class PositionHolder:
             found = [] if fetched is None else records_of(fetched)
             if not found or found[0][0] != dlsn:
                 try:
-                    yield from locate(scene, tp, dlsn)
+                    place = yield from locate(scene, tp, dlsn)
+                    if not scene.ledger.lasts(tp, receipt.asked) and is_ambiguous(dlsn, place):
+                        return
                 except BelowStartError:
                     scene.coverage.hit("position below the start refused")
                     book.truncated(tp, receipt)
@@ -140,6 +142,13 @@ class PositionHolder:
                 return
             yield RETRY_S
         raise InvariantViolated("Progress", f"{tp}: nothing is to be read at {dlsn}")
+
+
+def is_ambiguous(dlsn: Dlsn, place: LogPlace) -> bool:
+    """Whether a position that leads to the start of a log may be no record's, but the beginning, or behind a batch that
+    was truncated: who holds one of those is to go on there, whatever has come since.
+    """
+    return place.offset == place.start and (dlsn == FIRST or (dlsn.slot > 0 and dlsn.entry < place.start))
 
 
 class Truncator:
