@@ -48,6 +48,7 @@ from duramen.gateway.tails.tail_rings import TailRings
 from duramen.gateway.writes.partition_writes import PartitionWrites
 from duramen.gateway.writes.topic_requests import TopicRequests
 from duramen.gateway.writes.topic_writes import TopicWrites
+from duramen.gateway.writes.writer_batches import WriterBatches
 from duramen.version import VERSION
 
 STOP_S = 9
@@ -102,7 +103,9 @@ async def _serve(
         namespaces = AsyncNamespaces(cluster)
         topics = StreamTopics(cluster, namespaces, clock.now_ms, clock.monotonic_s, config.body_max_bytes)
         writes = PartitionWrites(cluster, metrics, request_timeout_s)
-        appends = StreamAppends(cluster, writes, clock.now_ms, config.request_timeout_ms // 2)
+        leader_timeout_ms = config.request_timeout_ms // 2
+        writer_batches = WriterBatches(cluster, request_timeout_s, leader_timeout_ms)
+        appends = StreamAppends(cluster, writes, writer_batches, clock.now_ms, leader_timeout_ms)
         streams = Streams(cluster, topics, appends, config.reader_max_bytes)
         rings = TailRings(config.tail_max_bytes, config.tail_linger_ms / 1000)
         metrics.watch_tails(rings)
@@ -119,7 +122,7 @@ async def _serve(
         topic_writes = TopicWrites(cluster, writes, clock, metrics)
         topic_requests = TopicRequests(topic_writes, bodies, clock)
         positions = PositionRequests(streams, bodies)
-        writers = WriterRequests(cluster, streams, bodies, config.request_timeout_ms // 2)
+        writers = WriterRequests(cluster, streams, bodies, leader_timeout_ms)
         namespace_requests = NamespaceRequests(namespaces, topics, bodies, clock)
         guard = RequestGuard(config.hosts, config.origins)
         handlers = {

@@ -13,7 +13,7 @@ from duramen.dlsn import Dlsn
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.streams.stream_sequences import SEQUENCE_HEADER, StreamSequences
-from duramen.gateway.streams.stream_topics import StreamInfo
+from duramen.gateway.streams.stream_topics import NO_TXIDS, StreamInfo
 from duramen.gateway.streams.writer_headers import (
     EPOCH,
     EXPECTED_SEQ,
@@ -23,6 +23,7 @@ from duramen.gateway.streams.writer_headers import (
     OpenedWriter,
 )
 from duramen.gateway.writes.partition_writes import PartitionWrites, WrittenShare, check_stored
+from duramen.gateway.writes.writer_batches import WriterBatches
 from duramen.wire.batch import build_batch
 from duramen.wire.messages import API
 
@@ -50,6 +51,11 @@ class AppendWish(NamedTuple):
         """Whether it asks for an append without any condition: it may leave with others."""
         return bool(self.messages) and self == AppendWish(self.messages, txid=self.txid)
 
+    @property
+    def is_unconditional(self) -> bool:
+        """Whether a writer that names itself asks for no more than an append."""
+        return bool(self.messages) and self.writer is not None and self == AppendWish(self.messages, writer=self.writer)
+
 
 class EndMovedError(Exception):
     """The stream ends elsewhere than was expected; end: the log's offset there."""
@@ -63,10 +69,16 @@ class StreamAppends:
     """Appends for clients. now_ms: the time since 1970; timeout_ms: how long a leader may take."""
 
     def __init__(
-        self, cluster: AsyncCluster, writes: PartitionWrites, now_ms: Callable[[], int], timeout_ms: int
+        self,
+        cluster: AsyncCluster,
+        writes: PartitionWrites,
+        writer_batches: WriterBatches,
+        now_ms: Callable[[], int],
+        timeout_ms: int,
     ) -> None:
         self._cluster = cluster
         self._writes = writes
+        self._writer_batches = writer_batches
         self._now_ms = now_ms
         self._timeout_ms = timeout_ms
         self._sequences = StreamSequences(cluster)
@@ -86,6 +98,10 @@ class StreamAppends:
             return await self._in_sequence(info, wish, wish.sequence, expected)
         if wish.close and not wish.messages and isinstance(wish.writer, NamedWriter):
             return await self._close_as(info, wish.writer, expected)
+        if wish.is_unconditional and info.txid == NO_TXIDS:
+            stored = await self._writer_batches.write(info.partition, info.topic_id, self._batch(wish))
+            if stored is not None:
+                return stored
         answer = await self._send(info, wish, expected)
         if _was_stored(answer, wish):
             # Beyond the last five batches the leader refuses it; what it asks next waits until all is committed.
@@ -168,16 +184,7 @@ class StreamAppends:
     async def _send(self, info: StreamInfo, wish: AppendWish, expected: int) -> ConditionalAnswer:
         """One ConditionalAppend. OutcomeUnknownError where it may be stored and cannot be sent again."""
         writer = wish.writer
-        batch = None
-        if wish.messages:
-            now = self._now_ms() if wish.txid is None else wish.txid
-            headers = [] if wish.sequence is None else [(SEQUENCE_HEADER, wish.sequence)]
-            batch = build_batch(
-                [(None, value, headers if number == 0 else (), now) for number, value in enumerate(wish.messages)],
-                producer_id=-1 if writer is None else writer.producer_id,
-                producer_epoch=-1 if writer is None else writer.epoch,
-                base_sequence=-1 if writer is None else writer.base_sequence,
-            )
+        batch = self._batch(wish) if wish.messages else None
         request = conditional.request(
             info.partition,
             info.topic_id,
@@ -197,6 +204,17 @@ class StreamAppends:
             resend=resend,
         )
         return conditional.parsed(response)
+
+    def _batch(self, wish: AppendWish) -> bytearray:
+        writer = wish.writer
+        now = self._now_ms() if wish.txid is None else wish.txid
+        headers = [] if wish.sequence is None else [(SEQUENCE_HEADER, wish.sequence)]
+        return build_batch(
+            [(None, value, headers if number == 0 else (), now) for number, value in enumerate(wish.messages)],
+            producer_id=-1 if writer is None else writer.producer_id,
+            producer_epoch=-1 if writer is None else writer.epoch,
+            base_sequence=-1 if writer is None else writer.base_sequence,
+        )
 
 
 class StoredBatchError(Exception):
