@@ -195,14 +195,14 @@ def test_heads_have_bounds(gateway: ServedGateway) -> None:
             head = b"POST /v1/stream/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n"
             smuggler.sendall(head + b"transfer-encoding: chunked\r\n"[: 99 * (not more)] + more + b"\r\n0\r\n\r\n")
             assert answer_from(smuggler).status == 400
-    gateway.ask("PUT", "/v1/stream/cut", content_type="text/plain")
+    gateway.ask("PUT", "/v1/stream/half-a-body", content_type="text/plain")
     for head in ({"content_length": "9"}, {"transfer_encoding": "chunked"}):
         with gateway.connect() as cut:
-            whole = request("POST", "/v1/stream/cut", b"3\r\nabc\r\n", content_type="text/plain", **head)
+            whole = request("POST", "/v1/stream/half-a-body", b"3\r\nabc\r\n", content_type="text/plain", **head)
             cut.sendall(whole.replace(b"content-length: 8\r\n", b""))
             cut.shutdown(socket.SHUT_WR)
             assert cut.recv(1) == b""
-    assert gateway.ask("GET", "/v1/stream/cut").body == b""
+    assert gateway.ask("GET", "/v1/stream/half-a-body").body == b""
     with gateway.connect() as several:  # on one connection, each with a head and a body of its own
         for _ in range(3):
             several.sendall(request("PUT", "/v1/stream/kept", b"a" * 3000))
