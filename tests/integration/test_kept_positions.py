@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
@@ -128,6 +130,24 @@ def test_a_position_that_is_none_is_named(table: streams.Stream, document: bytes
     table.append(NewStreamRecord(b"", b"k", [(streams.POSITION_HEADER, document)]))
     with pytest.raises(ConfigError, match="no position"):
         OutputPositions(table, ORDERS, "audit")
+
+
+def test_a_reader_of_merged_streams_has_a_store_for_each(space: streams.Namespace) -> None:
+    """It is interrupted behind each record."""
+    names = [f"m-{uuid4().hex}" for _ in range(2)]
+    for parity, name in enumerate(names):
+        given = [NewStreamRecord(b"%d" % txid, timestamp_ms=txid) for txid in range(2 + parity, 10, 2)]
+        space.create(name, txid="application").append(given)
+    taken: list[bytes | None] = []
+    with closing(sqlite3.connect(":memory:")) as database:
+        while len(taken) < 8:
+            stores = {name: streams.SqlitePositions(database, space.stream(name), "audit") for name in names}
+            start = {name: at.next for name, store in stores.items() if (at := store.load())}
+            stream, record = next(space.merged(names, start=start))
+            with database:
+                stores[stream].save(record.dlsn)
+            taken.append(record.value)
+    assert taken == [b"%d" % txid for txid in range(2, 10)]
 
 
 def test_the_page_keeps_its_position(served: Served, tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
     python -m tests.torture.ledger_kills --kills 20 --seed 1
 
 A thread appends payments to a stream of a real node all the while. The ledger is killed with SIGKILL at a random moment
-of its work, again and again, started again each time, and at the end left to finish. What it has then is compared with
-what another client of the same log adds up.
+of its work, again and again, started again each time, and at the end left to finish. Where the store has no lock, each
+fourth time it is paused instead, while another one begins: of both one may go on. What the last one has is compared
+with what another client of the same log adds up.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -42,17 +44,22 @@ MOST_IN_A_LIFE = 400
 
 @dataclass(frozen=True)
 class Ledger:
-    """How one way of keeping positions is run. words: of its command line, of a folder and an address."""
+    """How one way of keeping positions is run. words: of its command line, of a folder and an address.
+
+    is_fenced: a process that was paused finds that another one took its place, and holds nothing meanwhile that keeps
+    the other one waiting.
+    """
 
     way: str
     words: Callable[[Path, str], list[str]]
+    is_fenced: bool = False
 
 
 LEDGERS = [
     Ledger("file", lambda folder, address: ["file", address, str(folder / "ledger.json")]),
     Ledger("sqlite", lambda folder, address: ["sqlite", address, str(folder / "ledger.db")]),
-    Ledger("topic", lambda _, address: ["topic", address, "balances"]),
-    Ledger("output", lambda _, address: ["output", address, "booked"]),
+    Ledger("topic", lambda _, address: ["topic", address, "balances"], is_fenced=True),
+    Ledger("output", lambda _, address: ["output", address, "booked"], is_fenced=True),
     Ledger("group", lambda folder, address: ["group", address, str(folder / "bookings.db")]),
 ]
 
@@ -118,39 +125,73 @@ def added_up(bootstrap: str, topic: str) -> dict[str, int]:
     return dict(sums)
 
 
+class Life:
+    """One process of a ledger, from its first payment on. began: the position behind which it went on."""
+
+    def __init__(self, way: str, command: list[str]) -> None:
+        self.way = way
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        first = self.process.stdout.readline()
+        self.began = first.removeprefix("going on after ").strip()
+        if self.began == first.strip():
+            self.fail(f"{first}{self.end()}")
+
+    def fail(self, what: str) -> None:
+        raise AssertionError(f"{self.way}: {what}")
+
+    def end(self, *, kills: bool = True) -> str:
+        """What it printed to stdout, or to stderr where it ended with an error; killed first, or waited for."""
+        if kills:
+            self.process.kill()
+        try:
+            printed, errors = self.process.communicate(timeout=WAIT_SECONDS)
+        finally:
+            self.process.kill()
+        return printed if self.process.returncode == 0 else errors
+
+    def check_runs(self) -> None:
+        if self.process.poll() is not None:
+            self.fail(f"it ended by itself: {self.end()}")
+
+
+def supersede(old: Life, command: list[str], pause_s: float) -> None:
+    """Pause a life, begin another and let the old one go on: the one that lost the position has to stop."""
+    old.process.send_signal(signal.SIGSTOP)
+    new = Life(old.way, command)
+    time.sleep(pause_s)
+    old.process.send_signal(signal.SIGCONT)
+    until = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < until and old.process.poll() is None and new.process.poll() is None:
+        time.sleep(0.01)
+    loser, winner = (old, new) if old.process.poll() is not None else (new, old)
+    why = loser.end()
+    winner.check_runs()
+    winner.end()
+    if "PositionTakenError" not in why:
+        loser.fail(f"two of one name went on: {why}")
+
+
 def lives(
     ledger: Ledger, folder: Path, address: str, kills: int, chance: random.Random, last: Callable[[], None]
 ) -> tuple[list[str], str]:
     """Start and kill the ledger; where each life went on, and what the last printed. last: called in front of it."""
     command = [sys.executable, str(LEDGER), *ledger.words(folder, address)]
-    places = []
-    for life in range(kills + 1):
-        if life == kills:
-            last()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            first = process.stdout.readline()
-            if not first.startswith("going on after "):
-                raise AssertionError(f"{ledger.way}: {first}{process.stderr.read()}")
-            places.append(first.removeprefix("going on after ").strip())
-            if life < kills:
-                time.sleep(chance.uniform(0.0, 0.2))
-                if process.poll() is not None:
-                    raise AssertionError(f"{ledger.way}: it ended by itself: {process.stderr.read()}")
-                process.kill()
-                process.wait()
-            else:
-                rest, errors = process.communicate(timeout=WAIT_SECONDS)
-                if process.returncode != 0:
-                    raise AssertionError(f"{ledger.way}: {errors}")
-        finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
-            process.stderr.close()
-    return places, rest
+    began = []
+    for number in range(kills):
+        life = Life(ledger.way, command)
+        began.append(life.began)
+        time.sleep(chance.uniform(0.0, 0.2))
+        life.check_runs()
+        if ledger.is_fenced and number % 4 == 3:
+            supersede(life, command, chance.uniform(0.0, 0.2))
+        life.end()
+    last()
+    life = Life(ledger.way, command)
+    printed = life.end(kills=False)
+    if life.process.returncode != 0:
+        life.fail(printed)
+    return [*began, life.began], printed
 
 
 def run_ledger(ledger: Ledger, folder: Path, bootstrap: str, kills: int, seed: int) -> LedgerOutcome:

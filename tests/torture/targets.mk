@@ -36,7 +36,7 @@ torture-histories: $(VENV)/dev.stamp ## transactional list-append by clients of 
 POSITIONS_KILLS ?= 20
 
 .PHONY: torture-positions
-torture-positions: $(VENV)/dev.stamp ## a ledger that is killed 20 times for each way of keeping its position; less than a minute
+torture-positions: $(VENV)/dev.stamp ## a ledger that is killed 20 times for each way of keeping its position; two minutes
 	@$(BIN)/python -m tests.torture.ledger_kills --kills $(POSITIONS_KILLS) --seed $(TORTURE_SEED)
 
 .PHONY: torture-streams

@@ -31,7 +31,8 @@ class PositionStore(Protocol):
         ...
 
     def save(self, position: Dlsn) -> None:
-        """Store the position of a record: it, and those in front of it, need not be read again.
+        """Store the position of a record: it, and those in front of it, need not be read again. (The `dlsn` of a reader
+        is another one: that of the record to come.)
 
         What else changes with it, and when it is durable, each store says. PositionTakenError where another reader
         of this name has moved the position meanwhile: that one has the work now, and this one has to stop.
