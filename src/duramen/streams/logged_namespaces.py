@@ -75,6 +75,7 @@ class LoggedNamespaces:
         found = spaces.described(path, records, await self._link.topics())
         if found is None:
             raise NoSuchNamespaceError(path)
+        spaces.check_readable(found)
         return DescribedNamespace(found, spaces.defaults_for(path, records))
 
     async def put(self, path: str, defaults: Mapping[str, str], *, only_new: bool) -> NamespaceRecord:

@@ -24,6 +24,10 @@ PATH_LENGTH_MAX: Final = 247
 REMOVED_AT_ONCE: Final = 1000
 """Records that one batch removes at most."""
 
+LATER: Final = "its record was written by a later release; change it with that one"
+UNREADABLE: Final = "its record cannot be read; set its defaults anew"
+_CREATED_MAX_MS: Final = 253_402_300_799_999
+
 _VERSION: Final = 1
 _DEFAULTS_MAX: Final = 64 << 10
 _OF_ONE_STREAM: Final = "duramen.stream."
@@ -65,11 +69,19 @@ def check_defaults(defaults: Mapping[str, object]) -> None:
     for name, text in defaults.items():
         if not isinstance(text, str):
             raise ConfigError(f"{name}: a setting is a text, as in a file of properties, not {text!r:.80}")
+        if not (name + text).isascii():
+            raise ConfigError(f"{name!r:.80}: settings and their values are ASCII")
         if name.startswith(_OF_ONE_STREAM):
             raise ConfigError(f"{name}: it is of one stream, and given when that is made; it has no default")
     size = len(json.dumps(defaults))
     if size > _DEFAULTS_MAX:
         raise ConfigError(f"defaults: they have {size} characters, {_DEFAULTS_MAX} are the most")
+
+
+def check_readable(record: NamespaceRecord) -> None:
+    """KafkaError INVALID_CONFIG for a record with a fault."""
+    if record.fault:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"namespace {record.path}: {record.fault}")
 
 
 def enclosing(path: str) -> Iterable[str]:
@@ -93,8 +105,7 @@ def defaults_for(stream: str, records: Mapping[str, NamespaceRecord]) -> dict[st
     for path in enclosing(stream):
         record = records.get(path)
         if record is not None:
-            if record.fault:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"namespace {path}: {record.fault}; set its defaults anew")
+            check_readable(record)
             settings = {**record.defaults, **settings}
     return settings
 
@@ -121,8 +132,13 @@ def listed(records: Mapping[str, NamespaceRecord], topics: Iterable[str]) -> dic
 def put(
     path: str, defaults: Mapping[str, str] | None, records: Mapping[str, NamespaceRecord], now_ms: int
 ) -> NamespaceChange:
-    """Make a namespace, or set the defaults of one; None leaves those that there are."""
+    """Make a namespace, or set the defaults of one; None leaves those that there are.
+
+    A record that cannot be read is replaced; one of a later release is not: KafkaError INVALID_CONFIG.
+    """
     known = records.get(path)
+    if known is not None and known.fault == LATER:
+        check_readable(known)
     if known is not None and not known.fault and (defaults is None or known.defaults == defaults):
         return NamespaceChange([], known, False)
     created = now_ms if known is None or known.fault else known.created_at_ms
@@ -153,7 +169,7 @@ def parse_record(key: bytes | None, value: bytes) -> NamespaceRecord | None:
     try:
         return _parsed(path, value)
     except (ValueError, TypeError, KeyError, RecursionError):
-        return NamespaceRecord(path, -1, {}, "its record cannot be read")
+        return NamespaceRecord(path, -1, {}, UNREADABLE)
 
 
 def _parsed(path: str, value: bytes) -> NamespaceRecord:
@@ -163,8 +179,12 @@ def _parsed(path: str, value: bytes) -> NamespaceRecord:
     version, created, defaults = fields["version"], fields["created_at_ms"], fields["defaults"]
     if not isinstance(version, int) or not isinstance(created, int) or not isinstance(defaults, dict):
         raise TypeError("a field is of another type")
+    if version < 1 or not 0 <= created <= _CREATED_MAX_MS:
+        raise ValueError("a number is out of bounds")
     if version > _VERSION:
-        return NamespaceRecord(path, created, {}, "its record was written by a later release")
-    if not all(isinstance(text, str) for text in defaults.values()):
-        raise TypeError("settings are texts")
+        return NamespaceRecord(path, created, {}, LATER)
+    for name, text in defaults.items():
+        if not isinstance(text, str):
+            raise TypeError("settings are texts")
+        (name + text).encode()  # UnicodeEncodeError, a ValueError, for half of a character
     return NamespaceRecord(path, created, defaults)

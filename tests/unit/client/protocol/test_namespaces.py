@@ -47,8 +47,12 @@ def test_a_record_comes_back_as_it_was_put() -> None:
         (b"[" * 100_000, "cannot be read"),
         (b'{"version":1,"created_at_ms":1,"defaults":{"a":1}}', "cannot be read"),
         (b'{"version":1,"created_at_ms":1}', "cannot be read"),
+        (b'{"version":0,"created_at_ms":1,"defaults":{}}', "cannot be read"),
+        (b'{"version":1,"created_at_ms":99999999999999999999,"defaults":{}}', "cannot be read"),
+        (b'{"version":1,"created_at_ms":-5,"defaults":{}}', "cannot be read"),
+        (b'{"version":1,"created_at_ms":1,"defaults":{"a":"\\ud800"}}', "cannot be read"),
+        (b'{"version":1,"created_at_ms":1e400,"defaults":{}}', "cannot be read"),
         (json.dumps({"version": 1, "created_at_ms": 1, "defaults": {"a": "x" * 200_000}}).encode(), "cannot be read"),
-        (b'{"version":2,"created_at_ms":1,"defaults":{},"more":3}', "later release"),
     ],
 )
 def test_a_record_that_cannot_be_read_stops_new_streams_until_it_is_put_anew(value: bytes, fault: str) -> None:
@@ -60,6 +64,16 @@ def test_a_record_that_cannot_be_read_stops_new_streams_until_it_is_put_anew(val
     assert defaults_for("other/ledger", known(record)) == {}
     mended = put("finance", None, known(record), 5)
     assert (mended.record, len(mended.rows)) == (NamespaceRecord("finance", 5, {}), 1)
+
+
+def test_a_record_of_a_later_release_is_neither_passed_over_nor_replaced() -> None:
+    record = parse_record(b"finance", b'{"version":2,"created_at_ms":1,"defaults":{},"more":3}')
+    assert record is not None
+    with pytest.raises(KafkaError, match="a later release"):
+        defaults_for("finance/ledger", known(record))
+    with pytest.raises(KafkaError, match="a later release"):
+        put("finance", {}, known(record), 5)
+    assert len(removed("finance", known(record), 5)) == 1
 
 
 @pytest.mark.parametrize("key", [None, b"", b"a//b", b"..", b"\xff", b"a" * 250])
@@ -108,6 +122,7 @@ def test_what_can_be_no_namespace(path: str) -> None:
     [
         ({"retention.ms": 5}, "retention.ms: a setting is a text"),
         ({"duramen.stream.ttl.ms": "5"}, "it is of one stream"),
+        ({"retention.ms": "\ud800"}, "are ASCII"),
         ({"retention.ms": "5" * 70_000}, "defaults: they have"),
     ],
 )
