@@ -11,3 +11,8 @@ SECONDS_MAX ?= 300
 .PHONY: schemathesis-streams
 schemathesis-streams: $(VENV)/dev.stamp ## requests made out of /openapi.json against a gateway: [SEED=n] [SECONDS_MAX=300] (pip)
 	@SECONDS_MAX=$(SECONDS_MAX) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m tests.conformance.streams_schemathesis
+
+.PHONY: conformance-rest
+conformance-rest: $(VENV)/dev.stamp ## Confluent's Go client for its REST API against a gateway (git, Go)
+	@test -d .cache/kafka-rest-sdk-go || git clone -q --depth 1 https://github.com/confluentinc/kafka-rest-sdk-go .cache/kafka-rest-sdk-go
+	@$(BIN)/python -m pytest -q -p no:randomly -rs tests/conformance/test_rest_sdk.py

@@ -13,6 +13,12 @@ from starlette.requests import Request
 from duramen.gateway.edge.limits import Allowance
 from duramen.gateway.edge.problem import ProblemError
 
+PIECES_AT_ONCE: Final = 1_000
+"""What is made of a piece may be much larger than the piece."""
+
+_PIECE_BYTES: Final = 64
+"""Of memory that a piece takes beside its bytes."""
+
 
 class BodyCutter(Protocol):
     """What cuts a body into pieces while it comes."""
@@ -95,7 +101,7 @@ class RequestBodies:
             self._unanswered.take(-taken)
 
     async def pieces(self, request: Request, cutter: BodyCutter) -> AsyncGenerator[list[bytes]]:
-        """The pieces of a body of any length as they come.
+        """The pieces of a body of any length as they come, at most PIECES_AT_ONCE at a time.
 
         They count as unanswered until the next ones are asked for. Problem 408 where nothing comes for `timeout_s`, 413
         for a piece of more than `max_bytes`, 503, and what the cutter finds wrong; ClientDisconnect.
@@ -111,8 +117,10 @@ class RequestBodies:
                 taken += size
                 found = cutter.end() if part is None else cutter.feed(part)
                 short = list(itertools.takewhile(lambda piece: len(piece) <= self._max_bytes, found))
-                if short:
-                    yield short
+                self._unanswered.take(size := len(found) * _PIECE_BYTES)
+                taken += size
+                for start in range(0, len(short), PIECES_AT_ONCE):
+                    yield short[start : start + PIECES_AT_ONCE]
                 if len(short) < len(found) or cutter.held > self._max_bytes:
                     raise self._too_large()
                 if cutter.wrong is not None:
