@@ -94,13 +94,17 @@ def test_tls_and_tokens(served: Served, tmp_path: Path, capsys: pytest.CaptureFi
         with client.follow(f"{STREAM}?offset=-1&live=sse", cookie=own) as events:
             assert events.status == 200
             assert b"event: data" in events.readline() + events.readline() + events.readline()
+            assert client.ask(
+                "POST", STREAM, b"two", content_type="text/plain", authorization=f"Bearer {writer}"
+            ).status in (200, 204)
+            assert any(b"two" in line for line in iter(events.readline, b""))
             lines = tokens.read_text().splitlines(keepends=True)
             tokens.write_text("".join(line for line in lines if not line.startswith("reader:")))
             began = time.monotonic()
             assert b"event: control" in events.read()  # to its end, which is one in order
             assert time.monotonic() - began < WAIT_SECONDS
         assert client.ask("GET", STREAM, cookie=own).status == 401
-        assert client.ask("GET", STREAM, authorization=f"Bearer {writer}").body == b"one"
+        assert client.ask("GET", STREAM, authorization=f"Bearer {writer}").body == b"onetwo"
         client.close()
         said = gateway.log()
         assert "tokens-changed ended_reads=1" in said

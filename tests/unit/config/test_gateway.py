@@ -60,6 +60,13 @@ def test_a_certificate_without_tls_is_a_mistake() -> None:
         load_gateway_config(None, TLS)
 
 
+def test_limits_by_default() -> None:
+    config = load_gateway_config(None, {})
+    assert (config.body_max_bytes, config.head_max_bytes, config.head_timeout_ms) == (8 << 20, 32 << 10, 10_000)
+    assert (config.readers_max, config.reader_max_bytes, config.writes_max_bytes) == (10_000, 256 << 10, 64 << 20)
+    assert (config.long_poll_ms, config.request_timeout_ms) == (60_000, 30_000)
+
+
 def test_settings_have_units() -> None:
     for name, setting in GATEWAY.items():
         assert bool(setting.unit) == name.endswith((".ms", ".bytes"))

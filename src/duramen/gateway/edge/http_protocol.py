@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from duramen.gateway.edge.problem import MEDIA_TYPE, bad_request
+
 _FRAMING_PER_BYTE: Final = 16
 """Of a chunked body: a chunk of one byte takes five, and may have a short extension."""
 _PIPELINE_MAX: Final = 256
@@ -136,6 +138,13 @@ def bounded_protocol(head_max_bytes: int, head_timeout_s: float, unread_s: float
             if self._unread_timer is not None:
                 self._unread_timer.cancel()
                 self._unread_timer = None
+
+        def send_400_response(self, _msg: str) -> None:
+            problem = bad_request("request", "it is no HTTP/1.1: its head or the framing of its body is malformed")
+            body = problem.body()
+            head = f"connection: close\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n\r\n"
+            self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head.encode() + body)
+            self.transport.close()
 
         def _start_timer(self) -> None:
             if self._timer is None:

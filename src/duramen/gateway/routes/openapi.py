@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -43,6 +43,10 @@ def openapi(routes: Sequence[RouteRow]) -> dict[str, Any]:
     }
 
 
+_FRAMING: Final = ("Transfer-Encoding", "Content-Length")
+"""Headers that say where a body ends: programs that are made from the description set them on their own."""
+
+
 def _operation(row: RouteRow, references: References) -> dict[str, Any]:
     operation: dict[str, Any] = {"operationId": row.operation, "summary": row.summary, "tags": [row.resource]}
     if row.parameters:
@@ -55,6 +59,7 @@ def _operation(row: RouteRow, references: References) -> dict[str, Any]:
                 "schema": {"type": "string"},
             }
             for parameter in row.parameters
+            if parameter.name not in _FRAMING
         ]
     if row.body:
         content = {"*/*": {}} if row.body_type is None else {JSON: {"schema": references[row.body_type]}}
