@@ -360,7 +360,7 @@ def test_receipts_and_positions_of_one_history(gateway: ServedGateway, served: S
 
 
 def test_a_stream_is_truncated(gateway: ServedGateway, served: Served) -> None:
-    path = "/v1/stream/cut"
+    path = "/v1/stream/shortened"
     first = json.loads(gateway.ask("PUT", path, b"[0, 1, 2, 3]", content_type=JSON).headers["stream-receipt"])
     for _ in range(2):
         answer = gateway.ask("POST", f"{path}/.truncate", b'{"before": {"offset": 2}}')
@@ -430,7 +430,7 @@ def test_the_page_does_what_it_says(gateway: ServedGateway) -> None:
     assert "event: control" in ran.stdout
     assert "stream-advanced-to: 0000" in ran.stdout
     path = "/v1/stream/finance/orders"
-    assert [each["id"] for each in gateway.ask("GET", path).json()] == [2, 3, 4]
+    assert [each["id"] for each in gateway.ask("GET", path).json()] == [2, 3, 4, 5]
 
 
 def test_kills_between_a_writer_and_a_reader(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The streams library over both of its back ends: a node, and a directory in this process."""
+"""The streams library over all of its back ends: a node, a gateway, and a directory in this process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from tests.worlds.served_gateway import ServedGateway
 from tests.worlds.served_node import Served
 
 from duramen import streams
@@ -16,17 +17,21 @@ from duramen.dlsn import BEFORE_FIRST
 from duramen.errors import ClosedError, ConfigError, KafkaError, StreamClosedError
 
 
-@pytest.fixture(params=["node", "directory"], scope="module")
+@pytest.fixture(params=["node", "gateway", "directory"], scope="module")
 def space(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[streams.Namespace]:
     """A namespace of its own."""
+    folder: Path = tmp_path_factory.mktemp("streams")
+    served: Served = request.getfixturevalue("served")
+    gateway = ServedGateway(folder, served.bootstrap)
+    uri = f"duramen+file://{folder}/log?namespace=tests/a"
     if request.param == "node":
-        served: Served = request.getfixturevalue("served")
         uri = f"duramen://{served.bootstrap}/tests/a"
-    else:
-        folder: Path = tmp_path_factory.mktemp("streams")
-        uri = f"duramen+file://{folder}?namespace=tests/a"
+    elif request.param == "gateway":
+        gateway.start()
+        uri = f"duramen+http://127.0.0.1:{gateway.port}/tests/b"
     with streams.open(uri, timeout_s=10) as opened:
         yield opened
+    gateway.kill()
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ async def _serve(
         writes = PartitionWrites(cluster, metrics, request_timeout_s)
         leader_timeout_ms = config.request_timeout_ms // 2
         writer_batches = WriterBatches(cluster, request_timeout_s, leader_timeout_ms)
-        appends = StreamAppends(cluster, writes, writer_batches, clock.now_ms, leader_timeout_ms)
+        appends = StreamAppends(cluster, writes, writer_batches, leader_timeout_ms)
         streams = Streams(cluster, topics, appends, config.reader_max_bytes)
         rings = TailRings(config.tail_max_bytes, config.tail_linger_ms / 1000)
         metrics.watch_tails(rings)

@@ -1,4 +1,4 @@
-"""The address of a namespace: `duramen://host:port[,host:port]/path` or `duramen+file:///directory?namespace=path`."""
+"""The address of a namespace: of nodes, of a gateway, or of a directory."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from duramen.client.protocol.stream_names import check_path
 from duramen.errors import ConfigError
 
-_FORMS = "duramen://host:port[,host:port]/namespace or duramen+file:///directory?namespace=path"
+_FORMS = (
+    "duramen://host:port[,host:port]/namespace, duramen+http://host:port/namespace "
+    "or duramen+file:///directory?namespace=path"
+)
 
 
 class Address(NamedTuple):
-    """Nodes ("host:port,...") or a directory, one of them empty, and the namespace ("" is the root)."""
+    """Nodes ("host:port,..."), a directory, or a gateway ("host:port"), the others empty, and the namespace ("" is the
+    root).
+    """
 
     nodes: str
     directory: str
     namespace: str
+    gateway: str = ""
 
 
 def parse_address(uri: str) -> Address:
@@ -27,6 +33,13 @@ def parse_address(uri: str) -> Address:
             raise ConfigError(f"an address of streams holds no login; it is {_FORMS}")
         if parts.scheme == "duramen":
             return _of_nodes(uri, parts.netloc, parts.path.strip("/"), parts.query or parts.fragment)
+        if parts.scheme == "duramen+http":
+            found = _of_nodes(uri, parts.netloc, parts.path.strip("/"), parts.query or parts.fragment)
+            if not parts.hostname or parts.port is None or "," in parts.netloc:
+                raise ConfigError(
+                    f"{uri!r:.200} is no address of a gateway: that is duramen+http://host:port/namespace"
+                )
+            return found._replace(nodes="", gateway=found.nodes)
         if parts.scheme == "duramen+file":
             return _of_directory(uri, parts.netloc, unquote(parts.path), parts.query, parts.fragment)
     except (ValueError, AttributeError, TypeError) as error:

@@ -133,7 +133,7 @@ class ClusterLink:
         if answer.code in (ErrorCode.NONE, ErrorCode.END_IS_ELSEWHERE):
             count = len(rows) if answer.code is ErrorCode.NONE else 0
             self._producers[topic] = producer._replace(sequence=wrapped(producer.sequence + count))
-        return answer
+        return answer._replace(duplicate=False)  # by an attempt of this very call
 
     async def _send(self, topic: str, batch: bytearray | None, terms: AppendTerms) -> ConditionalAnswer:
         tp = TopicPartition(topic, 0)

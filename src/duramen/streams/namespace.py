@@ -20,7 +20,8 @@ from duramen.streams.stream import Stream
 
 
 def open_namespace(uri: str, *, timeout_s: float = 30.0) -> Namespace:
-    """The namespace at an address: `duramen://host:port[,host:port]/path`, or `duramen+file:///directory?namespace=path`.
+    """The namespace at an address: `duramen://host:port[,host:port]/path`, `duramen+http://host:port/path` (by way of a
+    gateway), or `duramen+file:///directory?namespace=path`.
 
     Without a path it is the root. timeout_s: limit of each call, restarts and elections of nodes included; in a
     directory, of appends. A directory is made where it is not there, and belongs to this process until `close`. Raises
@@ -37,6 +38,11 @@ def _link(address: Address, timeout_s: float) -> StreamLink:
         from duramen.streams.file_link import FileLink  # the whole engine: half a second a client need not wait for
 
         return FileLink(address.directory, timeout_s)
+    if address.gateway:
+        from duramen.streams.http_link import HttpLink  # brings the standard library's email, which others spare
+
+        host, _, port = address.gateway.rpartition(":")
+        return HttpLink(host.strip("[]"), int(port), timeout_s)
     cluster = Cluster(address.nodes, client_id="duramen-streams", timeout_s=timeout_s, first_contact_s=FIRST_CONTACT_S)
     return ClusterLink(ReadyCluster(cluster), timeout_s)
 

@@ -15,6 +15,8 @@ from duramen.streams.address import Address, parse_address
         ("duramen://a:1,b:2/x/y", Address("a:1,b:2", "", "x/y")),
         ("duramen://a:1/", Address("a:1", "", "")),
         ("duramen+file:///data/a%20log?namespace=x/y", Address("", "/data/a log", "x/y")),
+        ("duramen+http://a:8082/x/y", Address("", "", "x/y", "a:8082")),
+        ("duramen+http://[::1]:8082", Address("", "", "", "[::1]:8082")),
         ("duramen+file:///data", Address("", "/data", "")),
     ],
 )
@@ -36,6 +38,9 @@ def test_an_address_has_nodes_or_a_directory_and_a_namespace(uri: str, found: Ad
         "duramen+file:///data?name=x",
         "duramen+file:///data?namespace=x//y",
         "duramen://[a",
+        "duramen+http://a/x",
+        "duramen+http://a:1,b:2/x",
+        "duramen+http://a:1/x?y=1",
     ],
 )
 def test_another_address_is_refused(uri: str) -> None:

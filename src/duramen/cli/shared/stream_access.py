@@ -46,7 +46,7 @@ class StreamAccess(NamedTuple):
                 find_node(with_ports(found.nodes), self.timeout, "plaintext", "")
             except click.ClickException as error:
                 raise click.ClickException(error.message.replace("--bootstrap", "--at")) from None
-        elif not makes_directory and not os.path.isdir(found.directory):
+        elif found.directory and not makes_directory and not os.path.isdir(found.directory):
             there = f"{found.directory}: there is no such directory; `duramen stream create` makes a log there"
             raise click.ClickException(f"{there}.")
         space = self.call(lambda: open_namespace(self.address, timeout_s=self.timeout))
@@ -92,7 +92,8 @@ def stream_options(command: _Command) -> _Command:
             envvar="DURAMEN_STREAMS",
             show_envvar=True,
             metavar="ADDRESS",
-            help="The namespace: duramen://HOST:PORT/PATH or duramen+file:///DIRECTORY?namespace=PATH. Without it the "
+            help="The namespace: duramen://HOST:PORT/PATH, duramen+http://HOST:PORT/PATH (a gateway's) or "
+            "duramen+file:///DIRECTORY?namespace=PATH. Without it the "
             f"root of the cluster at DURAMEN_BOOTSTRAP, or at {DEFAULT_BOOTSTRAP}.",
         ),
         click.option("--timeout", type=Seconds(0.1, 86_400), default=30.0, show_default=True, help="Seconds to wait."),

@@ -18,8 +18,8 @@ UPGRADE = "UPGRADE"
 ALLOWED_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 ALLOWED_HEADERS = (
     "content-type, authorization, if-none-match, last-event-id, stream-seq, stream-ttl, stream-expires-at, "
-    "stream-closed, stream-expected-offset, stream-exclusive, stream-txid, stream-writer, stream-writer-seq, "
-    "producer-id, producer-epoch, producer-seq"
+    "stream-closed, stream-expected-offset, stream-exclusive, stream-txid, stream-settings, stream-writer, "
+    "stream-writer-seq, producer-id, producer-epoch, producer-seq"
 )
 EXPOSED_HEADERS = (
     "etag, location, retry-after, stream-next-offset, stream-receipt, stream-advanced-to, stream-cursor, "

@@ -71,8 +71,12 @@ class NamespaceRequests:
             await self._topics.check_settings(path, {**(inherited or {}), **defaults})
         change: NamespaceChange | None = None
 
+        only_new = request.headers.get("if-none-match", "").strip() == "*"
+
         def decide(records: Mapping[str, NamespaceRecord]) -> Sequence[NewRecord]:
             nonlocal change
+            if only_new and path in records:
+                raise ProblemError(409, "exists", f"the namespace {path} is there; If-None-Match: * wants a new one")
             change = spaces.put(path, defaults, records, self._clock.now_ms())
             return change.rows
 

@@ -42,9 +42,9 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
             RouteAnswer(201, f"A record of it was made; {_RECORD}", (), _JSON),
             RouteAnswer(200, "It had one, which has these defaults now; the same body", (), _JSON),
         ),
-        (*ANY_CALL, "bad-request", "body-too-large", "overloaded", "too-few-replicas", "disk-full", "outcome-unknown",
-         "foreign-origin", "body-timeout"),
-        (_PATH,),
+        (*ANY_CALL, "bad-request", "exists", "body-too-large", "overloaded", "too-few-replicas", "disk-full",
+         "outcome-unknown", "foreign-origin", "body-timeout"),
+        (_PATH, Parameter("If-None-Match", "header", "*: only if nothing is written about it yet")),
         'An object, `{"defaults": {"retention.ms": "86400000"}}`: topic settings as texts, instead of those it had; '
         "without defaults they stay",
         right="admin",

@@ -40,6 +40,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             Parameter("Stream-Closed", "header", "true: it is closed, and has what the body has"),
             Parameter("Stream-Exclusive", "header", "true: it takes records of one writer at a time (PUT of .writer)"),
             Parameter("Stream-Txid", "header", "Who gives transaction ids: application, assigned, none (duramen.txid)"),
+            Parameter("Stream-Settings", "header", 'Other topic settings as JSON, `{"retention.ms": "86400000"}`'),
         ),
         "First records, as POST takes them",
         right="write",
@@ -60,6 +61,8 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         (
             _PATH,
             _TYPE,
+            Parameter("format", "query", "ndjson: the body is lines with a record each, with all that it has"),
+            Parameter("encoding", "query", "With format=ndjson: json (of values, the default), string or base64"),
             Parameter("Stream-Closed", "header", "true: the stream is closed behind the body, which may be empty then"),
             Parameter("Stream-Expected-Offset", "header", "Append only if the stream ends at this position"),
             Parameter("Stream-Seq", "header", "Append only if it is above the last one of the stream, as bytes"),
@@ -72,7 +75,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             Parameter("Stream-Writer-Seq", "header", "The number of its first record here, from 0 since the opening; "
                       "with it a request may be sent again"),
         ),
-        "The record; of the stream's type",
+        "The record; of the stream's type, or with format=ndjson lines as POST to a topic's records takes them",
         right="write",
     ),
     RouteRow(
@@ -128,8 +131,8 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             RouteAnswer(
                 200,
                 "The stream is there",
-                ("Content-Type", *_END, "Stream-TTL", "Stream-Expires-At", "Stream-Txid", "Stream-Exclusive",
-                 "Stream-Closed", "Cache-Control"),
+                ("Content-Type", *_END, "Stream-TTL", "Stream-Expires-At", "Stream-Txid", "Stream-Last-Txid",
+                 "Stream-Exclusive", "Stream-Closed", "Cache-Control"),
             ),
         ),
         (*ANY_CALL, "bad-request", "no-such-stream"),
@@ -173,6 +176,17 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         (*ANY_CALL, "bad-request", "no-such-stream", "closed", "writer-fenced", "too-few-replicas", "disk-full",
          "foreign-origin"),
         (_PATH, Parameter("Stream-Writer", "header", "The writer that is given up", True)),
+        right="write",
+    ),
+    RouteRow(
+        "GET",
+        f"{_STREAM}/.writer",
+        "describeWriter",
+        "stream",
+        "How far a named writer is: a program that starts anew begins the next epoch",
+        (RouteAnswer(200, "producer, epoch (-1: it is not known), next_seq in that epoch", (), _JSON),),
+        (*ANY_CALL, "bad-request", "no-such-stream"),
+        (_PATH, Parameter("producer", "query", "The writer's name, as Producer-Id has it", True)),
         right="write",
     ),
     RouteRow(

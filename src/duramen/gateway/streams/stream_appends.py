@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
 from duramen.client.protocol import conditional_append as conditional
+from duramen.client.protocol import producers
 from duramen.client.protocol.conditional_append import CONDITIONAL_APPEND, NO_CONDITION, ConditionalAnswer
-from duramen.client.protocol.metadata import error_code, only
+from duramen.client.protocol.producers import DESCRIBE_PRODUCERS, ProducerProgress
 from duramen.dlsn import Dlsn
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import ErrorCode
 from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.streams.stream_sequences import SEQUENCE_HEADER, StreamSequences
 from duramen.gateway.streams.stream_topics import NO_TXIDS, StreamInfo
@@ -24,10 +25,7 @@ from duramen.gateway.streams.writer_headers import (
 )
 from duramen.gateway.writes.partition_writes import PartitionWrites, WrittenShare, check_stored
 from duramen.gateway.writes.writer_batches import WriterBatches
-from duramen.wire.batch import build_batch
-from duramen.wire.messages import API
-
-DESCRIBE_PRODUCERS: Final = 61
+from duramen.wire.batch import NewRecord, build_batch
 
 _NOWHERE: Final = (1 << 63) - 2
 """An end that no log has: only what is stored already is answered."""
@@ -36,10 +34,10 @@ CLOSED_HEADER: Final = "stream-closed"
 
 
 class AppendWish(NamedTuple):
-    """What a POST asks for. messages: none to close alone; expected: where the stream has to end; sequence:
-    Stream-Seq; txid: of the messages, where the application gives them."""
+    """What a POST asks for. records: none to close alone; expected: where the stream has to end; sequence:
+    Stream-Seq; txid: of all records, where the application gives one for them."""
 
-    messages: list[bytes]
+    records: Sequence[NewRecord]
     close: bool = False
     expected: Dlsn | None = None
     sequence: bytes | None = None
@@ -49,12 +47,12 @@ class AppendWish(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Whether it asks for an append without any condition: it may leave with others."""
-        return bool(self.messages) and self == AppendWish(self.messages, txid=self.txid)
+        return bool(self.records) and self == AppendWish(self.records, txid=self.txid)
 
     @property
     def is_unconditional(self) -> bool:
         """Whether a writer that names itself asks for no more than an append."""
-        return bool(self.messages) and self.writer is not None and self == AppendWish(self.messages, writer=self.writer)
+        return bool(self.records) and self.writer is not None and self == AppendWish(self.records, writer=self.writer)
 
 
 class EndMovedError(Exception):
@@ -66,27 +64,24 @@ class EndMovedError(Exception):
 
 
 class StreamAppends:
-    """Appends for clients. now_ms: the time since 1970; timeout_ms: how long a leader may take."""
+    """Appends for clients. timeout_ms: how long a leader may take."""
 
     def __init__(
         self,
         cluster: AsyncCluster,
         writes: PartitionWrites,
         writer_batches: WriterBatches,
-        now_ms: Callable[[], int],
         timeout_ms: int,
     ) -> None:
         self._cluster = cluster
         self._writes = writes
         self._writer_batches = writer_batches
-        self._now_ms = now_ms
         self._timeout_ms = timeout_ms
         self._sequences = StreamSequences(cluster)
 
-    async def append_plain(self, info: StreamInfo, messages: Sequence[bytes], txid: int | None) -> WrittenShare:
+    async def append_plain(self, info: StreamInfo, records: Sequence[NewRecord]) -> WrittenShare:
         """Append without a condition, all or none, in one batch with what others append. Problem."""
-        now = self._now_ms() if txid is None else txid
-        return await self._writes.write(info.partition, info.topic_id, [(None, each, (), now) for each in messages])
+        return await self._writes.write(info.partition, info.topic_id, records)
 
     async def append(self, info: StreamInfo, wish: AppendWish) -> ConditionalAnswer:
         """Append, close, or both. EndMovedError where `expected` does not hold; Problem 403, 409, 400; KafkaError.
@@ -94,12 +89,12 @@ class StreamAppends:
         A batch of a named writer that is there already is answered before any condition is looked at.
         """
         expected = NO_CONDITION if wish.expected is None else wish.expected.offset
-        if wish.sequence is not None and wish.messages:
+        if wish.sequence is not None and wish.records:
             return await self._in_sequence(info, wish, wish.sequence, expected)
-        if wish.close and not wish.messages and isinstance(wish.writer, NamedWriter):
+        if wish.close and not wish.records and isinstance(wish.writer, NamedWriter):
             return await self._close_as(info, wish.writer, expected)
         if wish.is_unconditional and info.txid == NO_TXIDS:
-            stored = await self._writer_batches.write(info.partition, info.topic_id, self._batch(wish))
+            stored = await self._writer_batches.write(info.partition, info.topic_id, _batch(wish))
             if stored is not None:
                 return stored
         answer = await self._send(info, wish, expected)
@@ -153,38 +148,22 @@ class StreamAppends:
                 return before
             if expected not in (NO_CONDITION, before.end_offset):
                 raise EndMovedError(before.end_offset)
-            epoch, last = await self._state(info, writer)
-            _check_turn(writer, epoch, last)
+            _check_turn(writer, await self.progress(info, writer.producer_id))
             answer = await self._send(info, nothing._replace(close=True), before.end_offset)
             if answer.code != ErrorCode.END_IS_ELSEWHERE:
                 return _granted(answer, nothing._replace(close=True))
 
-    async def _state(self, info: StreamInfo, writer: NamedWriter) -> tuple[int, int]:
-        """(epoch, last sequence) of a writer in this stream; (-1, -1) where it is not known."""
-        message = API[DESCRIBE_PRODUCERS].request
-        topic = message.TopicRequest(name=info.topic, partition_indexes=[0])
-
-        def partition(response: Any) -> Any:
-            return only(only(response.topics, info.topic).partitions, info.topic)
-
+    async def progress(self, info: StreamInfo, producer_id: int) -> ProducerProgress:
+        """How far a writer is in this stream."""
         response = await self._cluster.call(
-            info.partition,
-            DESCRIBE_PRODUCERS,
-            message.new(topics=[topic]),
-            code_of=lambda response: int(partition(response).error_code),
+            info.partition, DESCRIBE_PRODUCERS, producers.request(info.partition), code_of=producers.code_of
         )
-        found = partition(response)
-        if found.error_code:
-            raise KafkaError(error_code(found.error_code), found.error_message or "DescribeProducers")
-        for producer in found.active_producers:
-            if producer.producer_id == writer.producer_id:
-                return producer.producer_epoch, producer.last_sequence
-        return -1, -1
+        return producers.parsed(response, producer_id)
 
     async def _send(self, info: StreamInfo, wish: AppendWish, expected: int) -> ConditionalAnswer:
         """One ConditionalAppend. OutcomeUnknownError where it may be stored and cannot be sent again."""
         writer = wish.writer
-        batch = self._batch(wish) if wish.messages else None
+        batch = _batch(wish) if wish.records else None
         request = conditional.request(
             info.partition,
             info.topic_id,
@@ -205,17 +184,6 @@ class StreamAppends:
         )
         return conditional.parsed(response)
 
-    def _batch(self, wish: AppendWish) -> bytearray:
-        writer = wish.writer
-        now = self._now_ms() if wish.txid is None else wish.txid
-        headers = [] if wish.sequence is None else [(SEQUENCE_HEADER, wish.sequence)]
-        return build_batch(
-            [(None, value, headers if number == 0 else (), now) for number, value in enumerate(wish.messages)],
-            producer_id=-1 if writer is None else writer.producer_id,
-            producer_epoch=-1 if writer is None else writer.epoch,
-            base_sequence=-1 if writer is None else writer.base_sequence,
-        )
-
 
 class StoredBatchError(Exception):
     """The batch is there already; answer: where."""
@@ -223,6 +191,20 @@ class StoredBatchError(Exception):
     def __init__(self, answer: ConditionalAnswer) -> None:
         super().__init__("the batch is there already")
         self.answer = answer
+
+
+def _batch(wish: AppendWish) -> bytearray:
+    writer = wish.writer
+    rows = list(wish.records)
+    if wish.sequence is not None:
+        key, value, headers, timestamp = rows[0]
+        rows[0] = (key, value, [*headers, (SEQUENCE_HEADER, wish.sequence)], timestamp)
+    return build_batch(
+        rows,
+        producer_id=-1 if writer is None else writer.producer_id,
+        producer_epoch=-1 if writer is None else writer.epoch,
+        base_sequence=-1 if writer is None else writer.base_sequence,
+    )
 
 
 def _granted(answer: ConditionalAnswer, wish: AppendWish) -> ConditionalAnswer:
@@ -246,7 +228,7 @@ def _was_stored(answer: ConditionalAnswer, wish: AppendWish) -> bool:
     writer = wish.writer
     if answer.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or not isinstance(writer, OpenedWriter) or wish.close:
         return False
-    return writer.next(answer.expected_sequence) >= writer.sequence + len(wish.messages)
+    return writer.next(answer.expected_sequence) >= writer.sequence + len(wish.records)
 
 
 def _out_of_turn(writer: OpenedWriter, base_sequence: int) -> ProblemError:
@@ -259,13 +241,13 @@ def _out_of_turn(writer: OpenedWriter, base_sequence: int) -> ProblemError:
     )
 
 
-def _check_turn(writer: NamedWriter, epoch: int, last: int) -> None:
-    """Problem unless it is this request's turn, where the writer's epoch and last sequence are these."""
-    if writer.epoch < epoch:
-        raise _fenced(writer, epoch)
-    expected = (last + 1) % (1 << 31) if writer.epoch == epoch else 0
+def _check_turn(writer: NamedWriter, known: ProducerProgress) -> None:
+    """Problem unless it is this request's turn, as far as the writer is."""
+    if writer.epoch < known.epoch:
+        raise _fenced(writer, known.epoch)
+    expected = known.next_sequence if writer.epoch == known.epoch else 0
     if writer.base_sequence != expected:
-        raise _gap(writer, epoch, expected)
+        raise _gap(writer, known.epoch, expected)
 
 
 def _fenced(writer: NamedWriter, epoch: int) -> ProblemError:

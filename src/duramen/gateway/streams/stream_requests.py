@@ -28,10 +28,12 @@ from duramen.gateway.streams.stream_wishes import (
     TRUE,
     TXID,
     append_wish,
+    asked_form,
     check_first_records,
     check_same,
     is_closing,
     messages_of,
+    new_records,
     wanted_settings,
 )
 from duramen.gateway.streams.streams import StreamEnd, Streams
@@ -39,6 +41,7 @@ from duramen.gateway.streams.writer_headers import NEXT_SEQ, OpenedWriter
 from duramen.gateway.tails.live_readers import LiveReaders
 from duramen.gateway.tails.page_forms import MessageForm, PageForm
 from duramen.gateway.tails.record_form import record_form
+from duramen.gateway.writes.partition_writes import LAST_TXID
 
 NEXT_OFFSET: Final = "stream-next-offset"
 UP_TO_DATE: Final = "stream-up-to-date"
@@ -100,6 +103,7 @@ class StreamRequests:
         async with self._bodies.whole(request) as body:
             messages = messages_of(body, wanted.content_type) if body else []
             check_first_records(wanted, closes=closing, has_body=bool(messages))
+            records = new_records(messages, self._clock.now_ms())
             info, made = await self._streams.topics.create(topic, wanted)
             if made:
                 end = StreamEnd(START, False)
@@ -108,11 +112,11 @@ class StreamRequests:
                 check_same(info, wanted)
             # A PUT with a body that was cut short in the middle has left an empty stream: this one completes it.
             receipt = {}
-            if end == (START, False) and (messages or (made and closing)):
-                appended = await self._streams.append(info, AppendWish(messages, closing, START))
+            if end[:2] == (START, False) and (records or (made and closing)):
+                appended = await self._streams.append(info, AppendWish(records, closing, START))
                 end = StreamEnd(appended.position, appended.closed)
                 receipt = appended.receipt
-                self._metrics.records_written.inc(len(messages))
+                self._metrics.records_written.inc(len(records))
         if end.closed != closing:
             raise ProblemError(
                 409, "exists", f"the stream is there, and {'closed' if end.closed else 'open'}", _closed(end.closed)
@@ -141,7 +145,7 @@ class StreamRequests:
         elif info.expiry.at_ms is not None:
             headers["stream-expires-at"] = rfc_3339(info.expiry.at_ms)
         if info.txid != NO_TXIDS:
-            headers[TXID] = info.txid
+            headers |= {TXID: info.txid, LAST_TXID: str(end.last_timestamp)}
         if info.exclusive:
             headers[EXCLUSIVE] = TRUE
         if end.closed:
@@ -159,32 +163,31 @@ class StreamRequests:
     # ---- writing ---------------------------------------------------------------------------------------------
 
     async def post(self, request: Request) -> Response:
-        """Append a body: one record, or in a JSON stream one for each message."""
+        """Append a body: one record, in a JSON stream one for each message, as NDJSON one for each line."""
         topic = topic_of(request.path_params["path"])
-        headers = request.headers
         async with self._bodies.whole(request) as body:
             info = await self._streams.topics.get(topic)
-            wish = await self._wish(info, headers, body)
+            wish = await self._wish(info, request, body)
             appended = await self._streams.append(info, wish)
             await self._streams.topics.touch(info)
         if not appended.duplicate:
-            self._metrics.records_written.inc(len(wish.messages))
+            self._metrics.records_written.inc(len(wish.records))
         answer = {NEXT_OFFSET: str(appended.position), **_closed(appended.closed), **appended.receipt}
         writer = wish.writer
         known = appended.duplicate and appended.expected_sequence >= 0
         if isinstance(writer, OpenedWriter):
-            if wish.messages:
-                following = writer.sequence + len(wish.messages)
+            if wish.records:
+                following = writer.sequence + len(wish.records)
                 answer[NEXT_SEQ] = str(writer.next(appended.expected_sequence) if known else following)
         elif writer is not None:
             answer |= writer.headers(writer.accepted(appended.expected_sequence) if known else None)
-        is_new = writer is not None and wish.messages and not appended.duplicate
+        is_new = writer is not None and wish.records and not appended.duplicate
         return Response(status_code=200 if is_new else 204, headers=answer)
 
-    async def _wish(self, info: StreamInfo, headers: Mapping[str, str], body: bytes) -> AppendWish:
+    async def _wish(self, info: StreamInfo, request: Request, body: bytes) -> AppendWish:
         """What a POST asks for. Problem 400, 409."""
         try:
-            return append_wish(info, headers, body)
+            return append_wish(info, request.headers, request.query_params, body, self._clock.now_ms())
         except ProblemError as problem:
             if problem.code == "exists" and (await self._streams.end(info)).closed:
                 raise await self._streams.closed_problem(info) from None
@@ -302,12 +305,7 @@ def _read_request(request: Request) -> ReadRequest:
         offset = BEGINNING
     if offset not in (BEGINNING, NOW):
         parse_position(offset)
-    form = query.get("format", "")
-    if form not in ("", "ndjson"):
-        raise bad_request("format", "it is ndjson, or left out: then records come as the stream's type has them")
-    encoding = query.get("encoding")
-    if encoding is not None and not form:
-        raise bad_request("encoding", "it goes with format=ndjson")
+    form, encoding = asked_form(query)
     return ReadRequest(offset, live, query.get("cursor"), advance == "advance", form, encoding)
 
 

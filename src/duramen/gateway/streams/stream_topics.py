@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
@@ -48,12 +49,16 @@ _GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID
 
 
 class StreamSettings(NamedTuple):
-    """What a stream is made with. txid, exclusive: as of `StreamInfo`; None: whatever its namespace says."""
+    """What a stream is made with. txid, exclusive: as of `StreamInfo`; None: whatever its namespace says.
+
+    topic_settings: others, before those of its namespace.
+    """
 
     content_type: str
     expiry: StreamExpiry
     txid: str | None = None
     exclusive: bool | None = None
+    topic_settings: Mapping[str, str] = MappingProxyType({})
 
 
 class StreamInfo(NamedTuple):
@@ -130,6 +135,7 @@ class StreamTopics:
             settings = {
                 **self._basis(),
                 **await self._namespaces.defaults_for(topic.replace(".", "/")),
+                **wanted.topic_settings,
                 CONTENT_TYPE: wanted.content_type,
                 TTL: str(-1 if expiry.ttl_ms is None else expiry.ttl_ms),
                 EXPIRES_AT: str(-1 if expiry.at_ms is None else expiry.at_ms),

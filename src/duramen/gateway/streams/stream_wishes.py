@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+import msgspec
+
+from duramen.client.protocol.namespaces import check_defaults
 from duramen.dlsn import Dlsn
+from duramen.errors import ConfigError
 from duramen.gateway.edge import media_type
 from duramen.gateway.edge.problem import ProblemError, bad_request
+from duramen.gateway.edge.report_response import NDJSON
 from duramen.gateway.streams.json_messages import split_messages
 from duramen.gateway.streams.stream_appends import AppendWish
 from duramen.gateway.streams.stream_expiry import requested_expiry
 from duramen.gateway.streams.stream_position import BEGINNING, START, parse_position
 from duramen.gateway.streams.stream_topics import APPLICATION_TXIDS, StreamInfo, StreamSettings
 from duramen.gateway.streams.writer_headers import OpenedWriter, named_writer, opened_writer
+from duramen.gateway.writes.topic_records import line_records
+from duramen.wire.batch import NewRecord
 
 CLOSED: Final = "stream-closed"
 EXCLUSIVE: Final = "stream-exclusive"
 TXID: Final = "stream-txid"
+SETTINGS: Final = "stream-settings"
 TRUE: Final = "true"
 
 _TXID_KINDS: Final = ("none", APPLICATION_TXIDS, "assigned")
@@ -36,7 +44,9 @@ def wanted_settings(headers: Mapping[str, str], now_ms: int) -> StreamSettings:
     exclusive = headers.get(EXCLUSIVE, "").strip().lower()
     if exclusive not in ("", TRUE, "false"):
         raise bad_request("Stream-Exclusive", "it is neither true nor false")
-    return StreamSettings(content_type, expiry, txid, exclusive == TRUE if exclusive else None)
+    return StreamSettings(
+        content_type, expiry, txid, exclusive == TRUE if exclusive else None, _topic_settings(headers.get(SETTINGS))
+    )
 
 
 def check_first_records(wanted: StreamSettings, *, closes: bool, has_body: bool) -> None:
@@ -59,7 +69,9 @@ def check_same(info: StreamInfo, wanted: StreamSettings) -> None:
         raise ProblemError(409, "exists", "the stream is there, with another Stream-Exclusive")
 
 
-def append_wish(info: StreamInfo, headers: Mapping[str, str], body: bytes) -> AppendWish:
+def append_wish(
+    info: StreamInfo, headers: Mapping[str, str], query: Mapping[str, str], body: bytes, now_ms: int
+) -> AppendWish:
     """What a POST asks for. Problem 400; 409 `exists` for a body of another type."""
     closing = is_closing(headers)
     writer = opened_writer(headers, has_records=bool(body)) or named_writer(headers)
@@ -73,19 +85,31 @@ def append_wish(info: StreamInfo, headers: Mapping[str, str], body: bytes) -> Ap
     given = headers.get("content-type")
     if not given:
         raise bad_request("Content-Type", "it is missing")
-    if media_type.essence(media_type.checked(given)) != media_type.essence(info.content_type):
+    form, encoding = asked_form(query)
+    essence = media_type.essence(media_type.checked(given))
+    txid = None
+    if form:
+        if essence != NDJSON:
+            raise bad_request("Content-Type", f"with format=ndjson it is {NDJSON}")
+        if TXID in headers:
+            raise bad_request("Stream-Txid", "with format=ndjson each record has its own, as `timestamp`")
+        records = line_records(body, now_ms, encoding)
+    elif essence != media_type.essence(info.content_type):
         raise ProblemError(409, "exists", f"Content-Type: the stream's is {info.content_type}")
-    messages = messages_of(body, info.content_type)
-    if not messages:
-        raise bad_request("body", "an empty array appends nothing")
+    else:
+        messages = messages_of(body, info.content_type)
+        txid = txid_of(info, headers) if messages else None
+        records = new_records(messages, now_ms if txid is None else txid)
+    if not records:
+        raise bad_request("body", "it has no record to append")
     sequence = headers.get("stream-seq")
     return AppendWish(
-        messages,
+        records,
         closing,
         expected,
         None if sequence is None else sequence.encode("latin-1"),
         writer,
-        txid_of(info, headers),
+        txid,
     )
 
 
@@ -106,6 +130,33 @@ def txid_of(info: StreamInfo, headers: Mapping[str, str]) -> int | None:
 def messages_of(body: bytes, content_type: str) -> list[bytes]:
     """The records that a body is. Problem 400."""
     return split_messages(body) if media_type.is_json(content_type) else [body]
+
+
+def new_records(messages: Iterable[bytes], timestamp: int) -> list[NewRecord]:
+    """Messages as records with this timestamp."""
+    return [(None, message, (), timestamp) for message in messages]
+
+
+def asked_form(query: Mapping[str, str]) -> tuple[str, str | None]:
+    """In which form records are sent or asked for, `ndjson` or "" (the stream's own), and the encoding. Problem 400."""
+    form = query.get("format", "")
+    if form not in ("", "ndjson"):
+        raise bad_request("format", "it is ndjson, or left out: then records are as the stream's type has them")
+    encoding = query.get("encoding")
+    if encoding is not None and not form:
+        raise bad_request("encoding", "it goes with format=ndjson")
+    return form, encoding
+
+
+def _topic_settings(text: str | None) -> Mapping[str, str]:
+    try:
+        found = msgspec.json.decode(text, type=dict[str, str]) if text else {}
+        check_defaults(found)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise bad_request("Stream-Settings", f'it is no {{"retention.ms": "…"}}: {str(error)[:200]}') from None
+    except ConfigError as error:
+        raise bad_request("Stream-Settings", str(error)) from None
+    return found
 
 
 def is_closing(headers: Mapping[str, str]) -> bool:

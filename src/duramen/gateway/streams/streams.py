@@ -10,6 +10,7 @@ from duramen.client.protocol.fetch import FetchedBytes
 from duramen.client.protocol.list_offsets import LATEST
 from duramen.client.protocol.metadata import error_code, only
 from duramen.client.protocol.positions import AtOffset, BelowStartError, DlsnDivergedError, LogPlace, Position
+from duramen.client.protocol.producers import ProducerProgress
 from duramen.dlsn import Dlsn, dlsn_at
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.edge.problem import ProblemError
@@ -25,6 +26,7 @@ from duramen.gateway.streams.stream_page import INFLATED_MAX, StreamPage, read_p
 from duramen.gateway.streams.stream_position import START, behind, is_confirmed
 from duramen.gateway.streams.stream_topics import StreamInfo, StreamTopics
 from duramen.gateway.writes.partition_writes import WrittenShare
+from duramen.model import named_producer_id
 from duramen.wire.batch import batches, parse_header, records
 from duramen.wire.messages import API
 
@@ -36,10 +38,13 @@ _WAIT_MS: Final = 5000
 
 
 class StreamEnd(NamedTuple):
-    """Where a stream ends, and whether it was closed there."""
+    """Where a stream ends, and whether it was closed there. last_timestamp: the greatest of the last batch, 0 where
+    there is none; in streams with transaction ids it is the last one.
+    """
 
     position: Dlsn
     closed: bool
+    last_timestamp: int = 0
 
 
 class StreamAppended(NamedTuple):
@@ -65,10 +70,10 @@ class Streams:
         self.topics = topics
 
     async def append(self, info: StreamInfo, wish: AppendWish) -> StreamAppended:
-        """Append the messages as one batch, all or none, or close the stream, or both. Problem 400, 403, 409."""
+        """Append the records as one batch, all or none, or close the stream, or both. Problem 400, 403, 409."""
         try:
             if wish.is_plain:
-                return _shared(await self._appends.append_plain(info, wish.messages, wish.txid), wish.txid)
+                return _shared(await self._appends.append_plain(info, wish.records), wish.txid)
             if wish.expected is not None:
                 await self._check_expected(info, wish.expected)
             answer = await self._appends.append(info, wish)
@@ -114,6 +119,10 @@ class Streams:
         except DlsnDivergedError:
             raise EndMovedError(position.offset) from None
 
+    async def progress(self, info: StreamInfo, name: str) -> ProducerProgress:
+        """How far a named writer is."""
+        return await self._appends.progress(info, named_producer_id(name))
+
     async def closed_problem(self, info: StreamInfo) -> ProblemError:
         """What answers an append behind the end of a closed stream."""
         end = await self.end(info)
@@ -137,7 +146,7 @@ class Streams:
             return StreamEnd((await self.locate(info, AtOffset(LATEST))).dlsn, False)  # it was emptied
         header = parse_header(fetched.data)
         page = read_page(fetched, dlsn_at(end - 1, header.base_offset, header.leader_epoch))
-        return StreamEnd(page.position, page.closed)
+        return StreamEnd(page.position, page.closed, max(0, header.max_timestamp))
 
     async def locate(self, info: StreamInfo, position: Position) -> LogPlace:
         """Where a position is; raises as `positions.find_place`."""

@@ -1,4 +1,4 @@
-"""Requests about the exclusive writer of a stream: PUT and DELETE of /v1/stream/<path>/.writer.
+"""Requests about the writers of a stream: PUT, DELETE and GET of /v1/stream/<path>/.writer.
 
 Who writes lies in the log: any gateway takes the writer's requests, and none keeps anything of it.
 """
@@ -57,7 +57,7 @@ class WriterRequests:
 
     def handlers(self) -> dict[str, Handler]:
         """By operation, as the table of routes names them."""
-        return {"openWriter": self.open, "releaseWriter": self.release}
+        return {"openWriter": self.open, "releaseWriter": self.release, "describeWriter": self.describe}
 
     async def open(self, request: Request) -> Response:
         """Fence whoever writes, and let the client write alone; answered when that is on stable storage."""
@@ -87,6 +87,19 @@ class WriterRequests:
             raise bad_request("Stream-Writer", "it is missing; it is the `writer` that PUT of .writer answered")
         await self._ask(await self._exclusive(topic), "", producer_id)
         return Response(status_code=204)
+
+    async def describe(self, request: Request) -> Response:
+        """How far a named writer is in the stream: what it needs to begin its next epoch."""
+        given = request.query_params.getlist("producer")
+        if len(given) != 1 or not given[0].strip() or len(given[0]) > NAME_LENGTH_MAX:
+            raise bad_request(
+                "producer", f"it is the name of a writer, given once, of 1 to {NAME_LENGTH_MAX} characters"
+            )
+        info = await self._streams.topics.get(topic_of(request.path_params["path"]))
+        epoch, number = await self._streams.progress(info, given[0])
+        found = {"producer": given[0], "epoch": epoch, "next_seq": number}
+        headers = {"cache-control": "no-store"}
+        return Response(msgspec.json.encode(found), media_type="application/json", headers=headers)
 
     async def _exclusive(self, topic: str) -> StreamInfo:
         """The stream, as the cluster has it now. Problem 404, 400."""

@@ -88,6 +88,28 @@ def wanted_record(line: bytes, now_ms: int) -> WantedRecord:
         return _wanted("record", _ONE.decode(line), RecordsJson([]), now_ms)
 
 
+def line_records(body: bytes, now_ms: int, encoding: str | None) -> list[NewRecord]:
+    """The records of a body with one on each line, for one partition. encoding: of values, and base64 of keys too, that
+    name none. Problem 400 names the line and the field.
+    """
+    known: dict[str | None, Encoding] = {None: "json", "json": "json", "string": "string", "base64": "base64"}
+    if encoding not in known:
+        raise bad_request("encoding", "it is json, string or base64")
+    of_all = RecordsJson([], "base64" if encoding == "base64" else "string", known[encoding])
+    lines = [line for line in body.split(b"\n") if line.strip()]
+    if len(lines) > RECORDS_MAX:
+        raise bad_request("body", f"it has 1 to {RECORDS_MAX} records, not {len(lines)}")
+    found = []
+    for number, line in enumerate(lines):
+        with json_problems(f"line {number + 1}"):
+            line.decode()
+            record = _wanted(f"line {number + 1}", _ONE.decode(line), of_all, now_ms)
+        if record.partition not in (None, 0):
+            raise bad_request(f"line {number + 1}.partition", "a stream has the partition 0 alone")
+        found.append(record.record)
+    return found
+
+
 @contextmanager
 def json_problems(where: str) -> Iterator[None]:
     """What is wrong with JSON, as a problem."""

@@ -9,7 +9,13 @@ from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.streams.stream_appends import AppendWish
 from duramen.gateway.streams.stream_expiry import StreamExpiry
 from duramen.gateway.streams.stream_topics import StreamInfo, StreamSettings
-from duramen.gateway.streams.stream_wishes import append_wish, check_first_records, check_same, wanted_settings
+from duramen.gateway.streams.stream_wishes import (
+    append_wish,
+    check_first_records,
+    check_same,
+    new_records,
+    wanted_settings,
+)
 from duramen.gateway.streams.writer_headers import OpenedWriter
 from duramen.model import TopicId
 
@@ -45,12 +51,21 @@ def test_what_cannot_be_written_at_once() -> None:
 
 def test_appends() -> None:
     headers = {"content-type": JSON, "stream-txid": "9223372036854775807", "stream-expected-offset": "-1"}
-    wish = append_wish(info("application"), headers, b"[1, 2]")
-    assert wish == AppendWish([b"1", b"2"], expected=FIRST, txid=2**63 - 1)
-    assert append_wish(info("application"), headers | {"stream-closed": "true"}, b"").txid is None
-    assert append_wish(info("application"), {"content-type": JSON, "stream-txid": "7"}, b"1").is_plain
+    wish = append_wish(info("application"), headers, {}, b"[1, 2]", 5)
+    assert wish == AppendWish(new_records([b"1", b"2"], 2**63 - 1), expected=FIRST, txid=2**63 - 1)
+    assert append_wish(info("application"), headers | {"stream-closed": "true"}, {}, b"", 5).txid is None
+    assert append_wish(info("application"), {"content-type": JSON, "stream-txid": "7"}, {}, b"1", 5).is_plain
     written = {"content-type": JSON, "stream-writer": "7", "stream-writer-seq": "3"}
-    assert append_wish(info(exclusive=True), written, b"1").writer == OpenedWriter(7, 3)
+    assert append_wish(info(exclusive=True), written, {}, b"1", 5).writer == OpenedWriter(7, 3)
+
+
+def test_lines_are_records_with_timestamps_of_their_own() -> None:
+    ndjson = {"content-type": "application/x-ndjson"}
+    wish = append_wish(info("application"), ndjson, {"format": "ndjson"}, b'{"value":1,"timestamp":9}\n{"value":2}', 5)
+    assert [(record[1], record[3]) for record in wish.records] == [(b"1", 9), (b"2", 5)]
+    for headers, query in (({"content-type": JSON}, {"format": "ndjson"}), (ndjson, {"encoding": "json"})):
+        with pytest.raises(ProblemError):
+            append_wish(info("application"), headers, query, b'{"value":1}', 5)
 
 
 @pytest.mark.parametrize(
@@ -67,5 +82,5 @@ def test_appends() -> None:
 )
 def test_appends_that_are_refused(kind: str, headers: dict[str, str], field: str) -> None:
     with pytest.raises(ProblemError) as refused:
-        append_wish(info(kind), {"content-type": JSON, **headers}, b"1")
+        append_wish(info(kind), {"content-type": JSON, **headers}, {}, b"1", 5)
     assert (refused.value.status, refused.value.detail.split(":")[0]) == (400, field)
