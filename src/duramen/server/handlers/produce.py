@@ -46,7 +46,7 @@ _TopicResponse = ProduceResponse.TopicProduceResponse
 class ProduceCall:
     """One Produce request until all its partitions have answered."""
 
-    __slots__ = ("_ends", "_hints", "acks", "deadline", "failed", "open", "request", "response")
+    __slots__ = ("_hints", "acks", "deadline", "ends", "failed", "open", "request", "response")
 
     def __init__(self, request: Request, acks: int, deadline: float) -> None:
         self.request = request
@@ -56,7 +56,7 @@ class ProduceCall:
         self.failed: str | None = None
         self._hints: LeaderHints | None = None
         # Where the log ended when each batch came, by number; None where no receipts were asked for.
-        self._ends: dict[int, int] | None = {} if request.body.receipts else None
+        self.ends: dict[int, int] | None = {} if request.body.receipts else None
         self.response = ProduceResponse.new(responses=[])
 
     def settle(self, number: int, result: Appended | KafkaError, partition: Partition | None = None) -> None:
@@ -70,15 +70,10 @@ class ProduceCall:
             entry.base_offset = result.base_offset
             entry.log_append_time_ms = result.append_time_ms
             entry.log_start_offset = result.log_start_offset
-            if self._ends is not None and partition is not None and result.base_offset >= 0:
-                entry.receipt = self._receipt(partition, result.base_offset, self._ends[number])
+            if self.ends is not None and partition is not None and result.base_offset >= 0:
+                entry.receipt = self._receipt(partition, result.base_offset, self.ends[number])
         if not self.open:
             self.finish()
-
-    def begin(self, number: int, partition: Partition) -> None:
-        """A batch is about to be appended."""
-        if self._ends is not None:
-            self._ends[number] = partition.log_end_offset
 
     def _receipt(self, partition: Partition, base_offset: int, end: int) -> Any:
         """A batch below where the log ended had been stored before."""
@@ -232,15 +227,18 @@ def _append(call: ProduceCall, work: Work) -> None:
     now = services.clock.wall_ms()
     services.cold_reads.busy_at = call.request.started
     transactional_id = call.request.body.transactional_id
-    for place, partition, _ in work:
-        call.begin(place, partition)
+    ends = call.ends
     if transactional_id is not None:
         batches = [
             TransactionalBatch(partition, view, _Done(call, place, partition)) for place, partition, view in work
         ]
+        if ends is not None:
+            ends.update((place, partition.log_end_offset) for place, partition, _ in work)
         services.transactional_appends.append(transactional_id, call.request.version, call.acks, batches)
         return
     for place, partition, view in work:
+        if ends is not None:
+            ends[place] = partition.log_end_offset
         partition.append(view, call.acks, now, _Done(call, place, partition))
 
 

@@ -62,8 +62,10 @@ def test_batches_of_different_writers_in_one_request() -> None:
     answers = produce(side, *first)
     assert [(each.error_code, each.base_offset) for each in answers] == [(0, 0), (0, 1), (45, -1), (0, 3)]
     assert [told(each) for each in answers] == [(0, 1, 1, False)] * 2 + [(-1, 0, 0, False), (0, 1, 1, False)]
+    twice = produce(side, batch("d", 0, b"6"), batch("d", 0, b"6"))
+    assert [(each.base_offset, told(each)[3]) for each in twice] == [(4, False), (4, True)]
     again = produce(side, first[1], batch("c", 0, b"5"), first[0])
-    assert [(each.base_offset, told(each)[3]) for each in again] == [(1, True), (4, False), (0, True)]
+    assert [(each.base_offset, told(each)[3]) for each in again] == [(1, True), (5, False), (0, True)]
 
 
 def test_nobody_else_gets_another_byte() -> None:
