@@ -132,12 +132,16 @@ def with_group(bank: streams.Namespace, path: str) -> dict[str, int]:
     nodes = bank.address.removeprefix("duramen://").partition("/")[0]
     with closing(sqlite3.connect(path)) as database, streams.GroupPositions(nodes, stream, "ledger") as store:
         database.execute("CREATE TABLE IF NOT EXISTS bookings (dlsn TEXT PRIMARY KEY, account TEXT, amount INTEGER)")
+        last = None
         for number, record in enumerate(payments_after(stream, store), 1):
+            last = record.dlsn
             booking = (str(record.dlsn), (record.key or b"").decode(), int(record.value or b"0"))
             with database:
                 database.execute("INSERT INTO bookings VALUES (?, ?, ?) ON CONFLICT DO NOTHING", booking)
             if number % 5 == 0:
-                store.save(record.dlsn)
+                store.save(last)
+        if last is not None:
+            store.save(last)
         balances = dict(database.execute("SELECT account, sum(amount) FROM bookings GROUP BY account"))
         ((balances["payments"],),) = database.execute("SELECT count(*) FROM bookings")
         return balances
