@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -15,7 +16,7 @@ from duramen.client import Cluster
 from duramen.model import TopicPartition
 from duramen.wire.batch import NewRecord, build_batch
 
-LIMITS = {"gateway.long.poll.ms": "400", "gateway.sse.ms": "3000"}
+LIMITS = {"gateway.reader.max.bytes": "1024", "gateway.long.poll.ms": "400", "gateway.sse.ms": "3000"}
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +90,47 @@ def test_ndjson_follows(gateway: ServedGateway, served: Served) -> None:
     assert (waited.status, waited.next) == (204, behind)
     polled = gateway.ask("GET", f"{path}?offset={json.loads(data)['dlsn']}&live=long-poll&format=ndjson")
     assert json.loads(polled.body)["value"] == 3
+
+
+def test_readers_of_old_records_share_chunks(gateway: ServedGateway, served: Served) -> None:
+    path = "/v1/stream/forms/old"
+    make_topic(served, "forms.old")
+    for number in range(40):
+        produce(served, "forms.old", (None, b"%d" % number + b"x" * 100, (), 1))
+
+    def whole() -> list[bytes]:
+        position, got, stream = "-1", b"", ""
+        while True:
+            answer = gateway.ask("GET", f"{path}?offset={position}{stream}")
+            got += answer.body
+            if "stream-up-to-date" in answer.headers:
+                assert answer.headers["cache-control"] == "no-cache"
+                return got.split(b"x" * 100)[:-1]
+            assert ("immutable" in answer.headers["cache-control"]) == (stream != "")
+            position, stream = answer.next, f"&stream_id={answer.headers['stream-id']}"
+
+    before = _counted(gateway, "old_reads")
+    assert whole() == [b"%d" % number for number in range(40)]
+    chunks = _counted(gateway, "old_reads") - before
+    assert chunks > 4
+    for _ in range(3):
+        assert len(whole()) == 40
+    assert _counted(gateway, "old_reads") - before == chunks + 3  # the end alone is asked for again
+    with gateway.events(f"{path}?offset=-1&live=sse&format=ndjson") as events:
+        got: list[int] = []
+        while len(got) < 40:
+            name, data = next(events)
+            got += [json.loads(line)["offset"] for line in data.split("\n")] if name == "data" else []
+        assert got == list(range(40))
+    assert _counted(gateway, "old_reads") - before == chunks + 4
+    first = gateway.ask("GET", path)
+    assert gateway.ask("GET", f"{path}?offset={first.next}&stream_id={'0' * 32}").status == 409
+    gateway.ask("POST", f"{path}/.truncate", b'{"before": {"offset": 9}}', content_type="application/json")
+    assert gateway.ask("GET", f"{path}?offset={first.next}").status == 410
+    assert gateway.ask("GET", f"{path}?format=ndjson").body.startswith(b'{"offset":9,')
+
+
+def _counted(gateway: ServedGateway, name: str) -> float:
+    found = re.search(rf"\nduramen_gateway_{name}_total (\S+)\n", gateway.ask("GET", "/metrics").body.decode())
+    assert found is not None
+    return float(found[1])

@@ -90,7 +90,7 @@ def test_a_slow_reader_keeps_nobody_waiting_and_loses_nothing(served: Served, tm
 
 def test_a_reader_that_reads_nothing_is_cut_and_goes_on_from_its_position(served: Served, tmp_path: Path) -> None:
     path, count = "/v1/stream/stuck", 80
-    gateway = ServedGateway(tmp_path, served.bootstrap, {"gateway.sse.ms": "300"})
+    gateway = ServedGateway(tmp_path, served.bootstrap, {"gateway.sse.ms": "1000"})
     gateway.start()
     try:
         gateway.ask("PUT", path, content_type="text/plain")

@@ -58,6 +58,8 @@ class GatewayConfig:
         self.reader_max_bytes: int = known["gateway.reader.max.bytes"]
         self.expiry_delay_ms: int = known["gateway.expiry.delay.ms"]
         self.tail_max_bytes: int = known["gateway.tail.max.bytes"]
+        self.chunks_max_bytes: int = known["gateway.chunks.max.bytes"]
+        self.old_reads_max: int = known["gateway.old.reads.max"]
         self.tail_linger_ms: int = known["gateway.tail.linger.ms"]
         self.long_poll_ms: int = known["gateway.long.poll.ms"]
         self.sse_ms: int = known["gateway.sse.ms"]

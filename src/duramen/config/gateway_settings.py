@@ -122,6 +122,21 @@ GATEWAY_SETTINGS: tuple[Setting, ...] = (
         low=100,
     ),
     Setting(
+        "gateway.chunks.max.bytes",
+        "long",
+        str(32 << 20),
+        "Memory for chunks of old records, for readers who read the same; what was not used for longest goes first.",
+        unit="bytes",
+        low=64 << 10,
+    ),
+    Setting(
+        "gateway.old.reads.max",
+        "int",
+        "4",
+        "Reads of the cluster at a time for readers who are not at the end of a stream; more wait for their turn.",
+        low=1,
+    ),
+    Setting(
         "gateway.tail.max.bytes",
         "long",
         str(64 << 20),

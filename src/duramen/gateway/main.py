@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import resource
 import signal
@@ -42,9 +43,13 @@ from duramen.gateway.streams.stream_topics import StreamTopics
 from duramen.gateway.streams.streams import Streams
 from duramen.gateway.streams.writer_requests import WriterRequests
 from duramen.gateway.tails.live_readers import LiveReaders, ReadLimits
+from duramen.gateway.tails.old_chunks import OldChunks
+from duramen.gateway.tails.old_reads import OldReads
 from duramen.gateway.tails.shared_tails import SharedTails
 from duramen.gateway.tails.stream_sockets import StreamSockets
 from duramen.gateway.tails.tail_rings import TailRings
+from duramen.gateway.tails.topic_readers import TopicReaders
+from duramen.gateway.tails.topic_reads import TopicReads
 from duramen.gateway.writes.partition_writes import PartitionWrites
 from duramen.gateway.writes.topic_requests import TopicRequests
 from duramen.gateway.writes.topic_writes import TopicWrites
@@ -58,6 +63,8 @@ UNREAD_TIMES_SSE = 2
 """A client that takes nothing of its answer for so many times gateway.sse.ms is hung up on."""
 MISTAKES_MAX = 5
 """Lines of the tokens' file that are told of at a time."""
+
+GC_THRESHOLDS = (50_000, 5, 80)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _BACKLOG = 2048
@@ -110,18 +117,24 @@ async def _serve(
         rings = TailRings(config.tail_max_bytes, config.tail_linger_ms / 1000)
         metrics.watch_tails(rings)
         tails = SharedTails(rings, streams.arriving, config.reader_max_bytes, clock, metrics, stopping)
+        chunks = OldChunks(config.chunks_max_bytes)
+        metrics.watch_chunks(chunks)
+        old_reads = OldReads(streams, chunks, config.old_reads_max, clock, metrics)
+        followed = TopicReaders(streams, old_reads, tails, metrics)
         limits = ReadLimits(config.long_poll_ms / 1000, config.sse_ms / 1000)
         bodies = RequestBodies(config.body_max_bytes, request_timeout_s, unanswered)
         requests = StreamRequests(
             streams,
+            old_reads,
             bodies,
-            LiveReaders(streams, tails, readers, limits, clock, metrics, stopping),
+            LiveReaders(old_reads, tails, readers, limits, clock, metrics, stopping),
             clock,
             metrics,
         )
         topic_writes = TopicWrites(cluster, writes, clock, metrics)
+        topic_reads = TopicReads(followed, readers, limits, config.reader_max_bytes, clock, metrics, stopping)
         topic_requests = TopicRequests(topic_writes, bodies, clock)
-        positions = PositionRequests(streams, bodies)
+        positions = PositionRequests(streams, old_reads, bodies)
         writers = WriterRequests(cluster, streams, bodies, leader_timeout_ms)
         namespace_requests = NamespaceRequests(namespaces, topics, bodies, clock)
         guard = RequestGuard(config.hosts, config.origins)
@@ -131,10 +144,11 @@ async def _serve(
             **positions.handlers(),
             **writers.handlers(),
             **topic_requests.handlers(),
+            **topic_reads.handlers(),
             **namespace_requests.handlers(),
             **confluent_handlers(cluster, topic_writes, bodies, clock),
         }
-        sockets = StreamSockets(streams, tails, readers, config.sse_ms / 1000, clock, metrics, stopping)
+        sockets = StreamSockets(streams, followed, readers, config.sse_ms / 1000, clock, metrics, stopping)
         reads = RunningReads(authenticator)
         app = make_app(handlers, sockets.sockets(), cluster, guard, authenticator, reads, metrics, events)
         settings = uvicorn.Config(
@@ -167,6 +181,10 @@ async def _serve(
             )
         )
         watch = asyncio.ensure_future(_watch_files(authenticator, reads, certificate, events))
+        # Records that are kept are many objects without cycles: a full collection stops all readers for tens of ms.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
         try:
             await server.serve([bound])
         finally:

@@ -4,7 +4,8 @@ with a way to write parts of a response past ASGI."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -41,6 +42,19 @@ def chunks_of(scope: Mapping[str, Any]) -> ResponseChunks | None:
     """The body of the response to a request; None under other servers and for HTTP/1.0."""
     found = scope.get("extensions", {}).get(_EXTENSION, {}).get("chunks")
     return found if isinstance(found, ResponseChunks) and scope["http_version"] == "1.1" else None
+
+
+@contextmanager
+def aborted_after(chunks: ResponseChunks | None, seconds: float) -> Iterator[None]:
+    """A client that reads so little that its response lasts so long is cut; it knows its last position."""
+    if chunks is None:
+        yield
+        return
+    timer = asyncio.get_running_loop().call_later(seconds, chunks.abort)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def bounded_protocol(head_max_bytes: int, head_timeout_s: float, unread_s: float) -> type[HttpToolsProtocol]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from duramen.gateway.tails.old_chunks import OldChunks
 from duramen.gateway.tails.tail_rings import TailRings
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -61,6 +62,19 @@ class GatewayMetrics:
             "Reads of one reader alone, which is slower than what is kept for those who follow.",
             registry=self._registry,
         )
+        self.old_reads = Counter(
+            "duramen_gateway_old_reads",
+            "Reads of the cluster that are not at the end of a stream, or of which that is not known.",
+            registry=self._registry,
+        )
+        self.chunks_shared = Counter(
+            "duramen_gateway_chunks_shared",
+            "Such reads that needed none, because another one had the same.",
+            registry=self._registry,
+        )
+        self.chunks_held = Gauge(
+            "duramen_gateway_chunks_held_bytes", "Memory of chunks of old records.", registry=self._registry
+        )
         self.tails = Gauge(
             "duramen_gateway_tails",
             "Streams whose end is read, whatever the number of readers.",
@@ -74,6 +88,10 @@ class GatewayMetrics:
         """Show how many there are, and what they hold."""
         self.tails.set_function(lambda: len(rings))
         self.tail_held.set_function(lambda: rings.held_bytes)
+
+    def watch_chunks(self, chunks: OldChunks) -> None:
+        """Show what they hold."""
+        self.chunks_held.set_function(lambda: chunks.held_bytes)
 
     def page(self) -> bytes:
         """The metrics as Prometheus reads them."""

@@ -22,7 +22,7 @@ ALLOWED_HEADERS = (
     "stream-writer-seq, producer-id, producer-epoch, producer-seq"
 )
 EXPOSED_HEADERS = (
-    "etag, location, retry-after, stream-next-offset, stream-receipt, stream-advanced-to, stream-cursor, "
+    "etag, location, retry-after, stream-id, stream-next-offset, stream-receipt, stream-advanced-to, stream-cursor, "
     "stream-up-to-date, stream-closed, stream-ttl, stream-expires-at, stream-sse-data-encoding, producer-epoch, "
     "producer-seq, producer-expected-seq, producer-received-seq, stream-exclusive, stream-txid, "
     "stream-last-txid, stream-writer, stream-writer-next-seq"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
@@ -14,6 +15,7 @@ _UNREAD_MAX: Final = 128
 _FRAGMENTS_MAX: Final = 128
 _PONGS_MAX_BYTES: Final = 1 << 20
 _POLICY: Final = 1008
+_LINGER_S: Final = 2.0
 
 
 class BoundedSocketProtocol(WebSocketsSansIOProtocol):
@@ -43,6 +45,8 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
         self._abort_unread()
 
     async def send(self, message: Any) -> None:
+        if self.close_sent:
+            raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.close" and self.close_timer is not None:
             self.close_timer.cancel()
@@ -53,7 +57,15 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.abort()
 
     def _refuse(self, why: str) -> None:
+        """Close it; what still comes is read for a moment and dropped, or the client would not see why."""
         self.frames = []
-        if not self.close_sent and not self.transport.is_closing():
-            self.conn.fail(_POLICY, why)
-            self.handle_parser_exception()
+        if self.close_sent or self.transport.is_closing():
+            return
+        self.conn.fail(_POLICY, why)
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": _POLICY, "reason": why})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(_LINGER_S, self.transport.abort)

@@ -14,8 +14,8 @@ _WRITTEN = (
     "Stream-Next-Offset", "Stream-Receipt", "Stream-Closed", "Producer-Epoch", "Producer-Seq", "Stream-Writer-Next-Seq",
 )  # fmt: skip
 _READ = (
-    "Stream-Next-Offset", "Stream-Up-To-Date", "Stream-Closed", "Stream-Cursor", "Stream-Advanced-To", "ETag",
-    "Cache-Control",
+    "Stream-Next-Offset", "Stream-Up-To-Date", "Stream-Closed", "Stream-Cursor", "Stream-Advanced-To", "Stream-Id",
+    "ETag", "Cache-Control",
 )  # fmt: skip
 
 STREAM_ROUTES: tuple[RouteRow, ...] = (
@@ -97,6 +97,9 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             Parameter("on_truncated", "query", "fail (the default) or advance: from the first record that there is"),
             Parameter("format", "query", "ndjson: records with all that they have, a JSON object each"),
             Parameter("encoding", "query", "With format=ndjson: json (of values, the default), string or base64"),
+            Parameter("key", "query", "Only records with this key"),
+            Parameter("header.NAME", "query", "Only records with this header; several have to hold together"),
+            Parameter("stream_id", "query", "The Stream-Id of an answer before; 409 for another stream of the name"),
             Parameter("cursor", "query", "The Stream-Cursor of the answer before"),
             Parameter("Last-Event-ID", "header", "With live=sse: the position to go on from, before offset"),
             Parameter("If-None-Match", "header", "ETags of answers that the client holds"),
@@ -112,8 +115,9 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         (
             RouteAnswer(
                 101,
-                "A WebSocket: the client sends `from`, `encoding`, `credits`, `on_truncated`, and then `credits`; it "
-                "gets `records` and the `position` behind them, or a `problem` and the close code 4000 + status",
+                "A WebSocket: the client sends `from`, `encoding`, `credits`, `on_truncated`, `key`, `headers`, and "
+                "then `credits`; it gets `records` and the `position` behind them, or a `problem` and the close code "
+                "4000 + status",
             ),
         ),
         (*ANY_CALL, "bad-request", "no-such-stream", "truncated", "position-diverged", "overloaded", "foreign-origin",

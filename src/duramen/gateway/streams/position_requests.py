@@ -15,6 +15,7 @@ from duramen.gateway.streams.position_wish import PositionWish, asked_position, 
 from duramen.gateway.streams.stream_path import topic_of
 from duramen.gateway.streams.stream_topics import NO_TXIDS, StreamInfo, no_such_stream
 from duramen.gateway.streams.streams import Streams
+from duramen.gateway.tails.old_reads import OldReads
 
 
 class PlaceBody(msgspec.Struct, omit_defaults=True):
@@ -32,10 +33,11 @@ class PlaceBody(msgspec.Struct, omit_defaults=True):
 
 
 class PositionRequests:
-    """Answers them."""
+    """Answers them. reads: get to know what is truncated."""
 
-    def __init__(self, streams: Streams, bodies: RequestBodies) -> None:
+    def __init__(self, streams: Streams, reads: OldReads, bodies: RequestBodies) -> None:
         self._streams = streams
+        self._reads = reads
         self._bodies = bodies
 
     def handlers(self) -> dict[str, Handler]:
@@ -64,7 +66,9 @@ class PositionRequests:
             except BelowStartError as error:
                 place = error.first  # it was done before
             else:
-                if await self._streams.truncate(info, place.offset) != place.offset:
+                start = await self._streams.truncate(info, place.offset)
+                self._reads.truncated(info, start)
+                if start != place.offset:
                     place = await self._streams.locate(info, AtOffset(EARLIEST))
         return await self._place(info, place)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from starlette.requests import Request
@@ -16,6 +16,7 @@ from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.edge.problem import ProblemError, bad_request
 from duramen.gateway.edge.request_body import RequestBodies
 from duramen.gateway.routes.route import Handler
+from duramen.gateway.streams.cache_lifetime import cache_control, check_stream_id, is_listed
 from duramen.gateway.streams.stream_appends import AppendWish
 from duramen.gateway.streams.stream_expiry import rfc_3339
 from duramen.gateway.streams.stream_page import StreamPage, empty_page
@@ -39,13 +40,16 @@ from duramen.gateway.streams.stream_wishes import (
 from duramen.gateway.streams.streams import StreamEnd, Streams
 from duramen.gateway.streams.writer_headers import NEXT_SEQ, OpenedWriter
 from duramen.gateway.tails.live_readers import LiveReaders
+from duramen.gateway.tails.old_reads import OldReads
 from duramen.gateway.tails.page_forms import MessageForm, PageForm
 from duramen.gateway.tails.record_form import record_form
+from duramen.gateway.tails.record_match import MatchForm, RecordMatch, record_match
 from duramen.gateway.writes.partition_writes import LAST_TXID
 
 NEXT_OFFSET: Final = "stream-next-offset"
 UP_TO_DATE: Final = "stream-up-to-date"
 CURSOR: Final = "stream-cursor"
+STREAM_ID: Final = "stream-id"
 ADVANCED_TO: Final = "stream-advanced-to"
 
 
@@ -53,7 +57,8 @@ class ReadRequest(NamedTuple):
     """What a GET asks for. live: "", "long-poll" or "sse"; offset: the text that was given, -1 for none.
 
     advance: where the records there were truncated, to begin with the first one that there is. format: "" for the
-    stream's own, or ndjson with an encoding.
+    stream's own, or ndjson with an encoding. stream_id: which stream of the name is meant. match: the records that are
+    wanted.
     """
 
     offset: str
@@ -62,6 +67,8 @@ class ReadRequest(NamedTuple):
     advance: bool
     format: str
     encoding: str | None
+    stream_id: str | None
+    match: RecordMatch | None
 
 
 class StreamRequests:
@@ -70,12 +77,14 @@ class StreamRequests:
     def __init__(
         self,
         streams: Streams,
+        reads: OldReads,
         bodies: RequestBodies,
         live: LiveReaders,
         clock: GatewayClock,
         metrics: GatewayMetrics,
     ) -> None:
         self._streams = streams
+        self._reads = reads
         self._bodies = bodies
         self._live = live
         self._clock = clock
@@ -200,6 +209,7 @@ class StreamRequests:
         topic = topic_of(request.path_params["path"])
         asked = _read_request(request)
         info = await self._streams.topics.get(topic)
+        check_stream_id(info, asked.stream_id)
         await self._streams.topics.touch(info)
         try:
             return await self._read(request, info, asked)
@@ -207,7 +217,7 @@ class StreamRequests:
             if not asked.advance and asked.offset != BEGINNING:
                 raise
             first = str(error.first.dlsn)
-        answer = await self._read(request, info, asked._replace(offset=first))
+        answer = await self._read(request, info, asked._replace(offset=first, stream_id=None))
         if asked.advance:
             answer.headers[ADVANCED_TO] = first
         return answer
@@ -225,9 +235,9 @@ class StreamRequests:
             return await self._long_poll(request, info, position, form, asked)
         if asked.offset == NOW:
             page = empty_page(position, closed=closed)
-        else:
-            page = await self._streams.read(info, position)
-        return self._page(request, info, asked, form, page)
+            return self._page(request, info, asked, form, position, page, lambda: form.body(page))
+        found = await self._reads.read(info, position, form)
+        return self._page(request, info, asked, form, position, found.page, lambda: found.body(form))
 
     def _page(
         self,
@@ -235,11 +245,13 @@ class StreamRequests:
         info: StreamInfo,
         asked: ReadRequest,
         form: PageForm,
+        position: Dlsn,
         page: StreamPage,
-        body: bytes | None = None,
+        body: Callable[[], bytes],
     ) -> Response:
         headers = self._read_headers(page, asked.cursor)
         headers["content-type"] = form.media_type
+        headers[STREAM_ID] = info.topic_id.hex()
         if asked.offset == NOW:
             headers["cache-control"] = "no-store"
         else:
@@ -247,19 +259,20 @@ class StreamRequests:
             named = f":{form.name}" if form.name else ""
             etag = f'"{info.topic_id.hex()}{named}:{asked.offset}:{page.position}{closed}"'
             headers["etag"] = etag
-            # What lies at the end may get more: it is asked for again, and answered 304 if it has not.
-            headers["cache-control"] = "no-cache" if page.up_to_date else "private, max-age=60"
-            if etag in _listed(request.headers.get("if-none-match")):
+            headers["cache-control"] = cache_control(info, position, page, asked.stream_id)
+            if is_listed(etag, request.headers.get("if-none-match")):
                 return Response(status_code=304, headers=headers)
         self._metrics.records_read.inc(len(page.records))
-        return Response(form.body(page) if body is None else body, headers=headers)
+        return Response(body(), headers=headers)
 
     async def _long_poll(
         self, request: Request, info: StreamInfo, position: Dlsn, form: PageForm, asked: ReadRequest
     ) -> Response:
         page, body = await self._live.poll(request, info, position, form)
         if page.records:
-            return self._page(request, info, asked, form, page, body)
+            return self._page(
+                request, info, asked, form, position, page, lambda: form.body(page) if body is None else body
+            )
         headers = self._read_headers(page._replace(up_to_date=True), asked.cursor)
         headers["cache-control"] = "no-store"
         return Response(status_code=204, headers=headers)
@@ -267,8 +280,13 @@ class StreamRequests:
     async def _sse(
         self, request: Request, info: StreamInfo, position: Dlsn, form: PageForm, cursor: str | None
     ) -> Response:
-        page = await self._streams.read(info, position)
-        headers = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
+        page = await self._reads.read(info, position, form)
+        headers = {
+            "content-type": "text/event-stream",
+            "cache-control": "no-cache",
+            "x-accel-buffering": "no",
+            STREAM_ID: info.topic_id.hex(),
+        }
         if not form.is_text:
             headers["stream-sse-data-encoding"] = "base64"
         self._live.check()
@@ -306,17 +324,17 @@ def _read_request(request: Request) -> ReadRequest:
     if offset not in (BEGINNING, NOW):
         parse_position(offset)
     form, encoding = asked_form(query)
-    return ReadRequest(offset, live, query.get("cursor"), advance == "advance", form, encoding)
+    match = record_match(query.multi_items())
+    return ReadRequest(
+        offset, live, query.get("cursor"), advance == "advance", form, encoding, query.get("stream_id"), match
+    )
 
 
 def _form(info: StreamInfo, asked: ReadRequest) -> PageForm:
-    if not asked.format:
-        return MessageForm(info.content_type)
-    return record_form(asked.encoding, names_txid=info.txid != NO_TXIDS)
-
-
-def _listed(header: str | None) -> list[str]:
-    return [] if header is None else [each.strip().removeprefix("W/") for each in header.split(",")]
+    form: PageForm = MessageForm(info.content_type)
+    if asked.format:
+        form = record_form(asked.encoding, names_txid=info.txid != NO_TXIDS)
+    return form if asked.match is None else MatchForm(form, asked.match)
 
 
 def _closed(closed: bool) -> dict[str, str]:

@@ -29,6 +29,7 @@ TTL: Final = "duramen.stream.ttl.ms"
 EXPIRES_AT: Final = "duramen.stream.expires.at.ms"
 TXID: Final = "duramen.txid"
 EXCLUSIVE: Final = "duramen.writer.exclusive"
+CLEANUP: Final = "cleanup.policy"
 
 NO_TXIDS: Final = "none"
 APPLICATION_TXIDS: Final = "application"
@@ -36,7 +37,7 @@ APPLICATION_TXIDS: Final = "application"
 FRESH_S: Final = 1.0
 """How long what is known of a stream is used without asking again."""
 
-_ASKED: Final = (CONTENT_TYPE, TTL, EXPIRES_AT, TXID, EXCLUSIVE)
+_ASKED: Final = (CONTENT_TYPE, TTL, EXPIRES_AT, TXID, EXCLUSIVE, CLEANUP)
 _A_TOPIC: Final = 2
 _SET: Final = 0
 _KNOWN_MAX: Final = 10_000
@@ -65,7 +66,8 @@ class StreamInfo(NamedTuple):
     """One stream: its topic and settings. leader_epoch: of the partition, when it was asked for.
 
     txid: whose transaction ids its timestamps are (`application`, `assigned`), or `none`; exclusive: whether it takes
-    records of one writer at a time, who opens it.
+    records of one writer at a time, who opens it; is_compacted: of old records only the last of each key are kept;
+    number: of the partition, where it is one of several of a topic.
     """
 
     topic: str
@@ -75,10 +77,12 @@ class StreamInfo(NamedTuple):
     leader_epoch: int
     txid: str = NO_TXIDS
     exclusive: bool = False
+    is_compacted: bool = False
+    number: int = 0
 
     @property
     def partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, 0)
+        return TopicPartition(self.topic, self.number)
 
 
 class StreamTopics:
@@ -101,6 +105,7 @@ class StreamTopics:
         self._known: dict[str, tuple[float, StreamInfo]] = {}
         self._asked: dict[str, asyncio.Task[StreamInfo | None]] = {}
         """Questions that are under way."""
+        self._partitions: dict[str, tuple[float, list[StreamInfo]]] = {}
 
     async def find(self, topic: str, *, fresh: bool = False) -> StreamInfo | None:
         """The stream, if there is one that has not expired. fresh: ask the cluster, whatever is known."""
@@ -238,6 +243,33 @@ class StreamTopics:
         self._known[topic] = (self._monotonic_s(), info)
         return info
 
+    async def partitions(self, topic: str) -> list[StreamInfo]:
+        """The partitions of any topic, each as a stream, as they were a moment ago at the earliest; none where there is
+        no such topic, or it has expired. KafkaError."""
+        moment, known = self._partitions.get(topic, (0.0, []))
+        if not known or self._monotonic_s() - moment >= FRESH_S:
+            known = await self._ask_partitions(topic)
+            if len(self._partitions) >= _KNOWN_MAX:
+                self._partitions.clear()
+            self._partitions[topic] = (self._monotonic_s(), known)
+        if len(known) == 1 and not known[0].expiry.expired(self._now_ms()):
+            await self.touch(known[0])
+        return [info for info in known if not info.expiry.expired(self._now_ms())]
+
+    async def _ask_partitions(self, topic: str) -> list[StreamInfo]:
+        metadata, settings = await asyncio.gather(self._cluster.metadata([topic]), self._settings([topic]))
+        found = metadata.topics.get(topic)
+        gone = (*_GONE, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if found is None or found.error in gone or found.is_internal or topic not in settings:
+            return []
+        if found.error:
+            raise KafkaError(found.error, f"{topic}: {found.error.name}")
+        first = _info(found, settings[topic])
+        return [
+            first._replace(number=number, leader_epoch=partition.leader_epoch)
+            for number, partition in sorted(found.partitions.items())
+        ]
+
     async def all(self) -> list[StreamInfo]:
         """All topics that can be streams, asked now, with those that have expired."""
         return await self.described(await self.there())
@@ -301,6 +333,7 @@ def _info(topic: TopicMetadata, settings: Mapping[str, str]) -> StreamInfo:
         next(iter(topic.partitions.values())).leader_epoch,
         settings.get(TXID, NO_TXIDS),
         settings.get(EXCLUSIVE) == "true",
+        "compact" in settings.get(CLEANUP, ""),
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
 from duramen.client.aio.async_position_lookup import locate
 from duramen.client.protocol.fetch import FetchedBytes
-from duramen.client.protocol.list_offsets import LATEST
+from duramen.client.protocol.list_offsets import EARLIEST, LATEST
 from duramen.client.protocol.metadata import error_code, only
 from duramen.client.protocol.positions import AtOffset, BelowStartError, DlsnDivergedError, LogPlace, Position
 from duramen.client.protocol.producers import ProducerProgress
@@ -22,7 +23,7 @@ from duramen.gateway.streams.stream_appends import (
     StoredBatchError,
     StreamAppends,
 )
-from duramen.gateway.streams.stream_page import INFLATED_MAX, StreamPage, read_page
+from duramen.gateway.streams.stream_page import INFLATED_MAX, StreamPage, page_steps, read_page
 from duramen.gateway.streams.stream_position import START, behind, is_confirmed
 from duramen.gateway.streams.stream_topics import StreamInfo, StreamTopics
 from duramen.gateway.writes.partition_writes import WrittenShare
@@ -67,6 +68,7 @@ class Streams:
         self._cluster = cluster
         self._appends = appends
         self._chunk_max_bytes = chunk_max_bytes
+        self._decoding = asyncio.Lock()
         self.topics = topics
 
     async def append(self, info: StreamInfo, wish: AppendWish) -> StreamAppended:
@@ -191,10 +193,26 @@ class Streams:
                     raise
                 await self.locate(info, position)  # says why
                 continue
-            page = read_page(fetched, position)
+            page = await self._decoded(fetched, position)
             if page.records or page.up_to_date:
                 return page
             position = page.position
+
+    async def _decoded(self, fetched: FetchedBytes, position: Dlsn) -> StreamPage:
+        """The page, made in steps between which others get their turn; one at a time."""
+        async with self._decoding:
+            steps = page_steps(fetched, position)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    page: StreamPage = end.value
+                    return page
+                await asyncio.sleep(0)
+
+    async def log_start(self, info: StreamInfo) -> int:
+        """The offset of the first record that there is."""
+        return (await self._cluster.list_offsets({info.partition: EARLIEST}))[info.partition].offset
 
     async def arriving(self, info: StreamInfo, position: Dlsn) -> FetchedBytes:
         """What comes at a position, for all readers that have reached the end; nothing when nothing came for 5 s.

@@ -59,6 +59,25 @@ class FollowedPartitions:
                 return found
         return None
 
+    async def page(self, max_bytes: int) -> bytes:
+        """What comes next of each of them until it is so long; b"" where there is nothing now.
+
+        Which is the first depends on the positions, so that none is passed over for ever.
+        """
+        self._next = sum(each.position.offset for each in self._followers) % len(self._followers)
+        found: list[bytes] = []
+        size = 0
+        for _ in range(len(self._followers)):
+            follower = self._followers[self._next]
+            self._next = (self._next + 1) % len(self._followers)
+            portion = await follower.next()
+            if portion is not None:
+                found.append(portion.lines)
+                size += len(portion.lines)
+            if size >= max_bytes:
+                break
+        return b"".join(found)
+
     async def wait(self, now_s: float, until_s: float, left: asyncio.Future[None] | None) -> None:
         """Until something may have come, the time (monotonic, s) is there, the gateway ends or `left` is done."""
         if any(each.has_more for each in self._followers):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final, NamedTuple
 
 from starlette.requests import Request
@@ -13,15 +12,15 @@ from starlette.requests import Request
 from duramen.dlsn import Dlsn
 from duramen.errors import DuramenError, ErrorCode
 from duramen.gateway.edge.clock import GatewayClock
-from duramen.gateway.edge.http_protocol import ResponseChunks
+from duramen.gateway.edge.http_protocol import ResponseChunks, aborted_after
 from duramen.gateway.edge.kafka_problems import problem_of
 from duramen.gateway.edge.limits import Allowance
 from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.streams.stream_page import StreamPage, empty_page
 from duramen.gateway.streams.stream_topics import StreamInfo
-from duramen.gateway.streams.streams import Streams
 from duramen.gateway.tails import sse_frames
+from duramen.gateway.tails.old_reads import OldReads
 from duramen.gateway.tails.page_forms import PageForm, control_event
 from duramen.gateway.tails.shared_tails import SharedTails
 from duramen.gateway.tails.stream_cursor import JITTER_MAX_S, known_interval, next_cursor
@@ -48,11 +47,11 @@ class LivePage(NamedTuple):
 
 
 class LiveReaders:
-    """Readers that wait. `tails` has what comes; who is behind that reads from `streams`, from its own position."""
+    """Readers that wait. `tails` has what comes; who is behind that reads by `reads`, from its own position."""
 
     def __init__(
         self,
-        streams: Streams,
+        reads: OldReads,
         tails: SharedTails,
         allowance: Allowance,
         limits: ReadLimits,
@@ -60,7 +59,7 @@ class LiveReaders:
         metrics: GatewayMetrics,
         stopping: asyncio.Event,
     ) -> None:
-        self._streams = streams
+        self._reads = reads
         self._tails = tails
         self._allowance = allowance
         self._limits = limits
@@ -82,14 +81,14 @@ class LiveReaders:
         """What there is behind a position, or what comes until the time is up, the client has left or the gateway
         ends; no messages then. Problem 404, 409, 410, 503."""
         if not self._tails.holds(info, position):
-            page = await self._streams.read(info, position)
-            if page.records or page.closed:
-                return LivePage(page)
-            position = page.position
+            found = await self._reads.read(info, position, form)
+            if found.page.records or found.closed:
+                return LivePage(found.page, found.body(form))
+            position = found.position
         self._allowance.check()
         with self._allowance.one(), self._metrics.readers.track_inprogress():
             reader = self._tails.join(info, position)
-            left = asyncio.ensure_future(_disconnected(request))
+            left = asyncio.ensure_future(disconnected(request))
             try:
                 return await self._awaited(info, reader, form, left)
             finally:
@@ -103,7 +102,8 @@ class LiveReaders:
         while True:
             taken = self._tails.take(reader)
             if taken.alone or _is_elsewhere(taken.failure):
-                return LivePage(await self._streams.read(info, reader.position))
+                own = await self._reads.read(info, reader.position, form)
+                return LivePage(own.page, own.body(form))
             if taken.failure is not None:
                 raise problem_of(taken.failure)
             if taken.pages:
@@ -120,7 +120,7 @@ class LiveReaders:
     async def events(
         self,
         info: StreamInfo,
-        page: StreamPage,
+        page: TailPage,
         form: PageForm,
         cursor: str | None,
         chunks: ResponseChunks | None,
@@ -128,15 +128,20 @@ class LiveReaders:
         """The events from a page on that was read; they end with the stream, its time, or an error, which the reader
         gets to know when it connects again from its position. chunks: where those may be written that come meanwhile.
         """
+        cut_s = 2 * self._limits.sse_s
         head = sse_frames.retry(random.randint(*RETRY_MS))
-        with self._allowance.one(), self._metrics.readers.track_inprogress(), self._cut_late(chunks):
+        with (
+            self._allowance.one(),
+            self._metrics.readers.track_inprogress(),
+            aborted_after(chunks, cut_s),
+        ):
             end_s = self._clock.monotonic_s() + self._limits.sse_s
             try:
                 yield head + self.frame(page, form, cursor)
-                while not page.closed and not page.up_to_date and not self._tails.holds(info, page.position):
+                while not page.closed and not page.page.up_to_date and not self._tails.holds(info, page.position):
                     if self._is_over(end_s):
                         return
-                    page = await self._streams.read(info, page.position)
+                    page = await self._reads.read(info, page.position, form)
                     yield self.frame(page, form, cursor)
                 if page.closed:
                     return
@@ -150,18 +155,6 @@ class LiveReaders:
                     self._tails.leave(reader)
             except (DuramenError, ProblemError):
                 return
-
-    @contextmanager
-    def _cut_late(self, chunks: ResponseChunks | None) -> Iterator[None]:
-        """A reader that reads so little that its response lasts twice its time is cut; it knows its last position."""
-        if chunks is None:
-            yield
-            return
-        timer = asyncio.get_running_loop().call_later(2 * self._limits.sse_s, chunks.abort)
-        try:
-            yield
-        finally:
-            timer.cancel()
 
     async def _followed(
         self, info: StreamInfo, reader: TailReader, end_s: float, events: TailEvents
@@ -181,8 +174,8 @@ class LiveReaders:
                     yield frames
             elif taken.alone:
                 self._metrics.catch_ups.inc()
-                page = await self._streams.read(info, reader.position)
-                if page.records or page.closed:
+                page = await self._reads.read(info, reader.position, events.form)
+                if page.page.records or page.closed:
                     yield events.own(page)
                 if page.closed:
                     return
@@ -195,10 +188,10 @@ class LiveReaders:
             else:
                 await self._tails.wait([reader], min(end_s, heartbeat_s), push=events.push if events.can_push else None)
 
-    def frame(self, page: StreamPage, form: PageForm, cursor: str | None) -> bytes:
+    def frame(self, page: TailPage, form: PageForm, cursor: str | None) -> bytes:
         """The events of a page that one reader has read on its own."""
-        self._metrics.records_read.inc(len(page.records))
-        return form.events(page) + control_event(page, self.cursor(cursor))
+        self._metrics.records_read.inc(len(page.page.records))
+        return page.events(form) + control_event(page.page, self.cursor(cursor))
 
     def _is_over(self, end_s: float) -> bool:
         return self._stopping.is_set() or self._clock.monotonic_s() >= end_s
@@ -223,7 +216,7 @@ class TailEvents:
         self._live = live
         self._tails = tails
         self._reader = reader
-        self._form = form
+        self.form = form
         self._cursor = cursor
         self._known = known_interval(cursor)
         self._chunks = chunks
@@ -233,9 +226,9 @@ class TailEvents:
     def can_push(self) -> bool:
         return self._chunks is not None
 
-    def own(self, page: StreamPage) -> bytes:
+    def own(self, page: TailPage) -> bytes:
         """What is sent of a page that the reader has read on its own."""
-        return self._live.frame(page, self._form, self._cursor)
+        return self._live.frame(page, self.form, self._cursor)
 
     def frames(self, taken: Taken) -> bytes:
         """What is sent of the pages; b"" where that is nothing."""
@@ -243,7 +236,7 @@ class TailEvents:
         found = []
         for number, page in enumerate(taken.pages):
             own = self._live.cursor(self._cursor) if self._known >= page.interval else None
-            found.append(page.frame(self._form, taken.at_end and number == last, own))
+            found.append(page.frame(self.form, taken.at_end and number == last, own))
         self._live.count(taken)
         self.closed = taken.pages[-1].closed
         return found[0] if last == 0 else b"".join(found)
@@ -281,7 +274,7 @@ def _is_elsewhere(failure: DuramenError | None) -> bool:
     return failure is not None and failure.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def _disconnected(request: Request) -> None:
+async def disconnected(request: Request) -> None:
     """Returns when the client has left."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

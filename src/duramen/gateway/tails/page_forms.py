@@ -25,6 +25,14 @@ class PageForm(Protocol):
     def is_text(self) -> bool:
         """Whether events have it as it is, rather than as base64."""
 
+    @property
+    def is_lines(self) -> bool:
+        """Whether a body is the bodies of its parts, one behind the other."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether what it makes is kept for other readers."""
+
     def body(self, page: StreamPage) -> bytes:
         """The records as a GET answers them."""
 
@@ -48,6 +56,14 @@ class MessageForm(NamedTuple):
     @property
     def is_text(self) -> bool:
         return media_type.is_text(self.content_type)
+
+    @property
+    def is_lines(self) -> bool:
+        return False
+
+    @property
+    def is_kept(self) -> bool:
+        return True
 
     def body(self, page: StreamPage) -> bytes:
         """In a JSON stream an array of the values, else their bytes."""

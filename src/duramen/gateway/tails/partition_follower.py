@@ -11,9 +11,11 @@ from duramen.gateway.edge.kafka_problems import problem_of
 from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.streams.stream_page import StreamPage
 from duramen.gateway.streams.stream_topics import StreamInfo
-from duramen.gateway.streams.streams import Streams
+from duramen.gateway.tails.old_reads import OldReads
 from duramen.gateway.tails.record_form import RecordForm
+from duramen.gateway.tails.record_match import RecordMatch
 from duramen.gateway.tails.shared_tails import SharedTails
+from duramen.gateway.tails.tail_page import TailPage
 from duramen.gateway.tails.tail_rings import TailReader, Taken
 
 UNBOUNDED: Final = 1 << 31
@@ -29,28 +31,33 @@ class Portion(NamedTuple):
 class PartitionFollower:
     """The reader. It has to `leave`.
 
-    advance: where the records at its position were truncated, it goes on with the first that there is. position: behind
+    match: records that it wants, None for all; joins: it begins a shared read where none is at its position. advance:
+    where the records at its position were truncated, it goes on with the first that there is. position: behind
     what it got; up_to_date: nothing was known behind that; closed: nothing will come; advanced: truncated records were
     passed over.
     """
 
     def __init__(
         self,
-        streams: Streams,
+        reads: OldReads,
         tails: SharedTails,
         metrics: GatewayMetrics,
         info: StreamInfo,
         form: RecordForm,
         position: Dlsn,
         *,
-        advance: bool,
+        match: RecordMatch | None = None,
+        advance: bool = False,
+        joins: bool = True,
     ) -> None:
-        self._streams = streams
+        self._reads = reads
         self._tails = tails
         self._metrics = metrics
         self._info = info
         self._form = form
+        self._match = match
         self._advance = advance
+        self._joins = joins
         self._reader: TailReader | None = None
         self._waits = False
         self.position = position
@@ -104,39 +111,52 @@ class PartitionFollower:
 
     async def _read_alone(self, most: int) -> Portion | None:
         try:
-            page = await self._streams.read(self._info, self.position)
+            page = await self._reads.read(self._info, self.position, self._form)
         except BelowStartError as error:
             if not self._advance:
                 raise
             self.position = error.first.dlsn
             self.advanced = True
-            page = await self._streams.read(self._info, self.position)
+            page = await self._reads.read(self._info, self.position, self._form)
         before = self.position
-        if len(page.records) > most:
-            page = page.first(most)
-        self._moved(page.position, page.up_to_date, page.closed)
+        found = self._wanted(page.page)
+        if len(found.records) > most:
+            lines: list[bytes] = []
+            self._cut(found, most, lines)
+            if self._reader is not None:
+                self._tails.moved(self._reader, self.position)
+            return self._portion(lines, most)
+        self._moved(page.position, page.page.up_to_date, page.closed)
         if self._reader is not None:
             self._tails.moved(self._reader, page.position)
             self._waits = page.position == before and not page.closed  # it is asked again in a moment
-        elif page.up_to_date and not page.closed:
+        elif self._joins and page.page.up_to_date and not page.closed:
             self._reader = self._tails.join(self._info, page.position)
-        return self._portion([self._form.body(page)], len(page.records))
+        return self._portion([self._lines(page, found)], len(found.records))
 
     def _taken(self, reader: TailReader, taken: Taken, most: int) -> Portion:
         lines: list[bytes] = []
         room = most
         for page in taken.pages:
-            if len(page.page.records) > room:
+            found = self._wanted(page.page)
+            if len(found.records) > room:
                 if room:
-                    self._cut(page.page, room, lines)
+                    self._cut(found, room, lines)
                     room = 0
                 self._tails.moved(reader, self.position)
                 break
-            lines.append(page.body(self._form))
-            room -= len(page.page.records)
+            lines.append(self._lines(page, found))
+            room -= len(found.records)
             self._moved(page.position, page.page.up_to_date, page.closed)
         self.up_to_date = self.up_to_date and not self._tails.has_more(reader)
         return self._portion(lines, most - room)
+
+    def _wanted(self, page: StreamPage) -> StreamPage:
+        return page if self._match is None else self._match.of(page)
+
+    def _lines(self, page: TailPage, found: StreamPage) -> bytes:
+        """Of all records of the page what is kept for all readers, of some what they are."""
+        return page.body(self._form) if found is page.page else self._form.body(found)
 
     def _cut(self, page: StreamPage, room: int, lines: list[bytes]) -> None:
         part = page.first(room)

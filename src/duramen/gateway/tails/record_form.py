@@ -72,6 +72,14 @@ class RecordForm(NamedTuple):
     def is_text(self) -> bool:
         return True
 
+    @property
+    def is_lines(self) -> bool:
+        return True
+
+    @property
+    def is_kept(self) -> bool:
+        return True
+
     def body(self, page: StreamPage) -> bytes:
         """A line for each record."""
         return _TEXT.encode_lines(list(self.objects(page)))

@@ -130,7 +130,7 @@ class SharedTails:
                 self._metrics.tail_bytes_read.inc(len(fetched.data))
                 page = read_page(fetched, ring.end)
                 interval = interval_of(self._clock.now_ms() / 1000)
-                self._rings.add(ring, TailPage(ring.end, page, interval), fetched.log_start_offset)
+                self._rings.add(ring, TailPage(ring.end, page, interval), page.log_start)
                 if fetched.data:
                     _wake(self._reads[ring])
         except DuramenError as error:

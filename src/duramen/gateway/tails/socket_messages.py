@@ -11,7 +11,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from duramen.gateway.edge.problem import ProblemError, bad_request
+from duramen.gateway.tails.reader_start import ReaderStart
 from duramen.gateway.tails.record_form import RecordEncoding
+from duramen.gateway.tails.record_match import HEADER_PREFIX, record_match
 
 CREDITS: Final = 1000
 """Of a reader that names none."""
@@ -26,12 +28,25 @@ _PER_S: Final = 50
 
 
 class SocketStart(msgspec.Struct, forbid_unknown_fields=True):
-    """The first message. from: a position, -1 (the beginning) or now."""
+    """The first message. from: a position, -1 (the beginning) or now; partition: of a topic, None for all.
+
+    key, headers: what the records that are wanted have, all of it.
+    """
 
     position: str = msgspec.field(name="from")
     encoding: RecordEncoding = "json"
     credits: Annotated[int, msgspec.Meta(ge=0, le=CREDITS_MAX)] = CREDITS
     on_truncated: Literal["fail", "advance"] = "fail"
+    key: str | None = None
+    headers: dict[str, str] = {}
+    partition: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] | None = None
+
+    def reader_start(self) -> ReaderStart:
+        """The same for `TopicReaders`."""
+        wanted = [("key", self.key)] if self.key is not None else []
+        wanted += [(f"{HEADER_PREFIX}{name}", value) for name, value in self.headers.items()]
+        advance = self.on_truncated == "advance"
+        return ReaderStart(self.position, "from", self.encoding, advance, record_match(wanted), self.partition)
 
 
 class SocketCredits(msgspec.Struct, forbid_unknown_fields=True):

@@ -17,13 +17,9 @@ from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.routes.route import SocketHandler
 from duramen.gateway.streams.stream_path import topic_of
-from duramen.gateway.streams.stream_position import BEGINNING, NOW, START, parse_position
-from duramen.gateway.streams.stream_topics import NO_TXIDS
 from duramen.gateway.streams.streams import Streams
 from duramen.gateway.tails.followed_partitions import FollowedPartitions
-from duramen.gateway.tails.partition_follower import PartitionFollower
-from duramen.gateway.tails.record_form import record_form
-from duramen.gateway.tails.shared_tails import SharedTails
+from duramen.gateway.tails.live_readers import HEARTBEAT_S
 from duramen.gateway.tails.socket_messages import (
     ReaderCredits,
     SocketStart,
@@ -32,6 +28,7 @@ from duramen.gateway.tails.socket_messages import (
     problem_message,
     records_message,
 )
+from duramen.gateway.tails.topic_readers import TopicReaders
 
 _END: Final = 1000
 _RESTART: Final = 1012
@@ -49,7 +46,7 @@ class StreamSockets:
     def __init__(
         self,
         streams: Streams,
-        tails: SharedTails,
+        topics: TopicReaders,
         allowance: Allowance,
         renew_s: float,
         clock: GatewayClock,
@@ -57,7 +54,7 @@ class StreamSockets:
         stopping: asyncio.Event,
     ) -> None:
         self._streams = streams
-        self._tails = tails
+        self._topics = topics
         self._allowance = allowance
         self._renew_s = renew_s
         self._clock = clock
@@ -66,30 +63,30 @@ class StreamSockets:
 
     def sockets(self) -> dict[str, SocketHandler]:
         """By operation, as the table of routes names them."""
-        return {"followStream": self.follow_stream}
+        return {"followStream": self.follow_stream, "followRecords": self.follow_records}
 
     async def follow_stream(self, socket: WebSocket) -> None:
         """Records of a stream, from a position on."""
         async with self._answered(socket):
             topic = topic_of(socket.path_params["path"])
+            start = await self._start(socket)
 
             async def renew() -> None:
                 await self._streams.topics.touch(await self._streams.topics.get(topic))
 
-            start = await self._start(socket)
             await renew()
-            await self._follow(socket, await self._stream(topic, start), start, renew)
+            await self._follow(socket, await self._topics.stream(topic, start.reader_start()), start, renew)
 
-    async def _stream(self, topic: str, start: SocketStart) -> FollowedPartitions:
-        info = await self._streams.topics.get(topic)
-        if start.position == NOW:
-            position = (await self._streams.end(info)).position
-        else:
-            position = START if start.position == BEGINNING else parse_position(start.position, "from")
-        form = record_form(start.encoding, names_txid=info.txid != NO_TXIDS)
-        advance = start.on_truncated == "advance" or start.position == BEGINNING
-        follower = PartitionFollower(self._streams, self._tails, self._metrics, info, form, position, advance=advance)
-        return FollowedPartitions(self._tails, [follower], lambda positions: str(positions[0]))
+    async def follow_records(self, socket: WebSocket) -> None:
+        """Records of the partitions of a topic, from a position on."""
+        async with self._answered(socket):
+            topic = socket.path_params["topic"]
+            start = await self._start(socket)
+
+            async def renew() -> None:
+                await self._topics.partitions(topic)
+
+            await self._follow(socket, await self._topics.topic(topic, start.reader_start()), start, renew)
 
     # ---- what each of them is ----------------------------------------------------------------------------------
 
@@ -151,6 +148,7 @@ class StreamSockets:
     ) -> None:
         renew_at_s = self._clock.monotonic_s() + self._renew_s
         sent = ""
+        heartbeat_s = 0.0
         while not self._stopping.is_set():
             if heard.done():
                 heard.result()
@@ -165,8 +163,9 @@ class StreamSockets:
             portion = await followed.next(credits.left)
             if portion is not None:
                 credits.take(portion.records)
-            if (portion is not None and portion.records) or followed.closed or not sent:
-                sent = followed.position
+            moved = now_s >= heartbeat_s and followed.position != sent  # over what the reader does not want
+            if (portion is not None and portion.records) or followed.closed or moved:
+                sent, heartbeat_s = followed.position, now_s + HEARTBEAT_S
                 await socket.send_text(
                     records_message(
                         b"" if portion is None else portion.lines,
@@ -180,7 +179,7 @@ class StreamSockets:
             if followed.closed:
                 return
             if portion is None:
-                await followed.wait(now_s, renew_at_s, heard)
+                await followed.wait(now_s, min(renew_at_s, max(heartbeat_s, now_s + 1)), heard)
 
 
 async def _until(given: asyncio.Event, seconds: float) -> None:

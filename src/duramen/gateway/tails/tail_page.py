@@ -1,11 +1,12 @@
-"""Records that came to the end of a stream together, put into each form once, whatever the number of readers. Pure."""
+"""Records that came to the end of a stream together, put into each form once, whatever the number of readers."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from duramen.dlsn import Dlsn
-from duramen.gateway.streams.stream_page import StreamPage
+from duramen.gateway.streams.stream_page import STEP_RECORDS, StreamPage
 from duramen.gateway.tails.page_forms import PageForm, control_event
 
 _PAGE_WEIGHT = 2048
@@ -48,9 +49,34 @@ class TailPage:
 
     def body(self, form: PageForm) -> bytes:
         """The records as a GET answers them."""
+        if not form.is_kept:
+            return form.body(self.page)
         found = self._bodies.get(form)
         if found is None:
             found = self._bodies[form] = form.body(self.page)
+            self._grow(len(found))
+        return found
+
+    async def prepare(self, form: PageForm) -> None:
+        """Make the body of lines in steps, between which others get their turn."""
+        count = len(self.page.records)
+        if count <= STEP_RECORDS or not form.is_lines or not form.is_kept or form in self._bodies:
+            return
+        parts = []
+        for first in range(0, count, STEP_RECORDS):
+            parts.append(form.body(self.page.part(first, first + STEP_RECORDS)))
+            await asyncio.sleep(0)
+        if form not in self._bodies:
+            found = self._bodies[form] = b"".join(parts)
+            self._grow(len(found))
+
+    def events(self, form: PageForm) -> bytes:
+        """The records as server-sent events, b"" for none, without the control event behind them."""
+        if not form.is_kept:
+            return form.events(self.page)
+        found = self._events.get(form)
+        if found is None:
+            found = self._events[form] = form.events(self.page)
             self._grow(len(found))
         return found
 
@@ -61,10 +87,7 @@ class TailPage:
         """
         if not self.page.records and not self.closed:
             return b""
-        events = self._events.get(form)
-        if events is None:
-            events = self._events[form] = form.events(self.page)
-            self._grow(len(events))
+        events = self.events(form)
         if cursor is not None:
             return events + self._control(at_end, cursor)
         control = self._controls.get(at_end)

@@ -50,7 +50,7 @@ def page(asked: Dlsn, data: bytes, end: int, stable: int, aborted: list[tuple[in
 def test_records_and_the_position_behind_them() -> None:
     found = page(START, batch(0, b"a", b"b") + batch(2, b"c"), 3, 3)
     assert found.messages == [b"a", b"b", b"c"]
-    assert found[2:] == (Dlsn(EPOCH + 1, 2, 1), True, False)
+    assert found[2:5] == (Dlsn(EPOCH + 1, 2, 1), True, False)
     assert found.places == [(EPOCH, 0), (EPOCH, 0), (EPOCH, 2)]
     assert found.behind(Dlsn(EPOCH + 1, 0, 1)).messages == [b"b", b"c"]
     assert page(START, batch(0, b"a"), 1, 9).up_to_date is False
@@ -62,7 +62,7 @@ def test_a_position_inside_a_batch() -> None:
 
 def test_nothing_new() -> None:
     asked = Dlsn(EPOCH + 1, 4, 2)
-    assert page(asked, b"", 6, 6)[:] == ([], [], asked, True, False)
+    assert page(asked, b"", 6, 6)[:5] == ([], [], asked, True, False)
 
 
 def test_aborted_transactions_and_markers_are_passed_over() -> None:
@@ -70,11 +70,11 @@ def test_aborted_transactions_and_markers_are_passed_over() -> None:
     found = page(START, data + batch(4, b"later", producer=7), 5, 5, [(7, 0)])
     assert found.messages == [b"yes", b"later"]
     only_markers = page(Dlsn(EPOCH + 1, 1, 1), marker(2, 7, ABORT) + marker(3, 8, COMMIT), 4, 4)
-    assert only_markers == ([], [], Dlsn(EPOCH + 1, 3, 1), True, False)
+    assert only_markers[:5] == ([], [], Dlsn(EPOCH + 1, 3, 1), True, False)
 
 
 def test_the_end_of_a_closed_stream_is_in_front_of_the_close() -> None:
     behind_b = Dlsn(EPOCH + 1, 0, 2)
     closed = page(START, batch(0, b"a", b"b") + closing(2), 3, 3)
-    assert (closed.messages, *closed[2:]) == ([b"a", b"b"], behind_b, True, True)
-    assert page(behind_b, closing(2), 3, 3) == ([], [], behind_b, True, True)
+    assert (closed.messages, *closed[2:5]) == ([b"a", b"b"], behind_b, True, True)
+    assert page(behind_b, closing(2), 3, 3)[:5] == ([], [], behind_b, True, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import Any, get_args
@@ -14,6 +15,7 @@ from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.streams.stream_page import BatchPlace, StreamPage
 from duramen.gateway.streams.stream_position import behind
 from duramen.gateway.tails.record_form import RecordEncoding, RecordForm, record_form
+from duramen.gateway.tails.tail_page import TailPage
 from duramen.wire.batch import Record
 
 CONTENTS = st.none() | st.binary(max_size=8) | st.sampled_from((b"null", b" null ", b'{"a":\n\r1.10}', b"-0", b'"x"'))
@@ -92,3 +94,23 @@ def test_an_event_has_a_line_for_each_record_and_the_position_behind_them() -> N
 def test_an_unknown_encoding_is_refused() -> None:
     with pytest.raises(ProblemError, match="encoding"):
         record_form("avro", names_txid=False)
+
+
+def test_a_long_page_is_made_in_steps() -> None:
+    records = [Record(5 + n, 1, b"k", b"%d" % n, []) for n in range(250)]
+    whole = StreamPage(records, [BatchPlace(2, 5)] * 250, behind(2, 5, 254), False, False)
+    form = RecordForm("json", False)
+    tail, others = TailPage(behind(2, 4, 4), whole, 0), 0
+
+    async def scenario() -> None:
+        nonlocal others
+        made = asyncio.ensure_future(tail.prepare(form))
+        while not made.done():
+            await asyncio.sleep(0)
+            others += 1
+
+    weight = tail.weight
+    asyncio.run(scenario())
+    assert others >= 3
+    assert tail.body(form) == form.body(whole)
+    assert tail.weight == weight + len(tail.body(form))
