@@ -328,7 +328,6 @@ class ExclusiveWriter(Actor):
         return ""
 
     async def _is_stored(self, body: str, number: int, writer: str, sequence: int) -> bool:
-        is_open = False
         while True:
             try:
                 reply = await self.http.ask(
@@ -342,9 +341,8 @@ class ExclusiveWriter(Actor):
                 self.ledger.add(t="ack", n=number, offset=receipt.get("offset", -1))
                 return True
             if reply.status == 403 and b"writer-fenced" in reply.body:
-                self.ledger.add(t="open" if is_open else "never", n=number)
+                self.ledger.add(t="open", n=number)  # the gateway may have sent it again to the next leader
                 return False
-            is_open = is_open or reply.status == 504
             if reply.status not in (429, 503, 504):
                 self.bad(f"{self.name} {writer} {sequence}", reply)
                 return False

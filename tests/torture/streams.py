@@ -49,7 +49,7 @@ END_SECONDS = 180.0
 """By then all that was begun is over, behind the last fault."""
 LOOK_SECONDS = 2.0
 METADATA = 3
-OUTAGE_SECONDS = 30.0
+OUTAGE_SECONDS = 60.0
 
 WEIGHTS = {
     "kill a leader": 8,

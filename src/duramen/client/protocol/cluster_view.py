@@ -168,6 +168,8 @@ class ClusterView:
         if partition.leader == NO_LEADER:
             code = partition.error or ErrorCode.LEADER_NOT_AVAILABLE
             raise KafkaError(code, f"{tp} has no leader: {code.name}")
+        if partition.leader not in self._nodes:  # it has died, and the next one is not known yet
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp}: its leader, node {partition.leader}, is not there")
         return partition.leader
 
     def by_leader(self, tps: Sequence[TopicPartition]) -> Lookup[dict[int, list[TopicPartition]]]:

@@ -98,7 +98,8 @@ class _Log(NamedTuple):
 
 def find_place(wanted: Position) -> PositionLookup[LogPlace]:
     """The place of a position. BelowStartError, DlsnDivergedError; KafkaError OFFSET_OUT_OF_RANGE for an offset
-    above the end; ValueError for a DLSN that is no position.
+    above the end, UNKNOWN_LEADER_EPOCH (to be tried again) where an older leader than the position's was asked;
+    ValueError for a DLSN that is no position.
 
     DLSNs up to FIRST stand for the beginning: whatever is there, it is checked only that nothing was truncated. Where
     compaction has removed a record, the place is that of the next one, in the DLSN's epoch or a later one.
@@ -147,9 +148,14 @@ def _at_dlsn(dlsn: Dlsn, log: _Log) -> PositionLookup[LogPlace]:
 def _check(dlsn: Dlsn, log: _Log) -> PositionLookup[None]:
     """DlsnDivergedError unless the log has the batch that the DLSN names, or had it in front of its start.
 
+    KafkaError UNKNOWN_LEADER_EPOCH where a leader was asked that is none any more, and does not know it: it lacks what
+    later ones have.
+
     A DLSN above slot 0 may be behind the last record of its batch: so the record before it has to be of that batch.
     """
     offset = dlsn.offset
+    if 0 <= log.leader_epoch < dlsn.leader_epoch:
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{dlsn} is of a later leader than the one that was asked")
     if offset > log.end or (offset == log.end and dlsn.slot == 0):
         raise DlsnDivergedError(dlsn, f"the log ends at offset {log.end}")
     probe = offset - 1 if dlsn.slot and offset > log.start else offset

@@ -173,7 +173,7 @@ def _append(
         park_stable(partition, end, partial(_answer, done, result))
     else:
         answer = Appended(result.base_offset, NO_TIMESTAMP, log.start_offset)
-        partition.park(end, ALL_IN_SYNC, lambda told: done(told if isinstance(told, KafkaError) else result), answer)
+        partition.park(end, ALL_IN_SYNC, partial(_answer_parked, done, result), answer)
 
 
 def _stored(partition: Partition, duplicate: Duplicate) -> ConditionalResult:
@@ -212,8 +212,21 @@ def _append_batch(partition: Partition, view: memoryview, header: BatchHeader, n
     return ConditionalResult(base, end - 1, append_time, partition.log_start_offset, end, partition.leader_epoch, False)
 
 
+def _answer_parked(done: WhenDone, result: ConditionalResult, told: Appended | KafkaError) -> None:
+    done(_outcome_open(told) if isinstance(told, KafkaError) else result)
+
+
+def _outcome_open(error: KafkaError) -> KafkaError:
+    """The error for what is in the log here. Where another one leads by now it may have it, too: NOT_LEADER_OR_FOLLOWER
+    would say that nothing was stored, and who has no producer id would append once more.
+    """
+    if error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return error
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"appended, but another node leads before it is committed: {error}")
+
+
 def _answer(done: WhenDone, result: ConditionalResult, error: KafkaError | None) -> None:
-    done(result if error is None else error)
+    done(result if error is None else _outcome_open(error))
 
 
 def park_stable(partition: Partition, end: int, done: Callable[[KafkaError | None], None]) -> None:

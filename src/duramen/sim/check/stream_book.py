@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from duramen.errors import ErrorCode
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import NO_EPOCH, TopicPartition, is_named
 from duramen.sim.check.coverage import Coverage
@@ -86,6 +87,10 @@ class StreamBook:
         """By expected offset: the first value that was acknowledged there."""
         self._expected: defaultdict[TopicPartition, dict[bytes, int]] = defaultdict(dict)
         """Where the log had to end for the value to be appended, as it was asked for last."""
+        self._refused: defaultdict[TopicPartition, dict[bytes, ErrorCode]] = defaultdict(dict)
+        """By first value: what refused an append without a producer."""
+        self._maybe: set[bytes] = set()
+        """First values of those that may be stored, for all that was answered."""
         self._named: defaultdict[tuple[TopicPartition, int], HighestKnown] = defaultdict(HighestKnown)
         """Of a named writer: the newest epoch with an acknowledged batch."""
         self._names: defaultdict[TopicPartition, dict[int, tuple[int, bytes]]] = defaultdict(dict)
@@ -121,6 +126,15 @@ class StreamBook:
         """A writer is about to send this."""
         if append.expected >= 0 and append.values:
             self._expected[tp][append.values[0]] = append.expected
+
+    def refused(self, tp: TopicPartition, append: Sent, code: ErrorCode) -> None:
+        """A conditional append without a producer was answered with an error that says that nothing was stored."""
+        if append.values:
+            self._refused[tp][append.values[0]] = code
+
+    def left_open(self, append: Sent) -> None:
+        """It may be stored, or is."""
+        self._maybe |= set(append.values[:1])
 
     def opened(self, tp: TopicPartition, producer_id: int, end: int) -> None:
         """OpenWriter was answered: the record that says so ends there. producer_id -1: for nobody."""
@@ -238,6 +252,11 @@ class StreamBook:
         seen: dict[bytes, int] = {}
         for batch in batches:
             for value in batch.values[:1]:
+                if value in self._refused[tp] and value not in self._maybe:
+                    self.fail(
+                        "OneAtAPosition",
+                        f"{tp}: {value!r} at {batch.base} was refused: {self._refused[tp][value].name}",
+                    )
                 expected = self._expected[tp].get(value)
                 if expected is None:
                     continue

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from duramen.client.loop.node_client import NodeRequest, call
+from duramen.client.protocol.outcomes import MAYBE_STORED
 from duramen.errors import ErrorCode
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
@@ -187,6 +188,11 @@ class StreamStage:
             told = LOST
             if answer is not None:
                 told = _of_produce(answer) if by_produce else _of_append(answer)
+            if sent.producer is None and not by_produce:
+                if told.code is None or told.code in (ErrorCode.NONE, *MAYBE_STORED):
+                    self.book.left_open(sent)
+                else:
+                    self.book.refused(tp, sent, told.code)
             self.scene.note(f"{name} {tp} {sent.values[:1]}{' and close' if sent.closes else ''}: {told}")
             if told.code == ErrorCode.NONE:
                 self._acknowledged(tp, sent._replace(asked=asked), told.stored)

@@ -61,6 +61,20 @@ def test_only_what_is_not_known_is_asked() -> None:
     assert found(view.node_of(CONTROLLER))[1] == [Question(())]
 
 
+def test_a_leader_that_has_died_is_one_that_comes_back_or_is_followed() -> None:
+    def dead(question: Question) -> Any:
+        told = metadata(question)
+        told.brokers = told.brokers[:1]
+        return told
+
+    view = ClusterView([("seed", 9)])
+    for lookup in (view.node_of(TP), view.by_leader([TP])):
+        with pytest.raises(KafkaError, match="node 2, is not there") as refused:
+            found(lookup, dead)
+        assert refused.value.code is ErrorCode.LEADER_NOT_AVAILABLE
+        assert refused.value.retriable
+
+
 def test_what_is_not_there_is_said_and_not_remembered() -> None:
     view = ClusterView([("seed", 9)])
     for _ in range(2):

@@ -20,7 +20,7 @@ from duramen.client.protocol.positions import (
     find_place,
 )
 from duramen.dlsn import BEFORE_FIRST, FIRST, INVALID, Dlsn, dlsn_at
-from duramen.errors import KafkaError
+from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.wire.batch import build_batch
 
@@ -35,12 +35,15 @@ class Stored:
         self.batches: list[tuple[int, int, int]] = []
         """(epoch, base offset, end)"""
         self.end = 0
+        self.epoch = 0
+        """In which it is led; nobody gives one twice."""
         for epoch, count in batches:
             self.write(epoch, count)
         self.moves: list[int] = []
         """Log starts that are taken on before the next fetches."""
 
     def write(self, epoch: int, count: int) -> None:
+        self.epoch = max(self.epoch, epoch)
         self.batches.append((epoch, self.end, self.end + count))
         self.end += count
 
@@ -62,7 +65,7 @@ class Stored:
         if isinstance(question, OffsetQuestion):
             time = question.timestamp
             if time in (EARLIEST, LATEST):
-                return ListedOffset(self.start if time == EARLIEST else self.end, -1, self.batches[-1][0])
+                return ListedOffset(self.start if time == EARLIEST else self.end, -1, self.epoch)
             offset = max(self.start, -(-time // 10))
             return ListedOffset(offset if offset < self.end else -1, -1, -1)
         if self.moves:
@@ -115,6 +118,7 @@ def test_a_record_that_was_lost_is_never_taken_for_another(history: list[tuple[i
     before = log.positions()
     kept = history[: cut % len(history)]
     again = Stored(*kept, *[(history[-1][0] + 1, 1)] * more) if kept or more else Stored(*history)
+    again.epoch = history[-1][0] + 1
     there = set(again.positions())
     for position in before:
         if position in there or position <= FIRST:
@@ -158,3 +162,11 @@ def test_what_is_nowhere_is_refused() -> None:
         log.find(INVALID)
     with pytest.raises(DlsnDivergedError, match="ends at offset 2"):
         log.find(Dlsn(1, 2, 0))
+
+
+def test_a_leader_of_the_past_does_not_say_that_a_record_is_lost() -> None:
+    past = Stored((0, 2))
+    with pytest.raises(KafkaError, match="later leader") as refused:
+        past.find(Dlsn(2, 2, 1))
+    assert refused.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert refused.value.retriable

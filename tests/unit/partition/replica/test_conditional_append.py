@@ -96,6 +96,16 @@ def test_of_two_appends_at_one_place_one_succeeds() -> None:
     assert bench.values() == [b"a", b"b", b"c"]
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_what_another_leader_may_have_is_not_refused_as_if_it_were_nowhere(closes: bool) -> None:
+    bench = Bench()
+    bench.lanes.held.add("journal")
+    stored = ask(bench, plain(b"a"), 0, closes)
+    bench.partition.resign(2, 3, (1, 2), (1, 2))
+    assert code(stored[0]) is ErrorCode.REQUEST_TIMED_OUT
+    assert code(ask(bench, plain(b"b"), 1)[0]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def test_who_sends_again_what_is_stored_meets_no_condition() -> None:
     bench = Bench()
     batch = plain(b"a", producer_id=5, producer_epoch=0, base_sequence=0)
