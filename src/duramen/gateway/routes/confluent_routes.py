@@ -205,11 +205,8 @@ V3_ROUTES: tuple[RouteRow, ...] = (
         (*ANY_CALL, *_BODY, "no-such-cluster", "no-such-topic", "no-such-partition", "key-schema-needed",
          "value-schema-needed", "closed", "txid-out-of-order", "writer-fenced", "record-too-large",
          "too-few-replicas", "disk-full", "quota", "outcome-unknown"),
-        (
-            *_parameters(_TOPIC),
-            Parameter("Transfer-Encoding", "header", "chunked: reports come while the body still comes"),
-        ),
-        "A record, or several one behind another",
+        _parameters(_TOPIC),
+        "A record, or several one behind another; sent in chunks, they are reported while more come",
         ProducedRecord,
         right="write",
     ),
