@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from duramen.client.protocol.deadline import Deadline
@@ -94,6 +96,10 @@ class GatewayConnection:
             connection.close()
 
     def close(self) -> None:
-        """Hang up for good; calling it again does nothing."""
+        """Hang up for good, also while another thread waits for an answer; calling it again does nothing."""
         self._is_closed = True
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            with suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
         self._hang_up()

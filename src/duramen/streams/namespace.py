@@ -30,10 +30,11 @@ def open_namespace(uri: str, *, timeout_s: float = 30.0) -> Namespace:
     if not timeout_s > 0:
         raise ValueError(f"timeout_s is a number of seconds above 0, not {timeout_s}")
     address = parse_address(uri)
-    return Namespace(NamespaceCalls(_link(address, timeout_s), address.namespace), uri)
+    return Namespace(NamespaceCalls(blocking_link(address, timeout_s), address.namespace), uri)
 
 
-def _link(address: Address, timeout_s: float) -> StreamLink:
+def blocking_link(address: Address, timeout_s: float) -> StreamLink:
+    """The back end of an address."""
     if address.directory:
         from duramen.streams.file_link import FileLink  # the whole engine: half a second a client need not wait for
 
