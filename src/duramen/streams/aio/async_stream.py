@@ -53,9 +53,7 @@ class AsyncStreamWriter:
 
 
 class AsyncStream:
-    """One stream of a namespace. All as of `Stream`; calls may run at once, and may be cancelled: what they have sent may
-    take effect.
-    """
+    """One stream of a namespace. All as of `Stream`; calls may run at once. One that is cancelled may take effect."""
 
     def __init__(self, calls: StreamCalls) -> None:
         self.name = calls.name
