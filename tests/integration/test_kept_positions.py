@@ -1,4 +1,4 @@
-"""The stores of positions that lie in streams, against a node and a directory; and the page that shows all stores."""
+"""The stores of positions that lie in streams, against each back end; and the page that shows all stores."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
+from tests.worlds.served_gateway import ServedGateway
 from tests.worlds.served_node import ROOT, Served
 
 from duramen import streams
@@ -27,16 +28,21 @@ ORDERS, REFUNDS = SimpleNamespace(topic="finance.orders"), SimpleNamespace(topic
 Store = TopicPositions | OutputPositions
 
 
-@pytest.fixture(params=["node", "directory"], scope="module")
+@pytest.fixture(params=["node", "gateway", "directory"], scope="module")
 def space(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[streams.Namespace]:
     """A namespace of its own."""
+    folder = tmp_path_factory.mktemp("kept")
+    served: Served = request.getfixturevalue("served")
+    gateway = ServedGateway(folder, served.bootstrap)
+    uri = f"duramen+file://{folder}/log?namespace=kept"
     if request.param == "node":
-        served: Served = request.getfixturevalue("served")
         uri = f"duramen://{served.bootstrap}/kept"
-    else:
-        uri = f"duramen+file://{tmp_path_factory.mktemp('kept')}?namespace=kept"
+    elif request.param == "gateway":
+        gateway.start()
+        uri = f"duramen+http://127.0.0.1:{gateway.port}/kept-over-http"
     with streams.open(uri, timeout_s=10) as opened:
         yield opened
+    gateway.kill()
 
 
 @pytest.fixture
