@@ -22,7 +22,8 @@ Each line begins with the node that says it. Node N has --port plus
 gateway.listener=http://127.0.0.1:8082 each runs a gateway, at the port given
 plus N - 1. Kill a node to see what the others do: it is not started again,
 and what starts it by hand is told. Ctrl-C, SIGTERM and SIGHUP stop all nodes
-within 5 seconds; exit code 0. It is 1 when all nodes have ended by themselves.
+within 5 seconds; exit code 0. It is 1 when all nodes have ended by
+themselves.
 """
 
 

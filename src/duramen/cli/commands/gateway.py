@@ -76,9 +76,9 @@ Examples:
 
 \b
 The token is printed once and kept nowhere; the file of gateway.tokens.file
-has its hash. Who has it sends the header `Authorization: Bearer TOKEN`. A line
-that is taken out of the file ends its readers within seconds. A NAME is a
-stream (finance/orders) or a topic; with a * at its end it is all names that
+has its hash. Who has it sends the header `Authorization: Bearer TOKEN`. A
+line that is taken out of the file ends its readers within seconds. A NAME is
+a stream (finance/orders) or a topic; with a * at its end it is all names that
 begin with it.
 """
 
