@@ -92,6 +92,27 @@ def test_ndjson_follows(gateway: ServedGateway, served: Served) -> None:
     assert json.loads(polled.body)["value"] == 3
 
 
+def test_filters_of_a_stream(gateway: ServedGateway, served: Served) -> None:
+    path = "/v1/stream/forms/filtered"
+    make_topic(served, "forms.filtered")
+    shop: list[tuple[bytes, bytes | None]] = [(b"from", b"shop")]
+    produce(served, "forms.filtered", (b"a", b"1", shop, 1), (b"b", b"2", shop, 1), (b"a", b"3", (), 1))
+    whole = gateway.ask("GET", path)
+    keyed = gateway.ask("GET", f"{path}?key=a")
+    assert (keyed.body, keyed.next) == (b"13", whole.next)
+    assert keyed.headers["etag"] != whole.headers["etag"]
+    both = gateway.ask("GET", f"{path}?key=a&header.from=shop&format=ndjson")
+    assert [json.loads(line)["offset"] for line in both.body.splitlines()] == [0]
+    with gateway.events(f"{path}?offset=-1&live=sse&format=ndjson&key=b") as events:
+        (name, data), (_, control) = next(events), next(events)
+        assert (name, json.loads(data)["value"]) == ("data", 2)
+        assert json.loads(control)["streamNextOffset"] == whole.next
+        produce(served, "forms.filtered", (b"a", b"4", (), 1))
+        name, control = next(events)  # the position moves on over what is not wanted
+        assert (name, json.loads(control)["streamNextOffset"] > whole.next) == ("control", True)
+    assert gateway.ask("GET", f"{path}?key=a&key=b").status == 400
+
+
 def test_readers_of_old_records_share_chunks(gateway: ServedGateway, served: Served) -> None:
     path = "/v1/stream/forms/old"
     make_topic(served, "forms.old")
