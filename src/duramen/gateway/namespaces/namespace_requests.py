@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
@@ -19,6 +19,13 @@ from duramen.errors import KafkaError
 from duramen.gateway.edge.clock import GatewayClock
 from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.edge.request_body import RequestBodies
+from duramen.gateway.namespaces.namespace_bodies import (
+    ListedNamespace,
+    ListedStream,
+    NamespaceList,
+    ShownNamespace,
+    StreamList,
+)
 from duramen.gateway.namespaces.namespace_wish import is_recursive, named, page_of, wanted_defaults, wanted_page
 from duramen.gateway.routes.route import Handler
 from duramen.gateway.streams.stream_expiry import rfc_3339
@@ -59,7 +66,7 @@ class NamespaceRequests:
         records, there = await self._look()
         found = spaces.listed(records, [topic.name for topic in there])
         page, more = page_of(found, wish)
-        return _answer({"namespaces": [_shown(found[path]) for path in page], "next": more})
+        return _answer(NamespaceList([_listed(found[path]) for path in page], more))
 
     async def put(self, request: Request) -> Response:
         """Make a namespace, or set its defaults."""
@@ -82,7 +89,7 @@ class NamespaceRequests:
 
         await self._namespaces.change(decide)
         assert change is not None
-        return _answer({**_shown(change.record), "inherited": inherited}, 201 if change.made else 200)
+        return _answer(_shown(change.record, inherited), 201 if change.made else 200)
 
     async def get(self, request: Request) -> Response:
         """One namespace, and what it inherits."""
@@ -91,7 +98,7 @@ class NamespaceRequests:
         found = spaces.described(path, records, [topic.name for topic in there])
         if found is None:
             raise _no_such_namespace(path)
-        return _answer({**_shown(found), "inherited": _inherited(path, records)})
+        return _answer(_shown(found, _inherited(path, records)))
 
     async def streams(self, request: Request) -> Response:
         """The streams of a namespace, by pages; of the root without one."""
@@ -104,7 +111,7 @@ class NamespaceRequests:
         infos = await self._topics.described([there[name] for name in page])
         now = self._clock.now_ms()
         live = [_shown_stream(path, info) for info in infos if not info.expiry.expired(now)]
-        return _answer({"streams": live, "next": more})
+        return _answer(StreamList(live, more))
 
     async def delete(self, request: Request) -> Response:
         """Delete a namespace that is empty, or (recursive) with all that is below it."""
@@ -172,19 +179,25 @@ def _inherited(path: str, records: Mapping[str, NamespaceRecord]) -> dict[str, s
         return None
 
 
-def _shown(record: NamespaceRecord) -> dict[str, Any]:
-    created = None if record.created_at_ms < 0 else rfc_3339(record.created_at_ms)
-    shown = {"name": record.path, "created_at": created, "defaults": record.defaults}
-    return {**shown, "fault": record.fault} if record.fault else shown
+def _listed(record: NamespaceRecord) -> ListedNamespace:
+    return ListedNamespace(record.path, _created(record), dict(record.defaults), record.fault or msgspec.UNSET)
 
 
-def _shown_stream(path: str, info: StreamInfo) -> dict[str, Any]:
+def _shown(record: NamespaceRecord, inherited: dict[str, str] | None) -> ShownNamespace:
+    fault = record.fault or msgspec.UNSET
+    return ShownNamespace(record.path, _created(record), dict(record.defaults), inherited, fault)
+
+
+def _created(record: NamespaceRecord) -> str | None:
+    return None if record.created_at_ms < 0 else rfc_3339(record.created_at_ms)
+
+
+def _shown_stream(path: str, info: StreamInfo) -> ListedStream:
     expires = None if info.expiry.at_ms is None else rfc_3339(info.expiry.at_ms)
-    name = name_of(path, info.topic)
-    return {"name": name, "topic": info.topic, "content_type": info.content_type, "expires_at": expires}
+    return ListedStream(name_of(path, info.topic) or info.topic, info.topic, info.content_type, expires)
 
 
-def _answer(body: Mapping[str, Any], status: int = 200) -> Response:
+def _answer(body: msgspec.Struct, status: int = 200) -> Response:
     return Response(msgspec.json.encode(body), status, headers=_NOT_STORED, media_type="application/json")
 
 

@@ -11,6 +11,7 @@ import msgspec
 from duramen.client.protocol.namespaces import check_defaults, check_namespace
 from duramen.errors import ConfigError
 from duramen.gateway.edge.problem import ProblemError, bad_request
+from duramen.gateway.namespaces.namespace_bodies import NamespaceBody
 
 PAGE: Final = 1000
 PAGE_MAX: Final = 10_000
@@ -26,12 +27,6 @@ class PageWish(NamedTuple):
     prefix: str
     after: str
     limit: int
-
-
-class NamespaceBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a PUT. defaults: topic settings by their names, as texts; None leaves those that there are."""
-
-    defaults: dict[str, str] | None = None
 
 
 def named(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from duramen.gateway.namespaces.namespace_bodies import NamespaceBody, NamespaceList, ShownNamespace, StreamList
 from duramen.gateway.routes.errors import ANY_CALL
 from duramen.gateway.routes.route import Parameter, RouteAnswer, RouteRow
 
@@ -15,6 +16,7 @@ _PAGE = (
     Parameter("after", "query", "Only names behind it: the `next` of the page before"),
     Parameter("limit", "query", "At most so many, from 1 to 10,000; 1,000 if it is not given"),
 )
+_NAMESPACES = "namespaces: name, created_at, defaults; next: the last name, where more come"
 _STREAMS = (
     "streams: name (in the namespace), topic, content_type, expires_at; next: the last name, where there are more"
 )
@@ -27,7 +29,7 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
         "listNamespaces",
         "namespace",
         "All namespaces, by name and page: those with a record, and those that streams lie in",
-        (RouteAnswer(200, "namespaces: name, created_at, defaults; next: the last name, where more come", (), _JSON),),
+        (RouteAnswer(200, _NAMESPACES, (), _JSON, NamespaceList),),
         (*ANY_CALL, "bad-request"),
         _PAGE,
         right="read",
@@ -39,14 +41,15 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
         "namespace",
         "Make a namespace, or set what streams that are made in it get",
         (
-            RouteAnswer(201, f"A record of it was made; {_RECORD}", (), _JSON),
-            RouteAnswer(200, "It had one, which has these defaults now; the same body", (), _JSON),
+            RouteAnswer(201, f"A record of it was made; {_RECORD}", (), _JSON, ShownNamespace),
+            RouteAnswer(200, "It had one, which has these defaults now; the same body", (), _JSON, ShownNamespace),
         ),
         (*ANY_CALL, "bad-request", "exists", "body-too-large", "overloaded", "too-few-replicas", "disk-full",
          "outcome-unknown", "foreign-origin", "body-timeout"),
         (_PATH, Parameter("If-None-Match", "header", "*: only if nothing is written about it yet")),
         'An object, `{"defaults": {"retention.ms": "86400000"}}`: topic settings as texts, instead of those it had; '
         "without defaults they stay",
+        NamespaceBody,
         right="admin",
     ),
     RouteRow(
@@ -55,7 +58,7 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
         "describeNamespace",
         "namespace",
         "A namespace",
-        (RouteAnswer(200, f"{_RECORD}; created_at is null where nothing is written of it", (), _JSON),),
+        (RouteAnswer(200, f"{_RECORD}; created_at is null where nothing is written of it", (), _JSON, ShownNamespace),),
         (*ANY_CALL, "bad-request", "no-such-namespace"),
         (_PATH,),
         right="read",
@@ -78,7 +81,7 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
         "listStreams",
         "namespace",
         "The streams in a namespace and in those below it, by name and page",
-        (RouteAnswer(200, _STREAMS, (), _JSON),),
+        (RouteAnswer(200, _STREAMS, (), _JSON, StreamList),),
         (*ANY_CALL, "bad-request", "no-such-namespace"),
         (_PATH, *_PAGE),
         right="read",
@@ -89,7 +92,7 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
         "listAllStreams",
         "namespace",
         "All streams, by name and page",
-        (RouteAnswer(200, _STREAMS, (), _JSON),),
+        (RouteAnswer(200, _STREAMS, (), _JSON, StreamList),),
         (*ANY_CALL, "bad-request"),
         _PAGE,
         right="read",
