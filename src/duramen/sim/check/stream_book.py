@@ -19,7 +19,7 @@ from duramen.sim.check.invariants import HighestKnown, InvariantViolated, Ledger
 
 STREAM_INVARIANTS: Final = {
     "FencedUnacknowledged": "no append of a writer is acknowledged, or in the log, once the stream is open for another",
-    "OneAtAPosition": "of two conditional appends at one position one succeeds, and it is stored there",
+    "OneAtAPosition": "of two conditional appends at one position one succeeds and is there; what is refused is not",
     "NothingBehindAClose": "nothing is acknowledged or stored behind a close, and a close is never undone",
     "NamedOnce": "each batch of a named writer is there once, in order, and none is missing that was acknowledged",
     "PositionLasts": "a position names one record for ever: what it leads to is that, or the news that it is gone",
