@@ -167,7 +167,10 @@ def test_groups(gateway: ServedGateway, cluster: str, served: Served, protocol: 
         assert [each["lag"] for each in lags] == [2, 0]
         summary = gateway.ask("GET", f"{path}/lag-summary").json()
         assert (summary["max_lag"], summary["total_lag"], summary["max_lag_partition_id"]) == (2, 2, 0)
-        assert error_of(gateway.ask("GET", f"{path}/consumers/none")) == (404, 404)
+        for sub in ("", "/assignments", f"/assignments/{topic}/partitions/0"):  # ids are base64, slashes and all
+            missing = gateway.ask("GET", f"{path}/consumers/a%2Fb{sub}")
+            assert error_of(missing) == (404, 404)
+            assert missing.json()["message"] == "Consumer a/b cannot be found."
         assert error_of(gateway.ask("GET", f"{path}/lags/{topic}/partitions/5")) == (404, 40403)
     finally:
         consumer.close()

@@ -142,7 +142,7 @@ def _routes(
         access.enter(request, row)
         return await handlers[row.operation](request)
 
-    pattern = path.replace("{path}", "{path:path}")
+    pattern = path.replace("{path}", "{path:path}").replace("{consumer_id}", "{consumer_id:path}")  # base64 has slashes
     found: list[BaseRoute] = [Route(pattern, answer, methods=list(by_method))]
     found += [WebSocketRoute(pattern, _socket(row, sockets[row.operation], access)) for row in rows if row.is_socket]
     return found

@@ -20,6 +20,7 @@ _V3_NUMBERS: Final = {
     "no-such-stream": 40403,
     "no-such-partition": 40403,
     "topic-exists": 40002,
+    "login-needed": 40101,
     "not-allowed": 40301,
 }
 _V2_NUMBERS: Final = {
@@ -28,6 +29,7 @@ _V2_NUMBERS: Final = {
     "no-such-partition": 40402,
     "key-schema-needed": 42201,
     "value-schema-needed": 42202,
+    "login-needed": 40101,
     "not-allowed": 40301,
 }
 _REFUSED_BY_KAFKA: Final = {400: 40002, 502: 50002, 503: 50003}

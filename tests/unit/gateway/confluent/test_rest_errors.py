@@ -32,6 +32,8 @@ def test_paths(path: str, version: int) -> None:
         (2, 502, "refused", "UNKNOWN_SERVER_ERROR", 50002),
         (2, 422, "key-schema-needed", None, 42201),
         (3, 422, "key-schema-needed", None, 422),
+        (3, 401, "login-needed", None, 40101),
+        (2, 403, "not-allowed", None, 40301),
         (3, 413, "record-too-large", "MESSAGE_TOO_LARGE", 413),
     ],
 )
