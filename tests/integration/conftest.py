@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.worlds.served_gateway import ServedGateway
 from tests.worlds.served_node import Served
 
 
@@ -18,3 +19,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_gateway(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
+    """A gateway in front of it, with its defaults, for tests that leave it as they found it."""
+    gateway = ServedGateway(tmp_path_factory.mktemp("shared-gateway"), served.bootstrap)
+    gateway.start()
+    yield gateway
+    gateway.kill()

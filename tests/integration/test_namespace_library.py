@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
-from tests.worlds.served_gateway import ServedGateway
 from tests.worlds.served_node import Served
 
 from duramen import streams
@@ -34,21 +33,13 @@ with streams.open(sys.argv[1]) as space:
 """
 
 
-@pytest.fixture(scope="module")
-def gateway(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
-    found = ServedGateway(tmp_path_factory.mktemp("namespaces"), served.bootstrap)
-    found.start()
-    yield found
-    found.kill()
-
-
 @pytest.fixture(params=["node", "gateway", "directory"])
 def space(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[streams.Namespace]:
     if request.param == "node":
         served: Served = request.getfixturevalue("served")
         uri = f"duramen://{served.bootstrap}/library"
     elif request.param == "gateway":
-        uri = f"duramen+http://127.0.0.1:{request.getfixturevalue('gateway').port}/library"
+        uri = f"duramen+http://127.0.0.1:{request.getfixturevalue('shared_gateway').port}/library"
     else:
         uri = f"duramen+file://{tmp_path}/log?namespace=library"
     with streams.open(uri, timeout_s=10) as opened:

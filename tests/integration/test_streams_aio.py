@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,18 +16,15 @@ from duramen.streams import aio
 
 
 @pytest.fixture(params=["node", "gateway", "directory"], scope="module")
-def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder: Path = tmp_path_factory.mktemp("aio")
-    served: Served = request.getfixturevalue("served")
-    gateway = ServedGateway(folder, served.bootstrap)
+def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    if request.param == "node":
+        served: Served = request.getfixturevalue("served")
+        return f"duramen://{served.bootstrap}/aio/n"
     if request.param == "gateway":
-        gateway.start()
-    yield {
-        "node": f"duramen://{served.bootstrap}/aio/n",
-        "gateway": f"duramen+http://127.0.0.1:{gateway.port}/aio/g",
-        "directory": f"duramen+file://{folder}/log?namespace=aio",
-    }[request.param]
-    gateway.kill()
+        gateway: ServedGateway = request.getfixturevalue("shared_gateway")
+        return f"duramen+http://127.0.0.1:{gateway.port}/aio/g"
+    folder: Path = tmp_path_factory.mktemp("aio")
+    return f"duramen+file://{folder}/log?namespace=aio"
 
 
 def test_what_is_written_is_read_listed_truncated_and_closed(address: str) -> None:

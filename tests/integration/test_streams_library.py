@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 from tests.worlds.served_gateway import ServedGateway
-from tests.worlds.served_node import Served
+from tests.worlds.served_node import ROOT, Served
 
 from duramen import streams
 from duramen.dlsn import BEFORE_FIRST
@@ -22,16 +25,14 @@ def space(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """A namespace of its own."""
     folder: Path = tmp_path_factory.mktemp("streams")
     served: Served = request.getfixturevalue("served")
-    gateway = ServedGateway(folder, served.bootstrap)
     uri = f"duramen+file://{folder}/log?namespace=tests/a"
     if request.param == "node":
         uri = f"duramen://{served.bootstrap}/tests/a"
     elif request.param == "gateway":
-        gateway.start()
+        gateway: ServedGateway = request.getfixturevalue("shared_gateway")
         uri = f"duramen+http://127.0.0.1:{gateway.port}/tests/b"
     with streams.open(uri, timeout_s=10) as opened:
         yield opened
-    gateway.kill()
 
 
 @pytest.fixture
@@ -205,6 +206,25 @@ def test_an_exclusive_stream_takes_records_of_its_last_writer_alone(space: strea
     assert values(stream.reader()) == [b"a", b"b", b"c", b"e"]
     with pytest.raises(streams.WriterFencedError, match="no writer is open"):  # it was given up
         stream.append(b"f")
+    with pytest.raises(streams.WriterFencedError):
+        stream.close_stream()
+    with stream.writer(exclusive=True) as last:
+        last.write(b"g")
+        last.close_stream()
+    assert stream.is_closed
+    assert values(stream.reader())[-2:] == [b"e", b"g"]
+
+
+def test_a_named_writer_closes_a_stream_unless_it_is_fenced(stream: streams.Stream) -> None:
+    old = stream.writer(name="w")
+    new = stream.writer(name="w", epoch=5)
+    new.write(b"a")
+    new.flush()
+    with pytest.raises(streams.WriterFencedError, match="epoch 5"):
+        old.close_stream()
+    assert not stream.is_closed
+    new.close_stream()
+    assert stream.is_closed
 
 
 def test_transaction_ids_never_step_back_and_reading_starts_at_one(space: streams.Namespace) -> None:
@@ -304,3 +324,16 @@ def test_streams_are_created_listed_and_deleted(space: streams.Namespace) -> Non
 def test_a_name_that_leaves_its_namespace_is_refused(space: streams.Namespace, name: str) -> None:
     with pytest.raises(ConfigError, match="is no name"):
         space.create(name)
+
+
+def test_the_page_shows_programs_that_run(served: Served, tmp_path: Path) -> None:
+    page = (ROOT / "docs/streams.md").read_text()
+    section = page[page.index("## From Python") : page.index("## Keep your position")]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    program = "\n".join(blocks).replace("127.0.0.1:9092/finance", f"{served.bootstrap}/page")
+    run = [sys.executable, "-c", program]
+    shown = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    assert shown.stderr == ""
+    assert "[b'12 EUR']" in shown.stdout
+    assert "[('payments', 1001), ('refunds', 1001), ('payments', 1002)]" in shown.stdout
+    assert len(shown.stdout.splitlines()) == 15

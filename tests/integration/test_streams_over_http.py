@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import pytest
 from tests.worlds.served_gateway import ServedGateway
-from tests.worlds.served_node import Served
 
 from duramen import streams
 from duramen.cli.main import main
@@ -61,12 +60,9 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
         return
 
 
-@pytest.fixture(scope="module")
-def gateway(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
-    found = ServedGateway(tmp_path_factory.mktemp("library"), served.bootstrap)
-    found.start()
-    yield found
-    found.kill()
+@pytest.fixture
+def gateway(shared_gateway: ServedGateway) -> ServedGateway:
+    return shared_gateway
 
 
 @pytest.fixture

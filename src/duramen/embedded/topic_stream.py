@@ -9,7 +9,7 @@ from duramen.embedded.log_chunk import LogChunk
 from duramen.embedded.stream_writes import Writer
 from duramen.embedded.threads import ThreadResult, waiting_time
 from duramen.errors import ErrorCode, KafkaError
-from duramen.model import NO_PRODUCER_EPOCH
+from duramen.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from duramen.partition.replica.conditional_append import (
     NO_CONDITION,
     ConditionalBatch,
@@ -48,13 +48,15 @@ class TopicStream:
         expected_offset: int = NO_CONDITION,
         *,
         close: bool = False,
+        closer: int = NO_PRODUCER_ID,
         timeout_s: float | None = None,
     ) -> ConditionalAnswer:
         """Append one finished batch, all of it or nothing, and say what became of it; a refusal is an answer, too.
 
         batch None: close alone, or (not `close`) ask how the log stands. expected_offset: where the log has to end.
-        TimeoutError after `timeout_s`: it may be stored all the same. Raises what `Topic.append` does for a topic that
-        is gone or may not be written, and for a log that is closed.
+        closer: the producer id of who closes an exclusive topic without a batch. TimeoutError after `timeout_s`: it
+        may be stored all the same. Raises what `Topic.append` does for a topic that is gone or may not be written, and
+        for a log that is closed.
         """
         topic = self._topic
         topic._turn.check_may_wait()
@@ -69,7 +71,8 @@ class TopicStream:
             def done(result: ConditionalResult | KafkaError) -> None:
                 stored.give(_answer(partition, header, result))
 
-            append_conditionally(partition, ConditionalBatch(view, expected_offset, close), topic._turn.wall_ms(), done)
+            wanted = ConditionalBatch(view, expected_offset, close, closer)
+            append_conditionally(partition, wanted, topic._turn.wall_ms(), done)
             topic._log._store.commit_soon()
 
         topic._turn.post(begin, stored.give)

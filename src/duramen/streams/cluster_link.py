@@ -138,7 +138,13 @@ class ClusterLink:
     async def _send(self, topic: str, batch: bytearray | None, terms: AppendTerms) -> ConditionalAnswer:
         tp = TopicPartition(topic, 0)
         request = conditional.request(
-            tp, NO_TOPIC_ID, batch, terms.expected, close=terms.close, timeout_ms=self._timeout_ms
+            tp,
+            NO_TOPIC_ID,
+            batch,
+            terms.expected,
+            close=terms.close,
+            timeout_ms=self._timeout_ms,
+            producer_id=terms.closer,
         )
         return conditional.parsed(await self._call_ours(tp, CONDITIONAL_APPEND, request))
 

@@ -79,7 +79,9 @@ class FileLink:
             None if rows is None else build_batch(rows, producer_id=id, producer_epoch=epoch, base_sequence=sequence)
         )
         try:
-            return self._stream(topic).append(batch, terms.expected, close=terms.close, timeout_s=self._timeout_s)
+            return self._stream(topic).append(
+                batch, terms.expected, close=terms.close, closer=terms.closer, timeout_s=self._timeout_s
+            )
         except TimeoutError as error:
             raise DeadlineError(str(error)) from error
 

@@ -95,8 +95,8 @@ class HttpLink:
             headers["Stream-Expected-Offset"] = str(position)
         turn = terms.writer
         if rows is None:
-            if turn is not None and not is_named(turn.producer_id):
-                headers["Stream-Writer"] = str(turn.producer_id)
+            if terms.closer >= 0:
+                headers["Stream-Writer"] = str(terms.closer)
             return self._post(topic, [], headers)
         if turn is not None:
             return self._post(topic, rows, headers | _writer_headers(turn))

@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from duramen.client.protocol.positions import Position
 from duramen.client.protocol.producers import ProducerProgress
+from duramen.model import NO_PRODUCER_ID, is_named
 from duramen.streams.namespace_link import NamespaceLink
 from duramen.streams.records import Row, StreamSpot, Stretch
 from duramen.wire.conditional_answer import ConditionalAnswer
@@ -36,6 +37,12 @@ class AppendTerms(NamedTuple):
     expected: int = NO_CONDITION
     close: bool = False
     writer: WriterTurn | None = None
+
+    @property
+    def closer(self) -> int:
+        """The producer id of who closes an exclusive stream, without a batch; -1 for anybody else."""
+        writer = self.writer
+        return NO_PRODUCER_ID if writer is None or is_named(writer.producer_id) else writer.producer_id
 
 
 class StreamTail(NamedTuple):

@@ -57,6 +57,13 @@ class StreamWriter:
         """
         return run(self._session.flush())
 
+    def close_stream(self) -> None:
+        """Flush, and let nothing be appended any more, for ever. An exclusive stream is closed by its writer alone.
+
+        Errors as `flush`.
+        """
+        run(self._session.close_stream())
+
     def close(self) -> None:
         """Flush, and give an exclusive stream up: nobody writes to it until it is opened again. Errors as `flush`."""
         run(self._session.close(flushes=True))

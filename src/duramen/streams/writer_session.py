@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from duramen.dlsn import dlsn_at
 from duramen.errors import ClosedError, DeadlineError, DuramenError, NetworkError
 from duramen.model import MOST_ID_CHARACTERS, named_producer_id
-from duramen.streams.errors import WriterFencedError
+from duramen.streams.errors import StreamEndMovedError, WriterFencedError
 from duramen.streams.link import AppendTerms, WriterTurn
 from duramen.streams.receipt import Receipt, receipt_of
 from duramen.streams.records import NewStreamRecord, Row, StreamSpot, has_txid, rows_of
@@ -149,6 +149,34 @@ class WriterSession:
         if not is_ours:
             text = f"{self._calls.name}: another writer {turn.name!r} has begun epoch {turn.epoch} at the same time"
             raise WriterFencedError(text, turn.epoch)
+
+    async def close_stream(self) -> None:
+        """Flush, and close the stream for ever, unless somebody else writes by now."""
+        await self.flush()
+        turn = self.turn
+        if turn is None or self._is_exclusive:
+            await self._calls.send(None, AppendTerms(condition(self._expected), close=True, writer=turn))
+        else:
+            while not await self._closed_unless_fenced(turn):
+                pass
+        self._is_closed = True
+
+    async def _closed_unless_fenced(self, turn: WriterTurn) -> bool:
+        """A close has no number. So the name's epoch is asked for, and the stream closed where it ended before that: a
+        newer epoch begins with an append, and then the end is another: False.
+        """
+        tail = await self._calls.state()
+        if tail.closed:
+            return True
+        known = await self._calls.progress(turn.name, turn.producer_id)
+        if known.epoch > turn.epoch:
+            text = f"{self._calls.name}: the writer {turn.name!r} is at epoch {known.epoch} by now"
+            raise WriterFencedError(text, known.epoch)
+        try:
+            await self._calls.close_stream(tail.end)
+        except StreamEndMovedError:
+            return False
+        return True
 
     async def close(self, *, flushes: bool) -> None:
         """End it: append what is left if that is wanted, and give an exclusive stream up."""

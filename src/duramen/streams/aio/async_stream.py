@@ -47,6 +47,10 @@ class AsyncStreamWriter:
         """As of `StreamWriter`. One that is cancelled may have stored its batch; see `DeadlineError` there."""
         return await self._session.flush()
 
+    async def close_stream(self) -> None:
+        """As of `StreamWriter`."""
+        await self._session.close_stream()
+
     async def close(self) -> None:
         """As of `StreamWriter`."""
         await self._session.close(flushes=True)
