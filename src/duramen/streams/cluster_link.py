@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +11,7 @@ from duramen.client import ANY, CONTROLLER, EARLIEST, READ_COMMITTED
 from duramen.client.protocol import conditional_append as conditional
 from duramen.client.protocol import producers
 from duramen.client.protocol.conditional_append import CONDITIONAL_APPEND
+from duramen.client.protocol.deadline import Deadline
 from duramen.client.protocol.fetch import FetchedBytes
 from duramen.client.protocol.list_offsets import ListedOffset
 from duramen.client.protocol.metadata import error_code
@@ -52,10 +54,12 @@ class _Producer(NamedTuple):
 
 
 class ClusterLink:
-    """A cluster. timeout_s: of each call, elections and restarts included."""
+    """A cluster. timeout_s: of each call, elections and restarts included; sleep: waits so many seconds."""
 
-    def __init__(self, cluster: AwaitableCluster, timeout_s: float) -> None:
+    def __init__(self, cluster: AwaitableCluster, timeout_s: float, sleep: Callable[[float], Awaitable[None]]) -> None:
         self._cluster = cluster
+        self._sleep = sleep
+        self._timeout_s = timeout_s
         self._timeout_ms = int(timeout_s * 1000)
         self._producers: dict[str, _Producer] = {}
         self._known: set[str] = set()
@@ -182,9 +186,18 @@ class ClusterLink:
     # ---- reading ---------------------------------------------------------------------------------------------
 
     async def locate(self, topic: str, wanted: Position) -> StreamSpot:
-        """See `StreamLink`."""
+        """See `StreamLink`. A leader that is none any more may lack what the position names: another one is asked."""
         await self._find(topic)
-        return await find_spot(wanted, partial(self._answer, TopicPartition(topic, 0)))
+        deadline = Deadline(f"{wanted} in {topic}", self._timeout_s, time.monotonic())
+        while True:
+            try:
+                return await find_spot(wanted, partial(self._answer, TopicPartition(topic, 0)))
+            except KafkaError as error:
+                if error.code is not ErrorCode.UNKNOWN_LEADER_EPOCH:
+                    raise
+                pause_s = deadline.pause_s(error, time.monotonic())
+            await self._sleep(pause_s)
+            await self._cluster.metadata([topic])
 
     async def _answer(self, tp: TopicPartition, question: Question) -> ListedOffset | FetchedBytes | None:
         if isinstance(question, OffsetQuestion):

@@ -15,7 +15,7 @@ from duramen.streams.link import StreamLink, TxidKind
 from duramen.streams.merged_reader import MergedReader
 from duramen.streams.namespace_calls import PAGE, NamespaceCalls
 from duramen.streams.namespace_tree import NamespaceTree
-from duramen.streams.ready_cluster import ReadyCluster
+from duramen.streams.ready_cluster import ReadyCluster, sleep
 from duramen.streams.stream import Stream
 
 
@@ -45,7 +45,7 @@ def blocking_link(address: Address, timeout_s: float) -> StreamLink:
         host, _, port = address.gateway.rpartition(":")
         return HttpLink(host.strip("[]"), int(port), timeout_s)
     cluster = Cluster(address.nodes, client_id="duramen-streams", timeout_s=timeout_s, first_contact_s=FIRST_CONTACT_S)
-    return ClusterLink(ReadyCluster(cluster), timeout_s)
+    return ClusterLink(ReadyCluster(cluster), timeout_s, sleep)
 
 
 class Namespace:

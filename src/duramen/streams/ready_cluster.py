@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -33,6 +34,11 @@ class AwaitableCluster(Protocol):
     async def init_producer_id(self) -> tuple[int, int]: ...
 
     async def close(self) -> None: ...
+
+
+async def sleep(seconds: float) -> None:
+    """As `asyncio.sleep`, but over when it is awaited."""
+    time.sleep(seconds)
 
 
 class ReadyCluster:

@@ -43,7 +43,7 @@ async def _link(address: Address, timeout_s: float) -> StreamLink:
     cluster = AsyncCluster(
         address.nodes, client_id="duramen-streams", timeout_s=timeout_s, first_contact_s=FIRST_CONTACT_S
     )
-    return ClusterLink(cluster, timeout_s)
+    return ClusterLink(cluster, timeout_s, asyncio.sleep)
 
 
 class AsyncNamespace:
