@@ -98,7 +98,7 @@ def test_what_is_refused(gateway: ServedGateway) -> None:
     for wanted, code, name in (
         ({"from": "here"}, 4400, "bad-request"),
         ({"from": start}, 4410, "truncated"),
-        ({"from": "00000009-0000000000000001-00000001"}, 4409, "position-diverged"),
+        ({"from": "00000001-0000000000000000-00000005"}, 4409, "position-diverged"),
     ):
         with opened(gateway, path, wanted) as socket:
             found = said(socket)

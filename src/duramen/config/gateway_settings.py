@@ -99,7 +99,7 @@ GATEWAY_SETTINGS: tuple[Setting, ...] = (
         "gateway.readers.max",
         "int",
         "10000",
-        "Readers that wait for new records at a time (long-poll and SSE); a further one is answered 503.",
+        "Readers that wait for new records at a time (long-poll, SSE, WebSocket); a further one is answered 503.",
         low=1,
     ),
     Setting(

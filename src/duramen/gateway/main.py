@@ -119,7 +119,7 @@ async def _serve(
         tails = SharedTails(rings, streams.arriving, config.reader_max_bytes, clock, metrics, stopping)
         chunks = OldChunks(config.chunks_max_bytes)
         metrics.watch_chunks(chunks)
-        old_reads = OldReads(streams, chunks, config.old_reads_max, clock, metrics)
+        old_reads = OldReads(streams, chunks, lambda: len(rings) > 0, config.old_reads_max, clock, metrics)
         followed = TopicReaders(streams, old_reads, tails, metrics)
         limits = ReadLimits(config.long_poll_ms / 1000, config.sse_ms / 1000)
         bodies = RequestBodies(config.body_max_bytes, request_timeout_s, unanswered)

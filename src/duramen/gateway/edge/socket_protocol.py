@@ -15,7 +15,7 @@ _UNREAD_MAX: Final = 128
 _FRAGMENTS_MAX: Final = 128
 _PONGS_MAX_BYTES: Final = 1 << 20
 _POLICY: Final = 1008
-_LINGER_S: Final = 2.0
+_LINGER_S: Final = 1.0
 
 
 class BoundedSocketProtocol(WebSocketsSansIOProtocol):

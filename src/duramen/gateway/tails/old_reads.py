@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from duramen.dlsn import Dlsn
@@ -18,17 +19,30 @@ from duramen.gateway.tails.tail_page import TailPage
 FRESH_S: Final = 1.0
 """How long a log is taken to begin where it did."""
 
+PAUSE_S: Final = 0.002
+"""At least, behind what one reader of old records gets."""
+
 _KNOWN_MAX: Final = 10_000
 
 
 class OldReads:
-    """Reads for one reader at a time. reads_max: of the cluster at a time; more wait for their turn."""
+    """Reads for one reader at a time. reads_max: of the cluster at a time; more wait for their turn.
+
+    is_followed: whether anybody is at the end of a stream; then half of the time is left for that.
+    """
 
     def __init__(
-        self, streams: Streams, chunks: OldChunks, reads_max: int, clock: GatewayClock, metrics: GatewayMetrics
+        self,
+        streams: Streams,
+        chunks: OldChunks,
+        is_followed: Callable[[], bool],
+        reads_max: int,
+        clock: GatewayClock,
+        metrics: GatewayMetrics,
     ) -> None:
         self._streams = streams
         self._chunks = chunks
+        self._is_followed = is_followed
         self._turns = asyncio.Semaphore(reads_max)
         self._turn = asyncio.Lock()
         self._clock = clock
@@ -47,8 +61,12 @@ class OldReads:
         found = await self._shared(info, position)
         if not found.page.up_to_date:
             async with self._turn:
+                began_s = self._clock.monotonic_s()
                 await asyncio.sleep(0)
                 await found.prepare(form)
+                if self._is_followed():
+                    # A process that is never idle waits for the processor, too, and its readers at the ends with it.
+                    await asyncio.sleep(max(PAUSE_S, self._clock.monotonic_s() - began_s))
         return found
 
     async def _shared(self, info: StreamInfo, position: Dlsn) -> TailPage:

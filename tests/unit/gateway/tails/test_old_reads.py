@@ -17,7 +17,7 @@ from duramen.gateway.streams.stream_position import START, behind
 from duramen.gateway.streams.stream_topics import StreamInfo
 from duramen.gateway.streams.streams import Streams
 from duramen.gateway.tails.old_chunks import OldChunks
-from duramen.gateway.tails.old_reads import OldReads
+from duramen.gateway.tails.old_reads import PAUSE_S, OldReads
 from duramen.gateway.tails.page_forms import MessageForm
 from duramen.wire.batch import Record
 
@@ -62,11 +62,12 @@ class World:
 
     def __init__(self, end: int) -> None:
         self.now_s = 0.0
+        self.followed = False
         self.streams = CountedStreams(end)
         self.chunks = OldChunks(1 << 20)
         clock = GatewayClock(lambda: 0, lambda: self.now_s)
         streams = cast(Streams, cast(Any, self.streams))
-        self.reads = OldReads(streams, self.chunks, 2, clock, GatewayMetrics())
+        self.reads = OldReads(streams, self.chunks, lambda: self.followed, 2, clock, GatewayMetrics())
 
     async def values(self, position: Dlsn, info: StreamInfo = INFO) -> list[bytes]:
         return (await self.reads.read(info, position, MessageForm("text/plain"))).page.messages
@@ -150,3 +151,16 @@ def test_so_many_at_a_time() -> None:
         assert (world.streams.most, world.streams.reads) == (2, 10)
 
     asyncio.run(scenario())
+
+
+def test_old_records_leave_time_for_those_at_the_end() -> None:
+    async def scenario(followed: bool) -> float:
+        world = World(9)
+        world.followed = followed
+        world.streams.go.set()
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*(world.values(START) for _ in range(10)))
+        return asyncio.get_running_loop().time() - began
+
+    assert asyncio.run(scenario(True)) >= 10 * PAUSE_S
+    assert min(asyncio.run(scenario(False)) for _ in range(5)) < 10 * PAUSE_S
