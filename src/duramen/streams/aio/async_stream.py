@@ -86,7 +86,12 @@ class AsyncStream:
         return AsyncStreamWriter(await open_session(self._calls, wish))
 
     async def reader(
-        self, start: Position = "start", *, after: Dlsn | None = None, txid: int | None = None, follow: bool = False
+        self,
+        start: Position = "start",
+        *,
+        after: Dlsn | int | None = None,
+        txid: int | None = None,
+        follow: bool = False,
     ) -> AsyncReader:
         """As of `Stream`: `async for record in await stream.reader()`."""
         return AsyncReader(await cursor_at(self._calls, start, after=after, txid=txid, follow=follow))
