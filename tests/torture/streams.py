@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -148,6 +149,8 @@ class StreamTorture:
         self._said = 0.0
         self._away: set[int] = set()
         """Nodes that are down, paused, or not long back."""
+        self._starting: set[int] = set()
+        """Gateways that are down, by port."""
         self._paused: set[int] = set()
         """By process id."""
         self._back: list[tuple[float, Callable[[], None]]] = []
@@ -201,7 +204,7 @@ class StreamTorture:
 
     def _end(self) -> None:
         """Everything goes on; writers end, streams are closed, readers come to the end of them."""
-        while self._back:
+        while self._back or self._starting:
             self._pass(0.2)
         until = time.monotonic() + END_SECONDS
         for name in WRITERS:
@@ -301,7 +304,7 @@ class StreamTorture:
         self._later(self.random.uniform(0.5, 4.0), lambda: self._away.discard(node.id))
 
     def _hit_gateway(self, verb: str, gateway: ServedGateway) -> bool:
-        if gateway.process is None or gateway.process.pid in self._paused:
+        if gateway.port in self._starting or gateway.process is None or gateway.process.pid in self._paused:
             return False
         if verb == "pause":
             self._pause(gateway.process, self.random.choice((1.0, 5.0, 12.0)))
@@ -312,8 +315,19 @@ class StreamTorture:
                 self.broken.append(f"a gateway's clean stop ended with {status}:\n{gateway.log()[-2000:]}")
         else:
             gateway.kill()
-        self._later(self.random.uniform(0.0, 2.0), gateway.start)
+        self._starting.add(gateway.port)
+        self._later(
+            self.random.uniform(0.0, 2.0), lambda: threading.Thread(target=self._begin_anew, args=[gateway]).start()
+        )
         return True
+
+    def _begin_anew(self, gateway: ServedGateway) -> None:
+        """In a thread: it waits for a node that may be down meanwhile."""
+        try:
+            gateway.start()
+        except (OSError, AssertionError) as error:
+            self.broken.append(f"a gateway does not start: {error}")
+        self._starting.discard(gateway.port)
 
     def _hit_clients(self, verb: str, client: ClientProcess) -> bool:
         if verb == "pause":
