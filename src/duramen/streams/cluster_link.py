@@ -17,7 +17,7 @@ from duramen.client.protocol.list_offsets import ListedOffset
 from duramen.client.protocol.metadata import error_code
 from duramen.client.protocol.namespace_log import FROM_START, NamespaceStretch
 from duramen.client.protocol.namespaces import NAMESPACES_TOPIC
-from duramen.client.protocol.positions import OffsetQuestion, Position, Question
+from duramen.client.protocol.positions import OffsetQuestion, Position, Question, check_later_leader
 from duramen.client.protocol.producers import DESCRIBE_PRODUCERS, ProducerProgress
 from duramen.client.protocol.stream_names import names_in
 from duramen.errors import ErrorCode, KafkaError
@@ -188,16 +188,17 @@ class ClusterLink:
     async def locate(self, topic: str, wanted: Position) -> StreamSpot:
         """See `StreamLink`. A leader that is none any more may lack what the position names: another one is asked."""
         await self._find(topic)
-        deadline = Deadline(f"{wanted} in {topic}", self._timeout_s, time.monotonic())
+        began = time.monotonic()
+        deadline = Deadline(f"{wanted} in {topic}", self._timeout_s, began)
         while True:
             try:
                 return await find_spot(wanted, partial(self._answer, TopicPartition(topic, 0)))
             except KafkaError as error:
-                if error.code is not ErrorCode.UNKNOWN_LEADER_EPOCH:
-                    raise
-                pause_s = deadline.pause_s(error, time.monotonic())
-            await self._sleep(pause_s)
-            await self._cluster.metadata([topic])
+                refused = error
+            found = (await self._cluster.metadata([topic])).topics[topic]
+            replicas = max((len(each.replicas) for each in found.partitions.values()), default=0)
+            check_later_leader(refused, wanted, replicas, time.monotonic() - began)
+            await self._sleep(deadline.pause_s(refused, time.monotonic()))
 
     async def _answer(self, tp: TopicPartition, question: Question) -> ListedOffset | FetchedBytes | None:
         if isinstance(question, OffsetQuestion):

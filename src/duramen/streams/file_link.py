@@ -11,12 +11,11 @@ from duramen.client.protocol.fetch import FetchedBytes, whole_batches
 from duramen.client.protocol.list_offsets import EARLIEST, LATEST, ListedOffset
 from duramen.client.protocol.namespace_log import FROM_START, NamespaceStretch
 from duramen.client.protocol.namespaces import NAMESPACES_TOPIC
-from duramen.client.protocol.positions import DlsnDivergedError, OffsetQuestion, Position, Question
+from duramen.client.protocol.positions import OffsetQuestion, Position, Question, check_later_leader
 from duramen.client.protocol.producers import ProducerProgress
 from duramen.client.protocol.stream_names import names_in
 from duramen.config import BrokerConfig
 from duramen.config.topic import validate_topic_configs
-from duramen.dlsn import Dlsn
 from duramen.embedded import TopicStream, open_log
 from duramen.errors import DeadlineError, ErrorCode, KafkaError
 from duramen.model import NO_TIMESTAMP, TopicPartition
@@ -103,8 +102,7 @@ class FileLink:
         try:
             return await find_spot(wanted, partial(self._answer, topic))
         except KafkaError as error:
-            if error.code is ErrorCode.UNKNOWN_LEADER_EPOCH and isinstance(wanted, Dlsn):
-                raise DlsnDivergedError(wanted, "this directory never had such a leader") from error
+            check_later_leader(error, wanted, 1, 0.0)
             raise
 
     async def _answer(self, topic: str, question: Question) -> ListedOffset | FetchedBytes | None:

@@ -17,6 +17,8 @@ from duramen.wire.batch import BatchHeader, parse_header
 
 _T = TypeVar("_T")
 _ATTEMPTS: Final = 5
+_OLD_LEADER_S: Final = 5.0
+"""By then a leader that is none any more has heard so, or its session (3 s, decision 0020) has ended."""
 
 
 class AtOffset(NamedTuple):
@@ -68,6 +70,18 @@ class DlsnDivergedError(PositionError):
         super().__init__(f"{position} is of another history: {found}")
 
 
+def check_later_leader(error: KafkaError, wanted: Position, replicas: int, waited_s: float) -> None:
+    """After a refusal by `find_place`: returns where it is to be tried again, with the leader that is known by then.
+
+    UNKNOWN_LEADER_EPOCH says that the position is of a later leader than the one that was asked. DlsnDivergedError
+    where that was no old leader: there is one replica alone, or an old one would know by now. Other errors are raised.
+    """
+    if error.code is not ErrorCode.UNKNOWN_LEADER_EPOCH or not isinstance(wanted, Dlsn):
+        raise error
+    if replicas <= 1 or waited_s >= _OLD_LEADER_S:
+        raise DlsnDivergedError(wanted, "there was no such leader") from error
+
+
 class OffsetQuestion(NamedTuple):
     """ListOffsets for a timestamp, EARLIEST or LATEST; the answer is a ListedOffset."""
 
@@ -98,7 +112,7 @@ class _Log(NamedTuple):
 
 def find_place(wanted: Position) -> PositionLookup[LogPlace]:
     """The place of a position. BelowStartError, DlsnDivergedError; KafkaError OFFSET_OUT_OF_RANGE for an offset
-    above the end, UNKNOWN_LEADER_EPOCH (to be tried again) where an older leader than the position's was asked;
+    above the end, UNKNOWN_LEADER_EPOCH (`check_later_leader`) where an older leader than the position's was asked;
     ValueError for a DLSN that is no position.
 
     DLSNs up to FIRST stand for the beginning: whatever is there, it is checked only that nothing was truncated. Where

@@ -67,7 +67,7 @@ class StreamInfo(NamedTuple):
 
     txid: whose transaction ids its timestamps are (`application`, `assigned`), or `none`; exclusive: whether it takes
     records of one writer at a time, who opens it; is_compacted: of old records only the last of each key are kept;
-    number: of the partition, where it is one of several of a topic.
+    number: of the partition, where it is one of several of a topic; replicas: how many it has.
     """
 
     topic: str
@@ -79,6 +79,7 @@ class StreamInfo(NamedTuple):
     exclusive: bool = False
     is_compacted: bool = False
     number: int = 0
+    replicas: int = 1
 
     @property
     def partition(self) -> TopicPartition:
@@ -334,6 +335,7 @@ def _info(topic: TopicMetadata, settings: Mapping[str, str]) -> StreamInfo:
         settings.get(TXID, NO_TXIDS),
         settings.get(EXCLUSIVE) == "true",
         "compact" in settings.get(CLEANUP, ""),
+        replicas=len(next(iter(topic.partitions.values())).replicas),
     )
 
 

@@ -10,7 +10,14 @@ from duramen.client.aio.async_position_lookup import locate
 from duramen.client.protocol.fetch import FetchedBytes
 from duramen.client.protocol.list_offsets import EARLIEST, LATEST
 from duramen.client.protocol.metadata import error_code, only
-from duramen.client.protocol.positions import AtOffset, BelowStartError, DlsnDivergedError, LogPlace, Position
+from duramen.client.protocol.positions import (
+    AtOffset,
+    BelowStartError,
+    DlsnDivergedError,
+    LogPlace,
+    Position,
+    check_later_leader,
+)
 from duramen.client.protocol.producers import ProducerProgress
 from duramen.dlsn import Dlsn, dlsn_at
 from duramen.errors import ErrorCode, KafkaError
@@ -35,6 +42,7 @@ DELETE_RECORDS: Final = 21
 READ_COMMITTED: Final = 1
 _TRUNCATION_MS: Final = 10_000
 _WAIT_MS: Final = 5000
+_OTHER_LEADER_S: Final = 0.25
 """How long a node is asked to wait for records before it is asked again."""
 
 
@@ -152,7 +160,14 @@ class Streams:
 
     async def locate(self, info: StreamInfo, position: Position) -> LogPlace:
         """Where a position is; raises as `positions.find_place`."""
-        return await locate(self._cluster, info.partition, position, info.topic_id)
+        began_s = asyncio.get_running_loop().time()
+        while True:
+            try:
+                return await locate(self._cluster, info.partition, position, info.topic_id)
+            except KafkaError as error:
+                check_later_leader(error, position, info.replicas, asyncio.get_running_loop().time() - began_s)
+            await asyncio.sleep(_OTHER_LEADER_S)
+            await self._cluster.metadata([info.topic])
 
     async def timestamp(self, info: StreamInfo, offset: int) -> int | None:
         """The timestamp of the record at an offset; None where there is none, or the system's own."""

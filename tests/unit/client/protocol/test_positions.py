@@ -17,6 +17,7 @@ from duramen.client.protocol.positions import (
     OffsetQuestion,
     Position,
     Question,
+    check_later_leader,
     find_place,
 )
 from duramen.dlsn import BEFORE_FIRST, FIRST, INVALID, Dlsn, dlsn_at
@@ -170,3 +171,16 @@ def test_a_leader_of_the_past_does_not_say_that_a_record_is_lost() -> None:
         past.find(Dlsn(2, 2, 1))
     assert refused.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH
     assert refused.value.retriable
+
+
+def test_a_later_leader_is_waited_for_where_there_may_be_one() -> None:
+    wanted = Dlsn(9, 0, 0)
+    error = KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, "an old leader")
+    check_later_leader(error, wanted, 3, 4.9)
+    for replicas, waited_s in ((3, 5.0), (1, 0.0)):
+        with pytest.raises(DlsnDivergedError):
+            check_later_leader(error, wanted, replicas, waited_s)
+    other = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another one")
+    with pytest.raises(KafkaError) as raised:
+        check_later_leader(other, wanted, 1, 9.0)
+    assert raised.value is other
