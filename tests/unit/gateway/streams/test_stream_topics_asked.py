@@ -32,7 +32,7 @@ class SlowCluster:
 
 
 def _topic() -> TopicMetadata:
-    partition = SimpleNamespace(leader_epoch=3)
+    partition = SimpleNamespace(leader_epoch=3, replicas=(0,))
     found = SimpleNamespace(
         name="a", topic_id=TopicId(b"t" * 16), error=ErrorCode.NONE, is_internal=False, partitions={0: partition}
     )
