@@ -10,50 +10,20 @@ import resource
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 
 import uvicorn
 
-from duramen.client.aio import AsyncCluster
-from duramen.client.aio.async_namespaces import AsyncNamespaces
 from duramen.config import GatewayConfig, HttpAddress
 from duramen.errors import NetworkError
 from duramen.gateway.access.authenticator import Authenticator, BearerTokens, NoLogin
 from duramen.gateway.access.certificate import Certificate
 from duramen.gateway.access.running_reads import RunningReads
-from duramen.gateway.access.session_requests import SessionRequests
 from duramen.gateway.access.watched_file import LOOK_S
-from duramen.gateway.app import make_app
-from duramen.gateway.confluent.rest_handlers import confluent_handlers
-from duramen.gateway.edge.clock import GatewayClock
 from duramen.gateway.edge.event_lines import EventLines
 from duramen.gateway.edge.http_protocol import bounded_protocol
-from duramen.gateway.edge.limits import Allowance
-from duramen.gateway.edge.metrics import GatewayMetrics
-from duramen.gateway.edge.request_body import RequestBodies
-from duramen.gateway.edge.request_guard import RequestGuard
 from duramen.gateway.edge.socket_protocol import MESSAGE_MAX_BYTES, BoundedSocketProtocol
-from duramen.gateway.namespaces.namespace_requests import NamespaceRequests
-from duramen.gateway.streams.position_requests import PositionRequests
-from duramen.gateway.streams.stream_appends import StreamAppends
-from duramen.gateway.streams.stream_requests import StreamRequests
-from duramen.gateway.streams.stream_sweep import sweep_expired
-from duramen.gateway.streams.stream_topics import StreamTopics
-from duramen.gateway.streams.streams import Streams
-from duramen.gateway.streams.writer_requests import WriterRequests
-from duramen.gateway.tails.live_readers import LiveReaders, ReadLimits
-from duramen.gateway.tails.old_chunks import OldChunks
-from duramen.gateway.tails.old_reads import OldReads
-from duramen.gateway.tails.shared_tails import SharedTails
-from duramen.gateway.tails.stream_sockets import StreamSockets
-from duramen.gateway.tails.tail_rings import TailRings
-from duramen.gateway.tails.topic_readers import TopicReaders
-from duramen.gateway.tails.topic_reads import TopicReads
-from duramen.gateway.writes.partition_writes import PartitionWrites
-from duramen.gateway.writes.topic_requests import TopicRequests
-from duramen.gateway.writes.topic_writes import TopicWrites
-from duramen.gateway.writes.writer_batches import WriterBatches
+from duramen.gateway.gateway import Gateway
 from duramen.version import VERSION
 
 STOP_S = 9
@@ -92,67 +62,9 @@ async def _serve(
     certificate: Certificate | None,
     until_eof: bool,
 ) -> int:
-    clock = GatewayClock(lambda: time.time_ns() // 1_000_000, time.monotonic)
-    metrics = GatewayMetrics()
-    events = EventLines(sys.stderr)
-    unanswered = Allowance("bytes of writes without an answer", config.writes_max_bytes)
-    metrics.unanswered.set_function(lambda: unanswered.taken)
-    readers = Allowance("waiting readers", config.readers_max)
-    stopping = asyncio.Event()
-    request_timeout_s = config.request_timeout_ms / 1000
-    cluster = AsyncCluster(
-        config.bootstrap,
-        client_id="duramen-gateway",
-        timeout_s=request_timeout_s,
-        waiting_connections=config.readers_max,
-    )
-    async with cluster:
-        namespaces = AsyncNamespaces(cluster)
-        topics = StreamTopics(cluster, namespaces, clock.now_ms, clock.monotonic_s, config.body_max_bytes)
-        writes = PartitionWrites(cluster, metrics, request_timeout_s)
-        leader_timeout_ms = config.request_timeout_ms // 2
-        writer_batches = WriterBatches(cluster, request_timeout_s, leader_timeout_ms)
-        appends = StreamAppends(cluster, writes, writer_batches, leader_timeout_ms)
-        streams = Streams(cluster, topics, appends, config.reader_max_bytes)
-        rings = TailRings(config.tail_max_bytes, config.tail_linger_ms / 1000)
-        metrics.watch_tails(rings)
-        tails = SharedTails(rings, streams.arriving, config.reader_max_bytes, clock, metrics, stopping)
-        chunks = OldChunks(config.chunks_max_bytes)
-        metrics.watch_chunks(chunks)
-        old_reads = OldReads(streams, chunks, lambda: len(rings) > 0, config.old_reads_max, clock, metrics)
-        followed = TopicReaders(streams, old_reads, tails, metrics)
-        limits = ReadLimits(config.long_poll_ms / 1000, config.sse_ms / 1000)
-        bodies = RequestBodies(config.body_max_bytes, request_timeout_s, unanswered)
-        requests = StreamRequests(
-            streams,
-            old_reads,
-            bodies,
-            LiveReaders(old_reads, tails, readers, limits, clock, metrics, stopping),
-            clock,
-            metrics,
-        )
-        topic_writes = TopicWrites(cluster, writes, clock, metrics)
-        topic_reads = TopicReads(followed, readers, limits, config.reader_max_bytes, clock, metrics, stopping)
-        topic_requests = TopicRequests(topic_writes, bodies, clock)
-        positions = PositionRequests(streams, old_reads, bodies)
-        writers = WriterRequests(cluster, streams, bodies, leader_timeout_ms)
-        namespace_requests = NamespaceRequests(namespaces, topics, bodies, clock)
-        guard = RequestGuard(config.hosts, config.origins)
-        handlers = {
-            **SessionRequests().handlers(),
-            **requests.handlers(),
-            **positions.handlers(),
-            **writers.handlers(),
-            **topic_requests.handlers(),
-            **topic_reads.handlers(),
-            **namespace_requests.handlers(),
-            **confluent_handlers(cluster, topic_writes, bodies, clock),
-        }
-        sockets = StreamSockets(streams, followed, readers, config.sse_ms / 1000, clock, metrics, stopping)
-        reads = RunningReads(authenticator)
-        app = make_app(handlers, sockets.sockets(), cluster, guard, authenticator, reads, metrics, events)
+    async with Gateway(config, authenticator, sys.stderr) as gateway:
         settings = uvicorn.Config(
-            app,
+            gateway.app,
             http=bounded_protocol(
                 config.head_max_bytes, config.head_timeout_ms / 1000, UNREAD_TIMES_SSE * config.sse_ms / 1000
             ),
@@ -171,16 +83,8 @@ async def _serve(
         if certificate is not None:
             settings.ssl = certificate.context
         address = config.listener._replace(port=bound.getsockname()[1])
-        server = GatewayServer(settings, stopping, lambda: _say_ready(address, config.bootstrap), until_eof)
-        sweep = asyncio.ensure_future(
-            sweep_expired(
-                topics,
-                config.expiry_delay_ms,
-                clock.now_ms,
-                lambda topic: events.write("info", "stream-expired", topic=topic),
-            )
-        )
-        watch = asyncio.ensure_future(_watch_files(authenticator, reads, certificate, events))
+        server = GatewayServer(settings, gateway.stopping, lambda: _say_ready(address, config.bootstrap), until_eof)
+        watch = asyncio.ensure_future(_watch_files(authenticator, gateway.reads, certificate, gateway.events))
         # Records that are kept are many objects without cycles: a full collection stops all readers for tens of ms.
         gc.collect()
         gc.freeze()
@@ -189,7 +93,6 @@ async def _serve(
             await server.serve([bound])
         finally:
             watch.cancel()
-            sweep.cancel()
     return 0
 
 

@@ -1,0 +1,133 @@
+"""All that answers requests, put together: the application of a gateway, whatever server runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import TracebackType
+from typing import Self, TextIO
+
+from duramen.client.aio import AsyncCluster
+from duramen.client.aio.async_namespaces import AsyncNamespaces
+from duramen.config import GatewayConfig
+from duramen.gateway.access.authenticator import Authenticator
+from duramen.gateway.access.running_reads import RunningReads
+from duramen.gateway.access.session_requests import SessionRequests
+from duramen.gateway.app import make_app
+from duramen.gateway.confluent.rest_handlers import confluent_handlers
+from duramen.gateway.edge.clock import GatewayClock
+from duramen.gateway.edge.event_lines import EventLines
+from duramen.gateway.edge.limits import Allowance
+from duramen.gateway.edge.metrics import GatewayMetrics
+from duramen.gateway.edge.request_body import RequestBodies
+from duramen.gateway.edge.request_guard import RequestGuard
+from duramen.gateway.namespaces.namespace_requests import NamespaceRequests
+from duramen.gateway.streams.position_requests import PositionRequests
+from duramen.gateway.streams.stream_appends import StreamAppends
+from duramen.gateway.streams.stream_requests import StreamRequests
+from duramen.gateway.streams.stream_sweep import sweep_expired
+from duramen.gateway.streams.stream_topics import StreamTopics
+from duramen.gateway.streams.streams import Streams
+from duramen.gateway.streams.writer_requests import WriterRequests
+from duramen.gateway.tails.live_readers import LiveReaders, ReadLimits
+from duramen.gateway.tails.old_chunks import OldChunks
+from duramen.gateway.tails.old_reads import OldReads
+from duramen.gateway.tails.shared_tails import SharedTails
+from duramen.gateway.tails.stream_sockets import StreamSockets
+from duramen.gateway.tails.tail_rings import TailRings
+from duramen.gateway.tails.topic_readers import TopicReaders
+from duramen.gateway.tails.topic_reads import TopicReads
+from duramen.gateway.writes.partition_writes import PartitionWrites
+from duramen.gateway.writes.topic_requests import TopicRequests
+from duramen.gateway.writes.topic_writes import TopicWrites
+from duramen.gateway.writes.writer_batches import WriterBatches
+
+
+class Gateway:
+    """The application `app` with what stands behind it; an asynchronous context manager, while it may be asked.
+
+    log: where its events go. `stopping` lets the readers go; `reads` are those that run.
+    """
+
+    def __init__(self, config: GatewayConfig, authenticator: Authenticator, log: TextIO) -> None:
+        self.events = EventLines(log)
+        self.stopping = asyncio.Event()
+        self._expiry_delay_ms = config.expiry_delay_ms
+        self._clock = clock = GatewayClock(lambda: time.time_ns() // 1_000_000, time.monotonic)
+        metrics = GatewayMetrics()
+        unanswered = Allowance("bytes of writes without an answer", config.writes_max_bytes)
+        metrics.unanswered.set_function(lambda: unanswered.taken)
+        readers = Allowance("waiting readers", config.readers_max)
+        request_timeout_s = config.request_timeout_ms / 1000
+        self._cluster = cluster = AsyncCluster(
+            config.bootstrap,
+            client_id="duramen-gateway",
+            timeout_s=request_timeout_s,
+            waiting_connections=config.readers_max,
+        )
+        namespaces = AsyncNamespaces(cluster)
+        self._topics = topics = StreamTopics(
+            cluster, namespaces, clock.now_ms, clock.monotonic_s, config.body_max_bytes
+        )
+        writes = PartitionWrites(cluster, metrics, request_timeout_s)
+        leader_timeout_ms = config.request_timeout_ms // 2
+        writer_batches = WriterBatches(cluster, request_timeout_s, leader_timeout_ms)
+        appends = StreamAppends(cluster, writes, writer_batches, leader_timeout_ms)
+        streams = Streams(cluster, topics, appends, config.reader_max_bytes)
+        rings = TailRings(config.tail_max_bytes, config.tail_linger_ms / 1000)
+        metrics.watch_tails(rings)
+        tails = SharedTails(rings, streams.arriving, config.reader_max_bytes, clock, metrics, self.stopping)
+        chunks = OldChunks(config.chunks_max_bytes)
+        metrics.watch_chunks(chunks)
+        old_reads = OldReads(streams, chunks, lambda: len(rings) > 0, config.old_reads_max, clock, metrics)
+        followed = TopicReaders(streams, old_reads, tails, metrics)
+        limits = ReadLimits(config.long_poll_ms / 1000, config.sse_ms / 1000)
+        bodies = RequestBodies(config.body_max_bytes, request_timeout_s, unanswered)
+        requests = StreamRequests(
+            streams,
+            old_reads,
+            bodies,
+            LiveReaders(old_reads, tails, readers, limits, clock, metrics, self.stopping),
+            clock,
+            metrics,
+        )
+        topic_writes = TopicWrites(cluster, writes, clock, metrics)
+        topic_reads = TopicReads(followed, readers, limits, config.reader_max_bytes, clock, metrics, self.stopping)
+        topic_requests = TopicRequests(topic_writes, bodies, clock)
+        positions = PositionRequests(streams, old_reads, bodies)
+        writers = WriterRequests(cluster, streams, bodies, leader_timeout_ms)
+        namespace_requests = NamespaceRequests(namespaces, topics, bodies, clock)
+        guard = RequestGuard(config.hosts, config.origins)
+        handlers = {
+            **SessionRequests().handlers(),
+            **requests.handlers(),
+            **positions.handlers(),
+            **writers.handlers(),
+            **topic_requests.handlers(),
+            **topic_reads.handlers(),
+            **namespace_requests.handlers(),
+            **confluent_handlers(cluster, topic_writes, bodies, clock),
+        }
+        sockets = StreamSockets(streams, followed, readers, config.sse_ms / 1000, clock, metrics, self.stopping)
+        self.reads = RunningReads(authenticator)
+        self.app = make_app(
+            handlers, sockets.sockets(), cluster, guard, authenticator, self.reads, metrics, self.events
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._cluster.__aenter__()
+        self._sweep = asyncio.ensure_future(
+            sweep_expired(
+                self._topics,
+                self._expiry_delay_ms,
+                self._clock.now_ms,
+                lambda topic: self.events.write("info", "stream-expired", topic=topic),
+            )
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._sweep.cancel()
+        await self._cluster.__aexit__(kind, error, trace)
