@@ -164,7 +164,8 @@ def test_a_list_is_no_namespace_and_our_own_topics_are_no_streams(gateway: Serve
         assert gateway.ask(method, f"{ROOT}/streams").status == 400
     assert gateway.ask("POST", ROOT).status == 405
     for method in ("PUT", "GET", "DELETE"):
-        assert gateway.ask(method, "/v1/stream/_duramen_namespaces").status == 400
+        for own in ("_duramen_namespaces", "__consumer_offsets", "__transaction_state"):
+            assert gateway.ask(method, f"/v1/stream/{own}").status == 400
     foreign = gateway.ask("DELETE", f"{ROOT}/n1?recursive=true", origin="https://evil.example")
     assert foreign.status == 403
 

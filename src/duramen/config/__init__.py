@@ -17,7 +17,14 @@ from duramen.config.describe import (
     describe_group,
     describe_topic,
 )
-from duramen.config.gateway import GATEWAY, GatewayConfig, HttpAddress, load_gateway_config, parse_http_address
+from duramen.config.gateway import (
+    GATEWAY,
+    GatewayConfig,
+    HttpAddress,
+    gateway_setting,
+    load_gateway_config,
+    parse_http_address,
+)
 from duramen.config.group import GROUP, GroupConfig, group_config, group_setting, validate_group_configs
 from duramen.config.listeners import ListenerAddress
 from duramen.config.properties import parse_properties
@@ -52,6 +59,7 @@ __all__ = [
     "describe_broker_default",
     "describe_group",
     "describe_topic",
+    "gateway_setting",
     "group_config",
     "group_setting",
     "list_setting",

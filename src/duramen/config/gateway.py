@@ -65,6 +65,15 @@ class GatewayConfig:
         self.sse_ms: int = known["gateway.sse.ms"]
 
 
+def gateway_setting(name: str) -> Setting:
+    """The gateway's setting of this name; ConfigError when there is none, with the nearest if one is near."""
+    setting = GATEWAY.get(name)
+    if setting is None:
+        nearest = Nearest(GATEWAY).to(name)
+        raise ConfigError(f"unknown gateway setting {name}" + (f"; the nearest is {nearest}" if nearest else ""))
+    return setting
+
+
 def load_gateway_config(file_text: str | None, overrides: Mapping[str, str]) -> GatewayConfig:
     """The settings of a .properties file (None: there is none) with `overrides` over them.
 
@@ -73,11 +82,7 @@ def load_gateway_config(file_text: str | None, overrides: Mapping[str, str]) -> 
     texts = {**(parse_properties(file_text) if file_text is not None else {}), **overrides}
     values: dict[str, Value] = {}
     for name, text in texts.items():
-        setting = GATEWAY.get(name)
-        if setting is None:
-            nearest = Nearest(GATEWAY).to(name)
-            raise ConfigError(f"unknown gateway setting {name}" + (f"; the nearest is {nearest}" if nearest else ""))
-        values[name] = setting.parse(text)
+        values[name] = gateway_setting(name).parse(text)
     config = GatewayConfig(values)
     if not config.bootstrap:
         raise ConfigError("bootstrap.servers is empty; name a node as host:port")

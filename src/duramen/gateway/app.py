@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from starlette.applications import Starlette
@@ -31,6 +31,7 @@ from duramen.gateway.routes.route import OPEN, Handler, RouteRow, SocketHandler
 from duramen.gateway.routes.table import ROUTES
 
 _STREAMS = "/v1/stream/"
+_STREAM_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 
 READY_S = 2.0
 """How long `/readyz` waits for the cluster."""
@@ -144,8 +145,24 @@ def _routes(
 
     pattern = path.replace("{path}", "{path:path}").replace("{consumer_id}", "{consumer_id:path}")  # base64 has slashes
     found: list[BaseRoute] = [Route(pattern, answer, methods=list(by_method))]
+    if path.startswith(_STREAMS) and not path.endswith("{path}"):  # else what takes all that is left takes its POST
+        served = {*by_method, *(["HEAD"] if "GET" in by_method else [])}
+        found.append(Route(pattern, _refused_method(served), methods=sorted(_STREAM_METHODS - served)))
     found += [WebSocketRoute(pattern, _socket(row, sockets[row.operation], access)) for row in rows if row.is_socket]
     return found
+
+
+def _refused_method(served: Iterable[str]) -> Handler:
+    allow = {"allow": ", ".join(sorted(served))}
+
+    async def refused(request: Request) -> Response:
+        raise _no_such_method(request, allow)
+
+    return refused
+
+
+def _no_such_method(request: Request, headers: Mapping[str, str]) -> ProblemError:
+    return ProblemError(405, "no-such-method", f"{request.method} is not served here", headers)
 
 
 def _socket(row: RouteRow, handler: SocketHandler, access: RouteAccess) -> SocketHandler:
@@ -179,9 +196,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 async def _not_there(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.status_code == 405:
-        return _said(
-            request, ProblemError(405, "no-such-method", f"{request.method} is not served here", error.headers or {})
-        )
+        return _said(request, _no_such_method(request, error.headers or {}))
     return _said(request, ProblemError(404, "not-found", "there is nothing here; /openapi.json lists what there is"))
 
 

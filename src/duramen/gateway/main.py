@@ -50,7 +50,7 @@ def run(config: GatewayConfig, *, until_eof: bool = False) -> int:
         certificate = Certificate(config.tls_certificate, config.tls_key)
     authenticator = BearerTokens(config.tokens_file) if config.tokens_file else NoLogin()
     _raise_descriptor_limit()
-    bound = _bound(config.listener)
+    bound = _bound(config.listener, "gateway.listener" if until_eof else "--listen")
     with contextlib.closing(bound):
         return asyncio.run(_serve(config, bound, authenticator, certificate, until_eof))
 
@@ -127,7 +127,8 @@ def _raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _bound(address: HttpAddress) -> socket.socket:
+def _bound(address: HttpAddress, option: str) -> socket.socket:
+    """option: what says where to listen."""
     try:
         bound = socket.create_server(
             (address.host, address.port),
@@ -140,7 +141,7 @@ def _bound(address: HttpAddress) -> socket.socket:
         return bound
     except OSError as error:
         raise NetworkError(
-            f"{address} cannot be listened on: {error.strerror}; choose another one with --listen"
+            f"{address} cannot be listened on: {error.strerror}; choose another one with {option}"
         ) from None
 
 

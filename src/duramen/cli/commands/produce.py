@@ -66,6 +66,7 @@ _REFUSALS = frozenset(
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.NOT_ENOUGH_REPLICAS,
         KafkaError.POLICY_VIOLATION,
+        KafkaError.PRODUCER_FENCED,
         KafkaError.RECORD_LIST_TOO_LARGE,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.TOPIC_EXCEPTION,
@@ -77,6 +78,13 @@ _REFUSALS = frozenset(
     }
 )
 """What is said of records that are surely not stored. Behind a time-out, or a lost connection, nobody knows."""
+
+_WORDS = {
+    KafkaError.POLICY_VIOLATION: "the stream is closed; nothing is appended behind it",
+    KafkaError.PRODUCER_FENCED: "it takes records of one writer at a time, who opens it: "
+    "`duramen stream append --exclusive` does",
+}
+"""Of codes that mean something else, or less, where they do not refuse an append without a transaction."""
 
 _NO_TOPIC = frozenset({KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_REQUEST})
 """What is said of a name that none can have, and of the metadata log's, for which the library would wait in vain."""
@@ -521,7 +529,8 @@ def _summarise(delivery: DeliveryCount, topic: str, limit: int | None, seconds: 
             }
         )
     if delivery.error is not None:
-        text = failure_of_topics(KafkaException(delivery.error), [topic]).message
+        words = _WORDS.get(delivery.error.code())
+        text = f"{topic}: {words}." if words else failure_of_topics(KafkaException(delivery.error), [topic]).message
         if delivery.too_large and limit is not None:
             around = "" if delivery.too_large > limit else ", with its headers and that of the batch around it,"
             text = (

@@ -65,7 +65,7 @@ class GatewayChild:
                 self._process.send_signal(number)  # which asks first whether it is there
 
     def _run(self, command: list[str], say: Say) -> None:
-        pause = FIRST_PAUSE_SECONDS
+        pause, is_first = FIRST_PAUSE_SECONDS, True
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
@@ -74,9 +74,23 @@ class GatewayChild:
                 how = error.strerror or str(error)
             if self._stopping.is_set():
                 return
-            if time.monotonic() - began >= LONGEST_PAUSE_SECONDS:
+            is_young = time.monotonic() - began < LONGEST_PAUSE_SECONDS
+            if not is_young:
                 pause = FIRST_PAUSE_SECONDS
-            say("warning", "gateway-ended", {"how": how, "again_in_s": pause})
+            if is_first and is_young and how.startswith("exit status"):  # a setting or an address: it may never come up
+                say(
+                    "error",
+                    "gateway-not-started",
+                    {
+                        "listener": self._settings.get("gateway.listener", ""),
+                        "how": how,
+                        "again_in_s": pause,
+                        "remedy": "its own line above says why; the node goes on without HTTP until then",
+                    },
+                )
+            else:
+                say("warning", "gateway-ended", {"how": how, "again_in_s": pause})
+            is_first = False
             self._stopping.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from duramen.cli.shared.output import pairs
-from duramen.config import parse_properties
+from duramen.config import gateway_setting, parse_properties
 from duramen.errors import ConfigError
 
 _GATEWAY_PREFIX = "gateway."
@@ -54,9 +54,11 @@ def node_settings(file: str | None, settings: Iterable[str]) -> tuple[dict[str, 
 def split_settings(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The settings of a node, and those of the gateway that it runs (`gateway.*`).
 
-    ConfigError for a gateway that is not told where to listen.
+    ConfigError for an unknown one of the gateway's, and for a gateway that is not told where to listen.
     """
     gateway = {name: text for name, text in texts.items() if name.startswith(_GATEWAY_PREFIX)}
+    for name in gateway:
+        gateway_setting(name)
     if gateway and "gateway.listener" not in gateway:
         raise ConfigError(
             f"{min(gateway)} is set, but this node runs no gateway; it does with gateway.listener=http://127.0.0.1:8082"

@@ -203,7 +203,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         (*ANY_CALL, "bad-request", "no-such-stream", "truncated", "position-diverged"),
         (
             _PATH,
-            Parameter("dlsn", "query", "A DLSN, as a receipt or Stream-Next-Offset has it, or DistributedLog's base64"),
+            Parameter("dlsn", "query", "A DLSN, as a receipt or Stream-Next-Offset has it, or its base64; -1, now"),
             Parameter("txid", "query", "The first record with this transaction id or a higher one (duramen.txid)"),
             Parameter("offset", "query", "An offset of the topic, -1 (the beginning) or now (the end)"),
             Parameter("time", "query", "The first record of this time or a later one: ms since 1970, or RFC 3339"),

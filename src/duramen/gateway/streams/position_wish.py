@@ -64,10 +64,10 @@ def position_before(body: bytes) -> PositionWish:
 
 
 def _position(kind: str, text: str) -> Position:
+    if kind in ("dlsn", "offset") and text in (BEGINNING, NOW):
+        return AtOffset(EARLIEST if text == BEGINNING else LATEST)
     if kind == "dlsn":
         return parse_position(text, kind)
-    if kind == "offset" and text in (BEGINNING, NOW):
-        return AtOffset(EARLIEST if text == BEGINNING else LATEST)
     if _NUMBER.fullmatch(text) and int(text) <= _NUMBER_MAX:
         return AtOffset(int(text)) if kind == "offset" else AtTime(int(text))
     if kind == "time":

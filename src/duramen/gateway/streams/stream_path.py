@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from duramen.client.protocol.stream_names import OUR_OWN, SEGMENT, TOPIC_LENGTH_MAX
 from duramen.gateway.edge.problem import ProblemError
+from duramen.model import INTERNAL_TOPICS
 
 
 def topic_of(path: str) -> str:
@@ -21,6 +22,8 @@ def topic_of(path: str) -> str:
     if path.startswith(OUR_OWN):
         raise ProblemError(400, "bad-request", f"path: names that begin with {OUR_OWN} are kept for the system")
     topic = ".".join(segments)
+    if topic in INTERNAL_TOPICS:
+        raise ProblemError(400, "bad-request", f"path: {topic} is a topic of the nodes' own, and no stream")
     if len(topic) > TOPIC_LENGTH_MAX:
         raise ProblemError(400, "bad-request", f"path: a stream's name has at most {TOPIC_LENGTH_MAX} characters")
     return topic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from duramen.dlsn import BEFORE_FIRST, FIRST, Dlsn, parse_dlsn
@@ -10,6 +11,8 @@ from duramen.wire.batch import parse_header
 
 BEGINNING: Final = "-1"
 NOW: Final = "now"
+
+_OFFSET: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 START: Final = FIRST
 """The beginning of a stream, before anything was written."""
@@ -25,7 +28,8 @@ def parse_position(text: str, field: str = "offset") -> Dlsn:
     try:
         position = parse_dlsn(text)
     except ValueError as error:
-        raise bad_request(field, f"it is no position: {error}") from None
+        hint = f"; an offset of the topic is found by .position?offset={text}" if _OFFSET.fullmatch(text) else ""
+        raise bad_request(field, f"it is no position: {error}{hint}") from None
     if position == BEFORE_FIRST:
         return START
     if not position.is_record:

@@ -32,6 +32,7 @@ def test_beyond_loopback(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["gateway.sse.ms=500"], "gateway.listener=http://127.0.0.1:8082"),
         (["gateway.listener=nowhere"], "http://host:port"),
+        (["gateway.lisener=http://127.0.0.1:8082"], "nearest is gateway.listener"),
         (["gateway.listener=http://127.0.0.1:0", "gateway.ssems=1"], "nearest is gateway.sse.ms"),
         (
             ["gateway.listener=http://127.0.0.1:0", "process.roles=controller", "controller.listener.names=C",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
 import pytest
 from confluent_kafka import KafkaError
 
@@ -110,3 +111,21 @@ def test_what_is_not_known_is_not_said(first: int, told: str) -> None:
     assert delivery.told == told
     delivery.stopped = True
     assert delivery.told == told + "; what follows in the input was not sent"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (KafkaError.POLICY_VIOLATION, r"^late: the stream is closed; .* 0 records written, 1 not\.$"),
+        (
+            KafkaError.PRODUCER_FENCED,
+            r"^late: .*`duramen stream append --exclusive` does\. 0 records written, 1 not\.$",
+        ),
+    ],
+)
+def test_what_a_stream_refuses_is_said_in_words_of_streams(code: int, said: str) -> None:
+    delivery = DeliveryCount()
+    message: Any = Reported(b"x")
+    delivery.report(KafkaError(code), message)
+    with pytest.raises(click.ClickException, match=said):
+        produce._summarise(delivery, TOPIC, None, 0.1, False)

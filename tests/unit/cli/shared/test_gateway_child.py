@@ -21,10 +21,12 @@ class Told:
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
+        self.names: list[str] = []
         self.ended = threading.Event()
 
     def say(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        assert (level, event) == ("warning", "gateway-ended")
+        assert (level, event) in [("warning", "gateway-ended"), ("error", "gateway-not-started")]
+        self.names.append(event)
         self.events.append(fields)
 
     def stop(self, child: GatewayChild) -> float:
@@ -64,6 +66,8 @@ def test_it_is_started_again_later_and_later(monkeypatch: pytest.MonkeyPatch, tm
     told.stop(child)
     assert [event["again_in_s"] for event in told.events[:5]] == [0.01, 0.02, 0.04, 0.05, 0.05]
     assert {event["how"] for event in told.events} == {"exit status 3"}
+    assert told.names[:5] == ["gateway-not-started", *["gateway-ended"] * 4], "the first says it clearly, and once"
+    assert told.events[0]["listener"] == "http://127.0.0.1:1"
     assert (tmp_path / "started").read_text().splitlines()[0] == (
         "-P -m duramen gateway --until-eof --bootstrap 127.0.0.1:9 --set gateway.listener=http://127.0.0.1:1"
     )

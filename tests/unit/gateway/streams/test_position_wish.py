@@ -18,6 +18,7 @@ DLSN = Dlsn(3, 10, 2)
     [
         ("dlsn", str(DLSN), DLSN),
         ("dlsn", DLSN.base64_text, DLSN),
+        ("dlsn", "-1", AtOffset(EARLIEST)),
         ("offset", "12", AtOffset(12)),
         ("offset", "-1", AtOffset(EARLIEST)),
         ("offset", "now", AtOffset(LATEST)),

@@ -27,3 +27,8 @@ def test_positions_of_distributedlog() -> None:
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ProblemError, match="offset"):
         parse_position(text)
+
+
+def test_an_offset_is_sent_to_where_it_is_found() -> None:
+    with pytest.raises(ProblemError, match=r"found by \.position\?offset=5$"):
+        parse_position("5")
