@@ -46,10 +46,16 @@ def test_what_is_written_is_read_listed_truncated_and_closed(address: str) -> No
             await stream.close_stream(expected_position=3)
             assert await stream.is_closed()
             assert stream.name in await space.list()
+            follower = await stream.reader(start=2, follow=True)
             await space.delete(stream.name)
             assert not await space.exists(stream.name)
             with pytest.raises(streams.NoSuchStreamError):
                 await space.stream(stream.name)
+            again = await space.create(stream.name)
+            await again.append([b"a", b"b", b"c"])
+            with pytest.raises(streams.PositionDivergedError, match="deleted and made again"):
+                await anext(follower)
+            assert (await again.reader()).stream_id not in ("", follower.stream_id)
 
     asyncio.run(run())
 

@@ -81,6 +81,23 @@ def test_a_position_of_another_history_is_no_other_record(stream: streams.Stream
         stream.reader(here._replace(lssn=here.lssn + 5))
 
 
+def test_a_reader_reads_one_stream_and_none_that_is_made_later_under_its_name(
+    space: streams.Namespace, stream: streams.Stream
+) -> None:
+    stream.append([b"a", b"b"])
+    reader, follower, at_end = stream.reader(), stream.reader(follow=True), stream.reader("end", follow=True)
+    assert [next(follower).value, next(follower).value] == [b"a", b"b"]
+    assert reader.stream_id == follower.stream_id != ""
+    space.delete(stream.name)
+    again = space.create(stream.name)
+    again.append([b"c", b"d", b"e"], close=True)
+    for each in (reader, follower, at_end):
+        with pytest.raises(streams.PositionDivergedError, match="deleted and made again"):
+            next(each)
+    anew = again.reader()
+    assert (values(anew), anew.stream_id == reader.stream_id) == ([b"c", b"d", b"e"], False)
+
+
 def test_of_two_appends_at_one_position_one_succeeds(stream: streams.Stream) -> None:
     assert stream.append(b"a", expected_position=0).end == 1
     with pytest.raises(streams.StreamEndMovedError) as refused:

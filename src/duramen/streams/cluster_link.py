@@ -21,7 +21,7 @@ from duramen.client.protocol.positions import OffsetQuestion, Position, Question
 from duramen.client.protocol.producers import DESCRIBE_PRODUCERS, ProducerProgress
 from duramen.client.protocol.stream_names import names_in
 from duramen.errors import ErrorCode, KafkaError
-from duramen.model import NO_TOPIC_ID, TopicPartition
+from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.streams.link import NO_CONDITION, AppendTerms, StreamTail, TxidKind
 from duramen.streams.logged_namespaces import LoggedNamespaces
 from duramen.streams.lookup import find_spot
@@ -76,15 +76,26 @@ class ClusterLink:
 
     async def exists(self, topic: str) -> bool:
         """See `StreamLink`."""
+        return await self._id_of(topic) is not None
+
+    async def stream_id(self, topic: str) -> str:
+        """See `StreamLink`."""
+        found = await self._id_of(topic)
+        if found is None:
+            raise _no_topic(topic)
+        return "" if found == NO_TOPIC_ID else found.hex()
+
+    async def _id_of(self, topic: str) -> TopicId | None:
+        """Asked now; None for one that is not there. KafkaError as `exists`."""
         found = (await self._cluster.metadata([topic])).topics.get(topic)
         if found is None or found.error in _NO_PLACE:
-            return False
+            return None
         if found.error:
             raise KafkaError(found.error, f"topic {topic}: {found.error.name}")
         if len(found.partitions) != 1:
             count = len(found.partitions)
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic} has {count} partitions; a stream has one")
-        return True
+        return found.topic_id
 
     async def create(self, topic: str, settings: Mapping[str, str]) -> None:
         """See `StreamLink`."""
@@ -187,12 +198,13 @@ class ClusterLink:
 
     async def locate(self, topic: str, wanted: Position) -> StreamSpot:
         """See `StreamLink`. A leader that is none any more may lack what the position names: another one is asked."""
-        await self._find(topic)
+        stream_id = await self.stream_id(topic)  # in front of all else: what is read is read by this id
         began = time.monotonic()
         deadline = Deadline(f"{wanted} in {topic}", self._timeout_s, began)
         while True:
             try:
-                return await find_spot(wanted, partial(self._answer, TopicPartition(topic, 0)))
+                spot = await find_spot(wanted, partial(self._answer, TopicPartition(topic, 0)))
+                return spot._replace(stream_id=stream_id)
             except KafkaError as error:
                 refused = error
             found = (await self._cluster.metadata([topic])).topics[topic]
@@ -222,7 +234,10 @@ class ClusterLink:
     async def _fetch(self, topic: str, spot: StreamSpot, wait_ms: int) -> FetchedBytes:
         await self._find(topic)
         tp = TopicPartition(topic, 0)
-        return await self._cluster.fetch(tp, spot.offset, _FETCH_BYTES, READ_COMMITTED, max_wait_ms=wait_ms)
+        id = bytes.fromhex(spot.stream_id) or None
+        return await self._cluster.fetch(
+            tp, spot.offset, _FETCH_BYTES, READ_COMMITTED, max_wait_ms=wait_ms, topic_id=id
+        )
 
     async def read_namespaces(self, offset: int, *, wait: bool) -> NamespaceStretch | None:
         """See `LoggedLink`."""
@@ -294,7 +309,7 @@ class ClusterLink:
         """A call to the leader of a topic that is not there would wait for one until its time limit."""
         if topic not in self._known:
             if not await self.exists(topic):
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
+                raise _no_topic(topic)
             self._known.add(topic)
 
     async def _call_ours(self, tp: TopicPartition, key: int, request: Any) -> Any:
@@ -319,6 +334,10 @@ class ClusterLink:
         if found.error_code:
             code = error_code(found.error_code)
             raise KafkaError(code, found.error_message or f"{found.name}: {code.name}")
+
+
+def _no_topic(topic: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
 
 
 def _batch(rows: Sequence[Row], producer_id: int, epoch: int, sequence: int) -> bytearray:

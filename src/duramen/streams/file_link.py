@@ -17,7 +17,7 @@ from duramen.client.protocol.stream_names import names_in
 from duramen.config import BrokerConfig
 from duramen.config.topic import validate_topic_configs
 from duramen.embedded import TopicStream, open_log
-from duramen.errors import DeadlineError, ErrorCode, KafkaError
+from duramen.errors import DeadlineError, ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.streams.link import AppendTerms, StreamTail, TxidKind
 from duramen.streams.logged_namespaces import LoggedNamespaces
@@ -60,6 +60,11 @@ class FileLink:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic} has {count} partitions; a stream has one")
         return True
 
+    async def stream_id(self, topic: str) -> str:
+        """See `StreamLink`."""
+        self._check(topic)
+        return self._log.topic(topic).topic_id.hex()
+
     async def create(self, topic: str, settings: Mapping[str, str]) -> None:
         """See `StreamLink`."""
         with self._creating:
@@ -99,8 +104,9 @@ class FileLink:
 
     async def locate(self, topic: str, wanted: Position) -> StreamSpot:
         """See `StreamLink`."""
+        stream_id = await self.stream_id(topic)
         try:
-            return await find_spot(wanted, partial(self._answer, topic))
+            return (await find_spot(wanted, partial(self._answer, topic)))._replace(stream_id=stream_id)
         except KafkaError as error:
             check_later_leader(error, wanted, 1, 0.0)
             raise
@@ -120,12 +126,12 @@ class FileLink:
 
     async def fetch(self, topic: str, spot: StreamSpot) -> Stretch:
         """See `StreamLink`."""
-        chunk = self._stream(topic).read(spot.offset)
+        chunk = self._at(topic, spot).read(spot.offset)
         return stretch_of(chunk.data, chunk.aborted, spot)
 
     async def wait(self, topic: str, spot: StreamSpot) -> None:
         """See `StreamLink`."""
-        self._stream(topic).wait(spot.offset, _WAIT_S)
+        self._at(topic, spot).wait(spot.offset, _WAIT_S)
 
     async def read_namespaces(self, offset: int, *, wait: bool) -> NamespaceStretch | None:
         """See `LoggedLink`. Appends of this process are committed when they are answered."""
@@ -163,6 +169,14 @@ class FileLink:
     def _stream(self, topic: str) -> TopicStream:
         self._check(topic)
         return TopicStream(self._log.topic(topic))
+
+    def _at(self, topic: str, spot: StreamSpot) -> TopicStream:
+        """The stream that a spot is in. TopicReplacedError."""
+        self._check(topic)
+        found = self._log.topic(topic)
+        if spot.stream_id and found.topic_id.hex() != spot.stream_id:
+            raise TopicReplacedError(f"topic {topic} was deleted and made anew")
+        return TopicStream(found)
 
     def _check(self, topic: str) -> None:
         """`EmbeddedLog.topic` would make one that is not there."""

@@ -12,11 +12,12 @@ from duramen.client.protocol.list_offsets import EARLIEST, LATEST
 from duramen.client.protocol.positions import AtOffset, Position
 from duramen.client.protocol.producers import ProducerProgress
 from duramen.dlsn import FIRST, Dlsn
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import is_named, named_producer_id
 from duramen.streams.gateway_connection import GatewayConnection
 from duramen.streams.http_namespaces import HttpNamespaces, pages
 from duramen.streams.http_words import (
+    GatewayAnswer,
     GatewayError,
     append_answer,
     append_refusal,
@@ -68,6 +69,10 @@ class HttpLink:
                 return False
             raise
         return True
+
+    async def stream_id(self, topic: str) -> str:
+        """See `StreamLink`."""
+        return self._gateway.ask("HEAD", _path(topic)).headers.get("stream-id", "")
 
     async def create(self, topic: str, settings: Mapping[str, str]) -> None:
         """See `StreamLink`."""
@@ -157,7 +162,8 @@ class HttpLink:
             kind = "time" if await self.txid_kind(topic) == "none" else "txid"
             query = f"{kind}={wanted.timestamp}"
         try:
-            return spot_in(self._gateway.ask("GET", f"{_path(topic)}/.position?{query}").json())
+            found = self._gateway.ask("GET", f"{_path(topic)}/.position?{query}")
+            return spot_in(found.json(), found.headers.get("stream-id", ""))
         except GatewayError as error:
             shown = wanted if isinstance(wanted, Dlsn) else wanted.offset if isinstance(wanted, AtOffset) else -1
             raise lookup_refusal(error, shown) from error
@@ -167,15 +173,24 @@ class HttpLink:
         polled, self._polled = self._polled, None
         if polled is not None and polled[:2] == (topic, spot):
             return polled[2]
-        found = self._gateway.ask("GET", f"{_path(topic)}?{_RECORDS}&offset={quote(str(spot.dlsn))}")
-        return stretch_in(found, spot)
+        return stretch_in(await self._read(topic, spot, "", 0.0), spot)
 
     async def wait(self, topic: str, spot: StreamSpot) -> None:
         """See `StreamLink`. As long as the gateway lets it wait; what comes is what `fetch` gives next."""
-        query = f"{_RECORDS}&live=long-poll&offset={quote(str(spot.dlsn))}"
-        found = self._gateway.ask("GET", f"{_path(topic)}?{query}", waits_s=_LONG_POLL_S)
+        found = await self._read(topic, spot, "&live=long-poll", _LONG_POLL_S)
         if found.body or found.is_closed:
             self._polled = (topic, spot, stretch_in(found, spot))
+
+    async def _read(self, topic: str, spot: StreamSpot, live: str, waits_s: float) -> GatewayAnswer:
+        """TopicReplacedError where the name is another stream's by now."""
+        meant = f"&stream_id={spot.stream_id}" if spot.stream_id else ""
+        query = f"{_RECORDS}{live}&offset={quote(str(spot.dlsn))}{meant}"
+        try:
+            return self._gateway.ask("GET", f"{_path(topic)}?{query}", waits_s=waits_s)
+        except GatewayError as error:
+            if meant and error.problem == "position-diverged" and await self.stream_id(topic) != spot.stream_id:
+                raise TopicReplacedError(error.message) from error
+            raise
 
     async def state(self, topic: str) -> StreamTail:
         """See `StreamLink`."""

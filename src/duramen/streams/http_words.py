@@ -177,7 +177,7 @@ def stretch_in(answer: GatewayAnswer, spot: StreamSpot) -> Stretch:
     if records or answer.is_closed:
         epoch = records[0].dlsn.leader_epoch if records else spot.dlsn.leader_epoch
         batches.append(StoredBatch(epoch, records, answer.is_closed))
-    return Stretch(batches, StreamSpot(behind.offset, behind))
+    return Stretch(batches, StreamSpot(behind.offset, behind, stream_id=spot.stream_id))
 
 
 def _record(line: Mapping[str, Any]) -> StreamRecord:
@@ -198,9 +198,9 @@ def _content(text: str | None, encoding: str) -> bytes | None:
     return b64decode(text, validate=True) if encoding == "base64" else text.encode()
 
 
-def spot_in(body: Mapping[str, Any]) -> StreamSpot:
+def spot_in(body: Mapping[str, Any], stream_id: str = "") -> StreamSpot:
     """A position that was looked up."""
-    return StreamSpot(body["offset"], parse_dlsn(body["dlsn"]), bool(body.get("at_end")))
+    return StreamSpot(body["offset"], parse_dlsn(body["dlsn"]), bool(body.get("at_end")), stream_id)
 
 
 def lookup_refusal(error: GatewayError, wanted: Dlsn | int) -> DuramenError:

@@ -59,6 +59,7 @@ class StreamLink(Protocol):
     """A back end. Streams are named by their topics here. Raises KafkaError and the other errors of duramen.errors.
 
     A topic that is not there: KafkaError UNKNOWN_TOPIC_OR_PARTITION; an offset that is not: OFFSET_OUT_OF_RANGE.
+    Another topic than a spot's under its name: TopicReplacedError, or one of these two.
     """
 
     @property
@@ -72,6 +73,10 @@ class StreamLink(Protocol):
 
     async def exists(self, topic: str) -> bool:
         """Whether there is such a topic. KafkaError INVALID_PARTITIONS for one with several partitions."""
+        ...
+
+    async def stream_id(self, topic: str) -> str:
+        """The id of the topic (hexadecimal), which one that is made later under its name does not have; "" without."""
         ...
 
     async def create(self, topic: str, settings: Mapping[str, str]) -> None:
@@ -99,7 +104,10 @@ class StreamLink(Protocol):
         ...
 
     async def locate(self, topic: str, wanted: Position) -> StreamSpot:
-        """Where a position is. BelowStartError, DlsnDivergedError; KafkaError OFFSET_OUT_OF_RANGE above the end."""
+        """Where a position is, with the stream's id.
+
+        BelowStartError, DlsnDivergedError; KafkaError OFFSET_OUT_OF_RANGE above the end.
+        """
         ...
 
     async def fetch(self, topic: str, spot: StreamSpot) -> Stretch:

@@ -25,6 +25,14 @@ class Reader:
         return self._cursor.dlsn
 
     @property
+    def stream_id(self) -> str:
+        """The id of the stream that is read (hexadecimal): one that is made later under its name has another.
+
+        "" where the cluster has no ids. Over HTTP it is the `Stream-Id`.
+        """
+        return self._cursor.stream_id
+
+    @property
     def is_ended(self) -> bool:
         """Whether the stream is closed and all of it was read."""
         return self._cursor.is_ended

@@ -11,7 +11,7 @@ from duramen.client.protocol.fetch import FetchedBytes
 from duramen.client.protocol.list_offsets import ListedOffset
 from duramen.client.protocol.metadata import ClusterMetadata
 from duramen.client.protocol.routes import Route
-from duramen.model import TopicPartition
+from duramen.model import TopicId, TopicPartition
 
 
 class AwaitableCluster(Protocol):
@@ -28,7 +28,14 @@ class AwaitableCluster(Protocol):
     ) -> dict[TopicPartition, ListedOffset]: ...
 
     async def fetch(
-        self, tp: TopicPartition, offset: int, max_bytes: int = 0, isolation: int = 0, *, max_wait_ms: int = 0
+        self,
+        tp: TopicPartition,
+        offset: int,
+        max_bytes: int = 0,
+        isolation: int = 0,
+        *,
+        max_wait_ms: int = 0,
+        topic_id: TopicId | None = None,
     ) -> FetchedBytes: ...
 
     async def init_producer_id(self) -> tuple[int, int]: ...
@@ -59,9 +66,16 @@ class ReadyCluster:
         return self._cluster.list_offsets(wanted, isolation)
 
     async def fetch(
-        self, tp: TopicPartition, offset: int, max_bytes: int = 0, isolation: int = 0, *, max_wait_ms: int = 0
+        self,
+        tp: TopicPartition,
+        offset: int,
+        max_bytes: int = 0,
+        isolation: int = 0,
+        *,
+        max_wait_ms: int = 0,
+        topic_id: TopicId | None = None,
     ) -> FetchedBytes:
-        return self._cluster.fetch(tp, offset, max_bytes, isolation, max_wait_ms=max_wait_ms)
+        return self._cluster.fetch(tp, offset, max_bytes, isolation, max_wait_ms=max_wait_ms, topic_id=topic_id)
 
     async def init_producer_id(self) -> tuple[int, int]:
         return self._cluster.init_producer_id()

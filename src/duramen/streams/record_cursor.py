@@ -12,8 +12,8 @@ from duramen.streams.stream_calls import StreamCalls
 
 
 class RecordCursor:
-    """position: offset of the next record; dlsn: where another reader goes on with it; is_ended: the stream is closed,
-    and all of it was read.
+    """position: offset of the next record; dlsn: where another reader goes on with it; stream_id: of the stream;
+    is_ended: it is closed, and all of it was read.
 
     least_txid: records below it are passed over, until the first that is not.
     """
@@ -22,6 +22,7 @@ class RecordCursor:
         self.calls = calls
         self.position = spot.offset
         self.dlsn: Dlsn = spot.dlsn
+        self.stream_id = spot.stream_id
         self.is_ended = False
         self._spot = spot
         self._follow = follow
@@ -66,6 +67,7 @@ class RecordCursor:
             self._asked_closed = True
             state = await self.calls.state()
             if state.closed and state.end <= self._spot.offset:
+                await self.calls.fetch(self._spot)  # which is refused if that was another stream's state
                 self.is_ended = True
                 return False
         await self.calls.wait(self._spot)

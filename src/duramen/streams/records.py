@@ -61,11 +61,16 @@ class StoredBatch(NamedTuple):
 
 
 class StreamSpot(NamedTuple):
-    """Where to read on: `offset`, and the position that names the same; is_end: nothing was there yet."""
+    """Where to read on: `offset`, and the position that names the same; is_end: nothing was there yet.
+
+    stream_id: of the stream that is meant, the id of its topic in hexadecimal; "" where it does not matter, or the
+    cluster has no ids.
+    """
 
     offset: int
     dlsn: Dlsn
     is_end: bool = False
+    stream_id: str = ""
 
 
 class Stretch(NamedTuple):
@@ -149,7 +154,7 @@ def stretch_of(data: bytes | memoryview, aborted: Iterable[AbortedTransaction], 
             shown = () if hidden else _shown(view, header, spot.offset)
             found.append(StoredBatch(header.leader_epoch, shown, False))
         end = header.next_offset
-        behind = StreamSpot(end, dlsn_at(end, header.base_offset, header.leader_epoch))
+        behind = StreamSpot(end, dlsn_at(end, header.base_offset, header.leader_epoch), stream_id=spot.stream_id)
     return Stretch(found, behind)
 
 

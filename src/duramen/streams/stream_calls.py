@@ -11,7 +11,7 @@ from duramen.client.protocol.list_offsets import EARLIEST, LATEST
 from duramen.client.protocol.positions import AtOffset, BelowStartError, DlsnDivergedError
 from duramen.client.protocol.producers import ProducerProgress
 from duramen.dlsn import Dlsn
-from duramen.errors import DeadlineError, ErrorCode, KafkaError, StreamClosedError
+from duramen.errors import DeadlineError, ErrorCode, KafkaError, StreamClosedError, TopicReplacedError
 from duramen.streams.errors import (
     NoSuchStreamError,
     PositionDivergedError,
@@ -146,14 +146,20 @@ class StreamCalls:
                 not stretch.batches or stretch.batches[0].leader_epoch == spot.dlsn.leader_epoch
             ):
                 return stretch  # a leader has one history
-            await self.locate(spot.dlsn)  # says what became of it
+            found = await self.locate(spot.dlsn)  # says what became of it
+            if spot.stream_id and found.stream_id != spot.stream_id:
+                raise self._made_again()
             if stretch is not None:
                 return stretch
 
     async def wait(self, spot: StreamSpot) -> None:
         """See `StreamLink`."""
         with self.errors():
-            await self._link.wait(self.topic, spot)
+            try:
+                await self._link.wait(self.topic, spot)
+            except KafkaError as error:
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:  # `fetch` says what that means
+                    raise
 
     async def state(self) -> StreamTail:
         """How the stream stands now."""
@@ -188,11 +194,24 @@ class StreamCalls:
         with self.errors():
             return await self._link.truncate(self.topic, place.offset)
 
+    async def stream_id(self) -> str:
+        """See `Stream.stream_id`."""
+        with self.errors():
+            return await self._link.stream_id(self.topic)
+
+    def _made_again(self) -> PositionDivergedError:
+        return PositionDivergedError(
+            f"{self.name}: the stream was deleted and made again; what was read is of the one before, so begin anew "
+            "at the start of this one"
+        )
+
     @contextmanager
     def errors(self) -> Iterator[None]:
         """Around a call of the back end: what it is refused for, in the words of streams."""
         try:
             yield
+        except TopicReplacedError as error:
+            raise self._made_again() from error
         except DeadlineError as error:
             if error.last is not None and error.last.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise NoSuchStreamError(self.name) from error

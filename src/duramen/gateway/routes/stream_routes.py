@@ -86,7 +86,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         "Read what there is from a position, or follow (long-poll, server-sent events)",
         (
             RouteAnswer(200, "Records: of the stream's type (JSON: an array), NDJSON, events", _READ, "*/*"),
-            RouteAnswer(204, "live=long-poll: nothing came in time", _READ[:5]),
+            RouteAnswer(204, "live=long-poll: nothing came in time", _READ[:6]),
             RouteAnswer(304, "If-None-Match has the ETag: nothing is new", _READ),
         ),
         (*ANY_CALL, "bad-request", "no-such-stream", "truncated", "position-diverged", "overloaded"),
@@ -136,7 +136,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
                 200,
                 "The stream is there",
                 ("Content-Type", *_END, "Stream-TTL", "Stream-Expires-At", "Stream-Txid", "Stream-Last-Txid",
-                 "Stream-Exclusive", "Stream-Closed", "Cache-Control"),
+                 "Stream-Exclusive", "Stream-Closed", "Stream-Id", "Cache-Control"),
             ),
         ),
         (*ANY_CALL, "bad-request", "no-such-stream"),
@@ -199,7 +199,14 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         "findPosition",
         "stream",
         "Find the first record at or above a position; one parameter says which",
-        (RouteAnswer(200, "offset, dlsn, epoch; time or txid of the record, or at_end: none is there yet", (), _JSON),),
+        (
+            RouteAnswer(
+                200,
+                "offset, dlsn, epoch; time or txid of the record, or at_end: none is there yet",
+                ("Stream-Id",),
+                _JSON,
+            ),
+        ),
         (*ANY_CALL, "bad-request", "no-such-stream", "truncated", "position-diverged"),
         (
             _PATH,

@@ -83,7 +83,7 @@ class PositionRequests:
             None if has_txids else timestamp,
             timestamp if has_txids else None,
         )
-        headers = {"cache-control": "no-store"}
+        headers = {"cache-control": "no-store", "stream-id": info.topic_id.hex()}
         return Response(msgspec.json.encode(body), media_type="application/json", headers=headers)
 
 

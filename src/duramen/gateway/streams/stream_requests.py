@@ -147,6 +147,7 @@ class StreamRequests:
         headers = {
             "content-type": info.content_type,
             NEXT_OFFSET: str(end.position),
+            STREAM_ID: info.topic_id.hex(),
             "cache-control": "no-store",
         }
         if info.expiry.ttl_ms is not None:
@@ -274,7 +275,7 @@ class StreamRequests:
                 request, info, asked, form, position, page, lambda: form.body(page) if body is None else body
             )
         headers = self._read_headers(page._replace(up_to_date=True), asked.cursor)
-        headers["cache-control"] = "no-store"
+        headers |= {STREAM_ID: info.topic_id.hex(), "cache-control": "no-store"}
         return Response(status_code=204, headers=headers)
 
     async def _sse(

@@ -25,6 +25,11 @@ class AsyncReader:
         return self._cursor.dlsn
 
     @property
+    def stream_id(self) -> str:
+        """As of `Reader`."""
+        return self._cursor.stream_id
+
+    @property
     def is_ended(self) -> bool:
         """As of `Reader`."""
         return self._cursor.is_ended

@@ -59,6 +59,9 @@ class ThreadedLink:
     async def exists(self, topic: str) -> bool:
         return await self.do(lambda link: link.exists(topic))
 
+    async def stream_id(self, topic: str) -> str:
+        return await self.do(lambda link: link.stream_id(topic))
+
     async def create(self, topic: str, settings: Mapping[str, str]) -> None:
         await self.do(lambda link: link.create(topic, settings))
 
