@@ -11,6 +11,7 @@ from tests.worlds.served_gateway import HttpAnswer, ServedGateway
 from tests.worlds.served_node import Served
 
 JSON = "application/json"
+NDJSON = "application/x-ndjson"
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +233,32 @@ def test_transaction_ids_of_the_application(gateways: list[ServedGateway]) -> No
     assert (found["offset"], found["txid"]) == (3, 12)
     record = gateway.ask("POST", "/v1/topics/numbered/records", b'{"value": 6, "timestamp": 21}', content_type=JSON)
     assert record.json()["records"][0]["txid"] == 21 if "records" in record.json() else record.json()["txid"] == 21
+
+
+def test_the_clock_is_no_transaction_id_of_the_application(gateways: list[ServedGateway]) -> None:
+    gateway = gateways[0]
+    path = "/v1/stream/unclocked"
+    settings = '{"duramen.txid": "application"}'
+    filled = gateway.ask("PUT", path, b"1", content_type=JSON, stream_settings=settings)
+    assert (filled.status, filled.json()["detail"].split(":")[0]) == (400, "Stream-Txid")
+    (cluster,) = gateway.ask("GET", "/v3/clusters").json()["data"]
+    v2, v3 = "application/vnd.kafka.json.v2+json", f"/v3/clusters/{cluster['cluster_id']}/topics/unclocked/records"
+    records = "/v1/topics/unclocked/records"
+    for where, body, kind, named in (
+        (f"{path}?format=ndjson", b'{"value": 9}', NDJSON, "line 1.timestamp: it is missing"),
+        (records, b'{"value": 1}', JSON, "records[0].timestamp: it is missing"),
+        (records, b'{"records": [{"value": 1, "timestamp": 1}, {"value": 1}]}', JSON, "records[1].timestamp"),
+        ("/topics/unclocked", b'{"records": [{"value": 1}]}', v2, "records[0].timestamp: it is missing"),
+        (v3, b'{"value": {"type": "JSON", "data": 1}}', JSON, "timestamp: it is missing"),
+    ):
+        refused = gateway.ask("POST", where, body, content_type=kind)
+        told = refused.json()
+        assert refused.status == 400, refused.body
+        assert named in told.get("detail", told.get("message")), refused.body
+    lines = gateway.ask("POST", records, b'{"value": 1}', content_type=NDJSON)
+    assert b"record.timestamp: it is missing" in lines.body
+    first = gateway.ask("POST", f"{path}?format=ndjson", b'{"value": 9, "timestamp": 5}', content_type=NDJSON)
+    assert (txid(first), gateway.ask("HEAD", path).headers["stream-last-txid"]) == (5, "5")
 
 
 def test_transaction_ids_that_are_assigned(gateways: list[ServedGateway]) -> None:

@@ -16,6 +16,7 @@ from tests.worlds.served_gateway import ServedGateway
 from tests.worlds.served_node import ROOT, Served
 
 from duramen import streams
+from duramen.cli.main import main
 from duramen.dlsn import BEFORE_FIRST
 from duramen.errors import ClosedError, ConfigError, KafkaError, StreamClosedError
 
@@ -305,6 +306,24 @@ def test_merged_streams_are_followed_until_all_are_closed(space: streams.Namespa
     later.join()
     if other is not space:
         other.close()
+
+
+def test_records_need_the_transaction_ids_of_their_application(
+    space: streams.Namespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = space.create(f"s-{uuid4().hex}", txid="application")
+    with pytest.raises(streams.TxidMissingError, match="txid="):
+        stream.append(b"a")
+    writer = stream.writer(name="w")
+    writer.write(b"b", txid=3)
+    with pytest.raises(streams.TxidMissingError):
+        writer.write(b"c")
+    if not space.address.startswith("duramen+file:"):  # this process has the directory
+        (tmp_path / "lines").write_text("x\n")
+        given = ["stream", "append", stream.name, str(tmp_path / "lines"), "--at", space.address]
+        assert main(given) == 1
+        assert "--txid NUMBER" in capsys.readouterr().err
+    assert (stream.end(), stream.append(streams.NewStreamRecord(b"d", txid=1)).offset) == (0, 0)
 
 
 def test_a_stream_without_transaction_ids_takes_none(stream: streams.Stream) -> None:

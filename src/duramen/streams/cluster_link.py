@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from duramen.client import ANY, CONTROLLER, EARLIEST, READ_COMMITTED
 from duramen.client.protocol import conditional_append as conditional
-from duramen.client.protocol import producers
+from duramen.client.protocol import described_settings, producers
 from duramen.client.protocol.conditional_append import CONDITIONAL_APPEND
 from duramen.client.protocol.deadline import Deadline
+from duramen.client.protocol.described_settings import DESCRIBE_CONFIGS, TXID
 from duramen.client.protocol.fetch import FetchedBytes
 from duramen.client.protocol.list_offsets import ListedOffset
 from duramen.client.protocol.metadata import error_code
@@ -34,10 +35,7 @@ from duramen.wire.messages import API
 _CREATE_TOPICS: Final = 19
 _DELETE_TOPICS: Final = 20
 _DELETE_RECORDS: Final = 21
-_DESCRIBE_CONFIGS: Final = 32
 _OPEN_WRITER: Final = 10030
-_A_TOPIC: Final = 2
-_TXID: Final = "duramen.txid"
 _WAIT_MS: Final = 500
 _FETCH_BYTES: Final = 1 << 20
 FIRST_CONTACT_S: Final = 5.0
@@ -266,23 +264,14 @@ class ClusterLink:
 
     async def txid_kind(self, topic: str) -> TxidKind:
         """See `StreamLink`."""
-        message = API[_DESCRIBE_CONFIGS].request
-        resource = message.DescribeConfigsResource(
-            resource_type=_A_TOPIC, resource_name=topic, configuration_keys=[_TXID]
-        )
+        return cast(TxidKind, (await self.settings(topic, [TXID])).get(TXID) or "none")
 
-        def code_of(reply: Any) -> int:
-            code = int(reply.results[0].error_code)
-            return 0 if code in _NO_PLACE else code
-
-        reply = await self._cluster.call(ANY, _DESCRIBE_CONFIGS, message.new(resources=[resource]), code_of=code_of)
-        (found,) = reply.results
-        if found.error_code:
-            code = error_code(found.error_code)
-            raise KafkaError(code, f"{topic}: {found.error_message or code.name}")
-        values = {config.name: config.value for config in found.configs}
-        kind: TxidKind = values.get(_TXID) or "none"
-        return kind
+    async def settings(self, topic: str, names: Sequence[str]) -> Mapping[str, str]:
+        """See `StreamLink`. A node that does not know the topic yet is asked again."""
+        await self._find(topic)
+        request = described_settings.request([topic], names)
+        reply = await self._cluster.call(ANY, DESCRIBE_CONFIGS, request, code_of=described_settings.code_of)
+        return described_settings.parsed(reply)[topic]
 
     async def truncate(self, topic: str, before: int) -> int:
         """See `StreamLink`."""

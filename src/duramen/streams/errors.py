@@ -81,6 +81,17 @@ class TxidOutOfOrderError(KafkaError):
         self.last = last
 
 
+class TxidMissingError(KafkaError):
+    """A record has no transaction id, in a stream whose application gives them; nothing was stored."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ErrorCode.INVALID_REQUEST,
+            "a record has no transaction id, which the application gives in this stream: NewStreamRecord(value, txid=…)"
+            ", or txid=… of a writer's write",
+        )
+
+
 class NoSuchNamespaceError(KafkaError):
     """There is no such namespace: nothing is written about it, and no stream lies in it."""
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from duramen.dlsn import Dlsn, dlsn_at
 from duramen.model import NO_TIMESTAMP
+from duramen.streams.errors import TxidMissingError
 from duramen.wire.aborted import AbortedTransaction, AbortedTransactions
 from duramen.wire.batch import BatchHeader, batches, records
 from duramen.wire.records.control import ControlType, type_of
@@ -80,8 +81,10 @@ class Stretch(NamedTuple):
     next: StreamSpot
 
 
-def rows_of(given: object, now_ms: int) -> list[Row]:
-    """What `append` was given, as rows. TypeError says what it takes, ValueError that there is nothing."""
+def rows_of(given: object, now_ms: int | None) -> list[Row]:
+    """What `append` was given, as rows. now_ms: the timestamp of records without one; None where each needs its own,
+    its transaction id: TxidMissingError. TypeError says what it takes, ValueError that there is nothing.
+    """
     many: Iterable[Any] = (
         [given] if isinstance(given, bytes | bytearray | memoryview | NewStreamRecord) else _each(given)
     )
@@ -97,24 +100,30 @@ def _each(given: object) -> Iterable[Any]:
     return given
 
 
-def _row(given: object, now_ms: int) -> Row:
+def _row(given: object, now_ms: int | None) -> Row:
     if isinstance(given, bytes | bytearray | memoryview):
-        return None, bytes(given), [], now_ms
+        return None, bytes(given), [], _needed(now_ms)
     if not isinstance(given, NewStreamRecord):
         raise TypeError(f"records of a stream are bytes or NewStreamRecord objects, not {type(given).__name__}")
     headers = [(name.encode(), _bytes(f"the header {name!r:.80}", content)) for name, content in given.headers]
     return _bytes("a key", given.key), _bytes("a value", given.value), headers, _when(given, now_ms)
 
 
-def _when(given: NewStreamRecord, now_ms: int) -> int:
+def _when(given: NewStreamRecord, now_ms: int | None) -> int:
     if given.txid is not None:
         if given.timestamp_ms is not None:
             raise TypeError("a record has a txid or a timestamp_ms, not both: the txid is stored as its timestamp")
         return checked_txid(given.txid)
-    when = now_ms if given.timestamp_ms is None else given.timestamp_ms
+    when = _needed(now_ms) if given.timestamp_ms is None else given.timestamp_ms
     if not isinstance(when, int) or isinstance(when, bool) or not NO_TIMESTAMP <= when < 1 << 62:
         raise TypeError(f"timestamp_ms is milliseconds since 1970 or None, not {when!r:.80}")
     return when
+
+
+def _needed(now_ms: int | None) -> int:
+    if now_ms is None:
+        raise TxidMissingError
+    return now_ms
 
 
 def checked_txid(txid: int) -> int:

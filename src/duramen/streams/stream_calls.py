@@ -44,7 +44,7 @@ class StreamCalls:
     async def append(self, records: Records, expected: int | None, *, close: bool) -> Receipt:
         """See `Stream.append`."""
         given = list(records) if isinstance(records, Iterable) and not isinstance(records, _BYTES | str) else records
-        rows = rows_of(given, now_ms())
+        rows = rows_of(given, await self.now_ms())
         if any(map(has_txid, given if isinstance(given, list) else (given,))):
             await self.check_takes_txids()
         return receipt_of(await self.send(rows, AppendTerms(condition(expected), close)), len(rows))
@@ -173,6 +173,10 @@ class StreamCalls:
                 self._txid_kind = await self._link.txid_kind(self.topic)
         return self._txid_kind
 
+    async def now_ms(self) -> int | None:
+        """The timestamp of records that have none; None where each needs its own, which is its transaction id."""
+        return None if await self.txid_kind() == "application" else time_ns() // 1_000_000
+
     async def start(self) -> int:
         """See `Stream.start`."""
         with self.errors():
@@ -229,11 +233,6 @@ class StreamCalls:
 
 
 _BYTES = bytes | bytearray | memoryview
-
-
-def now_ms() -> int:
-    """The time since 1970."""
-    return time_ns() // 1_000_000
 
 
 def condition(expected: int | None) -> int:

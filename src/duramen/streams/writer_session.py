@@ -13,7 +13,7 @@ from duramen.streams.errors import StreamEndMovedError, WriterFencedError
 from duramen.streams.link import AppendTerms, WriterTurn
 from duramen.streams.receipt import Receipt, receipt_of
 from duramen.streams.records import NewStreamRecord, Row, StreamSpot, has_txid, rows_of
-from duramen.streams.stream_calls import StreamCalls, condition, now_ms
+from duramen.streams.stream_calls import StreamCalls, condition
 from duramen.wire.batch import MAX_SEQUENCE
 from duramen.wire.conditional_answer import ConditionalAnswer
 
@@ -93,7 +93,7 @@ class WriterSession:
         if txid is not None:
             given = record if isinstance(record, NewStreamRecord) else NewStreamRecord(record)
             record = NewStreamRecord(given.value, given.key, given.headers, given.timestamp_ms, txid)
-        (row,) = rows_of(record, now_ms())
+        (row,) = rows_of(record, await self._calls.now_ms())
         if has_txid(record):
             await self._calls.check_takes_txids()
         size = len(row[0] or b"") + len(row[1] or b"") + sum(len(name) + len(value or b"") for name, value in row[2])

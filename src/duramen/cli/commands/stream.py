@@ -24,7 +24,7 @@ from duramen.cli.shared.stream_access import (
     stream_position_option,
 )
 from duramen.dlsn import Dlsn
-from duramen.streams import Receipt, Stream, StreamExistsError, StreamRecord, StreamWriter, Txid
+from duramen.streams import Receipt, Stream, StreamExistsError, StreamRecord, StreamWriter, Txid, TxidMissingError
 from duramen.streams.link import TxidKind
 
 READ_BYTES = 256 * 1024
@@ -171,6 +171,9 @@ def append(
                 if as_json:
                     print_json({"stream": name, "records": len(batch), **_told(receipt)})
             access.call(written.close)
+        except TxidMissingError:
+            text = f"{name}: its application gives transaction ids; give the records one: --txid NUMBER."
+            raise click.ClickException(text) from None
         except BaseException:
             if count:
                 note(f"{plural(count, 'record')} of the input are stored; what follows is not, or its fate is unknown")

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from duramen.gateway.edge.problem import ProblemError, bad_request
-from duramen.gateway.writes.topic_records import WantedRecord, decoded_text, json_problems, raw_null
+from duramen.gateway.writes.topic_records import TXID_MISSING, WantedRecord, decoded_text, json_problems, raw_null
 from duramen.wire.batch import NewRecord
 
 _NULL: Final = b"null"
@@ -76,8 +76,8 @@ class WantedReport(msgspec.Struct):
 _RECORD: Final = msgspec.json.Decoder(ProducedRecord)
 
 
-def produced_record(text: bytes, now_ms: int) -> WantedReport:
-    """The record of a JSON object. Problem 400, 422 names the field."""
+def produced_record(text: bytes, now_ms: int | None) -> WantedReport:
+    """The record of a JSON object. now_ms: as of `wanted_records`. Problem 400, 422 names the field."""
     with json_problems("record"):
         text.decode()
         given = _RECORD.decode(text)
@@ -88,6 +88,8 @@ def produced_record(text: bytes, now_ms: int) -> WantedReport:
         for each in given.headers or ()
     ]
     timestamp = now_ms if given.timestamp is None else _ms(given.timestamp)
+    if timestamp is None:
+        raise bad_request("timestamp", TXID_MISSING)
     record: NewRecord = (key, value, headers, timestamp)
     return WantedReport(WantedRecord(record, given.partition_id), key_type, value_type)
 

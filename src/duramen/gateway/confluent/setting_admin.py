@@ -8,12 +8,13 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from duramen.client.aio import AsyncCluster
+from duramen.client.protocol.described_settings import DESCRIBE_CONFIGS
 from duramen.client.protocol.metadata import error_code
 from duramen.client.protocol.routes import ANY, CONTROLLER, Route
 from duramen.errors import KafkaError
 from duramen.gateway.edge.problem import ProblemError, bad_request
 from duramen.gateway.edge.single_answers import single_answer
-from duramen.gateway.streams.stream_topics import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from duramen.gateway.streams.stream_topics import INCREMENTAL_ALTER_CONFIGS
 from duramen.wire.messages import API
 
 TOPIC: Final = 2

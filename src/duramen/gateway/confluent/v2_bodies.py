@@ -10,7 +10,14 @@ import msgspec
 from duramen.client.protocol.metadata import PartitionMetadata
 from duramen.gateway.confluent.v2_media_types import Embedded
 from duramen.gateway.edge.problem import bad_request
-from duramen.gateway.writes.topic_records import RECORDS_MAX, WantedRecord, decoded_text, json_problems, raw_null
+from duramen.gateway.writes.topic_records import (
+    RECORDS_MAX,
+    TXID_MISSING,
+    WantedRecord,
+    decoded_text,
+    json_problems,
+    raw_null,
+)
 
 FINAL: Final = 1
 RETRIABLE: Final = 2
@@ -99,13 +106,17 @@ def partition_v2(partition: PartitionMetadata) -> PartitionV2:
     return PartitionV2(partition.partition, leader, replicas)
 
 
-def records_v2(body: bytes, embedded: Embedded, partition: int | None, now_ms: int) -> list[WantedRecord]:
-    """The records of a body. partition: that all of them go to, if the path names one. Problem 400."""
+def records_v2(body: bytes, embedded: Embedded, partition: int | None, now_ms: int | None) -> list[WantedRecord]:
+    """The records of a body. partition: that all of them go to, if the path names one; now_ms: as of `wanted_records`.
+    Problem 400.
+    """
     with json_problems("body"):
         body.decode()
         given = _BODY.decode(body)
     if not 1 <= len(given.records) <= RECORDS_MAX:
         raise bad_request("records", f"a body has 1 to {RECORDS_MAX} records, not {len(given.records)}")
+    if now_ms is None:
+        raise bad_request("records[0].timestamp", f"{TXID_MISSING}; version 2 has no field for it, version 3 has")
     found = []
     for number, each in enumerate(given.records):
         where = f"records[{number}]"

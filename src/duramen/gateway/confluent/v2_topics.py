@@ -108,7 +108,7 @@ class V2Topics:
             topic = await self._writes.topic(request.path_params["topic_name"])
             if named is not None and named not in topic.metadata.partitions:
                 raise no_such_partition()
-            wanted = records_v2(body, embedded, named, self._clock.now_ms())
+            wanted = records_v2(body, embedded, named, topic.now_ms(self._clock))
             written = await self._writes.write(topic, wanted)
         return ProducedV2([_offset(each) for each in written])
 

@@ -93,7 +93,7 @@ class V3Records:
         outcomes: dict[int, RecordOutcome] = {}
         for place, text in enumerate(texts):
             try:
-                each = produced_record(text, self._clock.now_ms())
+                each = produced_record(text, topic.now_ms(self._clock))
             except ProblemError as problem:
                 outcomes[place] = _numbered(problem, number + place)
                 continue

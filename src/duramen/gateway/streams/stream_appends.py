@@ -35,7 +35,7 @@ CLOSED_HEADER: Final = "stream-closed"
 
 class AppendWish(NamedTuple):
     """What a POST asks for. records: none to close alone; expected: where the stream has to end; sequence:
-    Stream-Seq; txid: of all records, where the application gives one for them."""
+    Stream-Seq; txid: of the first record, where the application gives them."""
 
     records: Sequence[NewRecord]
     close: bool = False

@@ -32,6 +32,7 @@ from duramen.gateway.streams.stream_wishes import (
     asked_form,
     check_first_records,
     check_same,
+    check_takes_body,
     is_closing,
     messages_of,
     new_records,
@@ -114,6 +115,8 @@ class StreamRequests:
             check_first_records(wanted, closes=closing, has_body=bool(messages))
             records = new_records(messages, self._clock.now_ms())
             info, made = await self._streams.topics.create(topic, wanted)
+            if records:
+                check_takes_body(info)
             if made:
                 end = StreamEnd(START, False)
             else:

@@ -9,7 +9,9 @@ from typing import Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
 from duramen.client.aio.async_namespaces import AsyncNamespaces
-from duramen.client.protocol.metadata import TopicMetadata, error_code
+from duramen.client.protocol import described_settings
+from duramen.client.protocol.described_settings import DESCRIBE_CONFIGS, TXID
+from duramen.client.protocol.metadata import TopicMetadata
 from duramen.client.protocol.routes import ANY, CONTROLLER
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.edge.media_type import DEFAULT
@@ -21,18 +23,15 @@ from duramen.wire.messages import API
 
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
-DESCRIBE_CONFIGS: Final = 32
 INCREMENTAL_ALTER_CONFIGS: Final = 44
 
 CONTENT_TYPE: Final = "duramen.stream.content.type"
 TTL: Final = "duramen.stream.ttl.ms"
 EXPIRES_AT: Final = "duramen.stream.expires.at.ms"
-TXID: Final = "duramen.txid"
 EXCLUSIVE: Final = "duramen.writer.exclusive"
 CLEANUP: Final = "cleanup.policy"
 
 NO_TXIDS: Final = "none"
-APPLICATION_TXIDS: Final = "application"
 
 FRESH_S: Final = 1.0
 """How long what is known of a stream is used without asking again."""
@@ -291,22 +290,8 @@ class StreamTopics:
 
     async def _settings(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
         """The settings of streams that these topics have; without those that are not there."""
-        message = API[DESCRIBE_CONFIGS].request
-        resources = [
-            message.DescribeConfigsResource(
-                resource_type=_A_TOPIC, resource_name=topic, configuration_keys=list(_ASKED)
-            )
-            for topic in topics
-        ]
-        response = await self._cluster.call(ANY, DESCRIBE_CONFIGS, message.new(resources=resources))
-        found = {}
-        for result in response.results:
-            if not result.error_code:
-                texts = {config.name: config.value for config in result.configs if config.value is not None}
-                found[result.resource_name] = texts
-            elif error_code(result.error_code) not in _GONE:
-                raise KafkaError(error_code(result.error_code), f"DescribeConfigs: {result.error_message or ''}")
-        return found
+        request = described_settings.request(topics, _ASKED)
+        return described_settings.parsed(await self._cluster.call(ANY, DESCRIBE_CONFIGS, request))
 
     async def _create(self, topic: str, settings: Mapping[str, str], *, validate_only: bool = False) -> bool:
         """Whether it was not there."""

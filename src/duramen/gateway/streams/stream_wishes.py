@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from duramen.client.protocol.described_settings import APPLICATION_TXIDS
 from duramen.client.protocol.namespaces import check_defaults
 from duramen.dlsn import Dlsn
 from duramen.errors import ConfigError
@@ -18,7 +19,7 @@ from duramen.gateway.streams.json_messages import split_messages
 from duramen.gateway.streams.stream_appends import AppendWish
 from duramen.gateway.streams.stream_expiry import requested_expiry
 from duramen.gateway.streams.stream_position import BEGINNING, START, parse_position
-from duramen.gateway.streams.stream_topics import APPLICATION_TXIDS, StreamInfo, StreamSettings
+from duramen.gateway.streams.stream_topics import StreamInfo, StreamSettings
 from duramen.gateway.streams.writer_headers import OpenedWriter, named_writer, opened_writer
 from duramen.gateway.writes.topic_records import line_records
 from duramen.wire.batch import NewRecord
@@ -57,6 +58,12 @@ def check_first_records(wanted: StreamSettings, *, closes: bool, has_body: bool)
         raise bad_request("Stream-Txid", "each record has its own transaction id: PUT it empty, then POST with the id")
 
 
+def check_takes_body(info: StreamInfo) -> None:
+    """Problem 400 where the records of a PUT would need transaction ids, as its namespace or its settings say."""
+    if info.txid == APPLICATION_TXIDS:
+        raise bad_request("Stream-Txid", "each record has its own transaction id: the stream is made; POST with the id")
+
+
 def check_same(info: StreamInfo, wanted: StreamSettings) -> None:
     """Problem 409 where a stream that is there is another one than is asked for."""
     if media_type.essence(info.content_type) != media_type.essence(wanted.content_type):
@@ -93,7 +100,9 @@ def append_wish(
             raise bad_request("Content-Type", f"with format=ndjson it is {NDJSON}")
         if TXID in headers:
             raise bad_request("Stream-Txid", "with format=ndjson each record has its own, as `timestamp`")
-        records = line_records(body, now_ms, encoding)
+        has_own_txids = info.txid == APPLICATION_TXIDS
+        records = line_records(body, None if has_own_txids else now_ms, encoding)
+        txid = records[0][3] if has_own_txids and records else None
     elif essence != media_type.essence(info.content_type):
         raise ProblemError(409, "exists", f"Content-Type: the stream's is {info.content_type}")
     else:

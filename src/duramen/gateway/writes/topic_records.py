@@ -22,6 +22,8 @@ STICKY_BYTES: Final = 16_384
 
 TIMESTAMP_MAX: Final = (1 << 63) - 1
 
+TXID_MISSING: Final = "it is missing: the writers of this topic give transaction ids to their records (duramen.txid)"
+
 Encoding = Literal["json", "string", "base64"]
 _NULL: Final = b"null"
 
@@ -40,7 +42,8 @@ class HeaderJson(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RecordJson(msgspec.Struct, forbid_unknown_fields=True):
-    """A record. timestamp: ms since 1970, in topics with transaction ids the id; without one the gateway's time."""
+    """A record. timestamp: ms since 1970, without one the gateway's time; in a topic whose application gives
+    transaction ids the id."""
 
     key: msgspec.Raw = msgspec.Raw(_NULL)
     value: msgspec.Raw = msgspec.Raw(_NULL)
@@ -71,8 +74,10 @@ class WantedRecord(NamedTuple):
     partition: int | None
 
 
-def wanted_records(body: bytes, now_ms: int) -> list[WantedRecord]:
-    """The records of a body, one or more. Problem 400 names the field."""
+def wanted_records(body: bytes, now_ms: int | None) -> list[WantedRecord]:
+    """The records of a body, one or more. now_ms: their timestamp where they have none; None where each needs one,
+    which is its transaction id. Problem 400 names the field.
+    """
     with json_problems("body"):
         body.decode()
         many = _MANY.decode(body) if "records" in _FIELDS.decode(body) else RecordsJson([_ONE.decode(body)])
@@ -81,14 +86,14 @@ def wanted_records(body: bytes, now_ms: int) -> list[WantedRecord]:
     return [_wanted(f"records[{number}]", each, many, now_ms) for number, each in enumerate(many.records)]
 
 
-def wanted_record(line: bytes, now_ms: int) -> WantedRecord:
+def wanted_record(line: bytes, now_ms: int | None) -> WantedRecord:
     """The record of a line. Problem 400 names the field."""
     with json_problems("line"):
         line.decode()
         return _wanted("record", _ONE.decode(line), RecordsJson([]), now_ms)
 
 
-def line_records(body: bytes, now_ms: int, encoding: str | None) -> list[NewRecord]:
+def line_records(body: bytes, now_ms: int | None, encoding: str | None) -> list[NewRecord]:
     """The records of a body with one on each line, for one partition. encoding: of values, and base64 of keys too, that
     name none. Problem 400 names the line and the field.
     """
@@ -123,7 +128,7 @@ def json_problems(where: str) -> Iterator[None]:
         raise bad_request(where, "it nests too deeply") from None
 
 
-def _wanted(where: str, given: RecordJson, many: RecordsJson, now_ms: int) -> WantedRecord:
+def _wanted(where: str, given: RecordJson, many: RecordsJson, now_ms: int | None) -> WantedRecord:
     key = _content(f"{where}.key", bytes(given.key), given.key_encoding or many.key_encoding or "string")
     value = _content(f"{where}.value", bytes(given.value), given.value_encoding or many.value_encoding or "json")
     headers = given.headers
@@ -136,6 +141,8 @@ def _wanted(where: str, given: RecordJson, many: RecordsJson, now_ms: int) -> Wa
         for each in listed
     ]
     timestamp = now_ms if given.timestamp is None else given.timestamp
+    if timestamp is None:
+        raise bad_request(f"{where}.timestamp", TXID_MISSING)
     if timestamp > TIMESTAMP_MAX:
         raise bad_request(f"{where}.timestamp", f"it is above {TIMESTAMP_MAX}")
     return WantedRecord((key, value, found, timestamp), given.partition)

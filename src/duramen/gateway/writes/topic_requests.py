@@ -45,8 +45,8 @@ class TopicRequests:
                 415, "unsupported-type", f"Content-Type: records are sent as application/json or {NDJSON}"
             )
         async with self._bodies.whole(request) as body:
-            wanted = wanted_records(body, self._clock.now_ms())
             known = await self._writes.topic(topic)
+            wanted = wanted_records(body, known.now_ms(self._clock))
             outcomes = await self._writes.write(known, wanted)
         problems = [each for each in outcomes if isinstance(each, ProblemError)]
         if len(problems) == len(outcomes) and len({each.code for each in problems}) == 1:
@@ -76,7 +76,7 @@ class TopicRequests:
         wrong: dict[int, PartitionReceipt | ProblemError] = {}
         for number, line in enumerate(lines):
             try:
-                wanted.append(wanted_record(line, self._clock.now_ms()))
+                wanted.append(wanted_record(line, known.now_ms(self._clock)))
             except ProblemError as problem:
                 wrong[number] = problem
         written = iter(await self._writes.write(known, wanted))

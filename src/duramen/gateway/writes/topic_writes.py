@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
+from duramen.client.protocol import described_settings
+from duramen.client.protocol.described_settings import APPLICATION_TXIDS, DESCRIBE_CONFIGS, TXID
 from duramen.client.protocol.metadata import TopicMetadata
+from duramen.client.protocol.routes import ANY
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.edge.clock import GatewayClock
 from duramen.gateway.edge.kafka_problems import problem_of
@@ -32,11 +35,18 @@ class PartitionReceipt(NamedTuple):
 
 
 class KnownTopic(NamedTuple):
-    """A topic as it was at a moment, and where its next records go."""
+    """A topic as it was at a moment, and where its next records go. has_own_txids: its application gives each record
+    its transaction id, as the timestamp.
+    """
 
     at_s: float
     metadata: TopicMetadata
     places: TopicPlaces
+    has_own_txids: bool
+
+    def now_ms(self, clock: GatewayClock) -> int | None:
+        """The timestamp of records that have none; None where each needs its own."""
+        return None if self.has_own_txids else clock.now_ms()
 
 
 class TopicWrites:
@@ -112,8 +122,17 @@ class TopicWrites:
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()
         places = TopicPlaces() if known is None else known.places
-        self._known[topic] = known = KnownTopic(now_s, found, places)
+        if known is None or known.metadata.topic_id != found.topic_id:
+            has_own_txids = await self._has_own_txids(topic)
+        else:
+            has_own_txids = known.has_own_txids  # for good: `duramen.txid` is given to new topics alone
+        self._known[topic] = known = KnownTopic(now_s, found, places, has_own_txids)
         return known
+
+    async def _has_own_txids(self, topic: str) -> bool:
+        request = described_settings.request([topic], [TXID])
+        response = await self._cluster.call(ANY, DESCRIBE_CONFIGS, request, code_of=described_settings.code_of)
+        return described_settings.parsed(response).get(topic, {}).get(TXID) == APPLICATION_TXIDS
 
 
 def _parts(share: Sequence[tuple[int, NewRecord]]) -> list[list[tuple[int, NewRecord]]]:

@@ -61,8 +61,12 @@ def test_appends() -> None:
 
 def test_lines_are_records_with_timestamps_of_their_own() -> None:
     ndjson = {"content-type": "application/x-ndjson"}
-    wish = append_wish(info("application"), ndjson, {"format": "ndjson"}, b'{"value":1,"timestamp":9}\n{"value":2}', 5)
+    body = b'{"value":1,"timestamp":9}\n{"value":2}'
+    wish = append_wish(info("none"), ndjson, {"format": "ndjson"}, body, 5)
     assert [(record[1], record[3]) for record in wish.records] == [(b"1", 9), (b"2", 5)]
+    with pytest.raises(ProblemError, match=r"line 2.timestamp: it is missing"):
+        append_wish(info("application"), ndjson, {"format": "ndjson"}, body, 5)
+    assert append_wish(info("application"), ndjson, {"format": "ndjson"}, body.split(b"\n")[0], 5).txid == 9
     for headers, query in (({"content-type": JSON}, {"format": "ndjson"}), (ndjson, {"encoding": "json"})):
         with pytest.raises(ProblemError):
             append_wish(info("application"), headers, query, b'{"value":1}', 5)
