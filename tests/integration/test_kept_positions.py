@@ -127,6 +127,18 @@ def test_an_output_that_lost_its_beginning_is_not_begun_anew(output: streams.Str
     assert OutputPositions(output, ORDERS, "audit").load() == B
 
 
+def test_a_stream_that_would_lose_the_position_is_refused(space: streams.Namespace) -> None:
+    plain = space.create(f"p-{uuid4().hex}")
+    with pytest.raises(ConfigError, match='cleanup_policy="compact"'):
+        TopicPositions(plain, ORDERS, "audit")
+    brief = space.create(f"p-{uuid4().hex}", retention_ms=60_000)
+    with pytest.raises(ConfigError, match="retention_ms=-1"):
+        OutputPositions(brief, ORDERS, "audit")
+    both = space.create(f"p-{uuid4().hex}", cleanup_policy="compact,delete", retention_bytes=1000)
+    with pytest.raises(ConfigError, match="retention_bytes=-1"):
+        TopicPositions(both, ORDERS, "audit")
+
+
 @pytest.mark.parametrize("document", [b"", b"[]", b'{"version": 2, "reader": "audit"}', b"\xff"])
 def test_a_position_that_is_none_is_named(table: streams.Stream, document: bytes) -> None:
     table.append(NewStreamRecord(document, key=b"duramen-position/audit/finance.orders"))

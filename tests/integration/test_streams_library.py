@@ -17,6 +17,7 @@ from tests.worlds.served_node import ROOT, Served
 
 from duramen import streams
 from duramen.cli.main import main
+from duramen.client.protocol.stream_defaults import STREAM_DEFAULTS
 from duramen.dlsn import BEFORE_FIRST
 from duramen.errors import ClosedError, ConfigError, KafkaError, StreamClosedError
 
@@ -333,6 +334,14 @@ def test_a_stream_without_transaction_ids_takes_none(stream: streams.Stream) -> 
         stream.reader(txid=7)
     with pytest.raises(TypeError, match="not both"):
         stream.append(streams.NewStreamRecord(b"a", timestamp_ms=1, txid=7))
+
+
+def test_a_stream_keeps_its_records_unless_somebody_says_otherwise(space: streams.Namespace) -> None:
+    folder = f"f{uuid4().hex}"
+    assert STREAM_DEFAULTS.items() <= space.create(f"{folder}/kept").settings().items()
+    space.namespaces.set_defaults(folder, retention_ms=7)
+    assert space.create(f"{folder}/brief").settings()["retention.ms"] == "7"
+    assert space.create(f"{folder}/other", retention_ms=8).settings()["retention.ms"] == "8"
 
 
 def test_streams_are_created_listed_and_deleted(space: streams.Namespace) -> None:

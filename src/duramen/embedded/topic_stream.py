@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from duramen.config.registry import TOPIC
 from duramen.embedded.log import Topic
 from duramen.embedded.log_chunk import LogChunk
 from duramen.embedded.stream_writes import Writer
@@ -113,6 +114,12 @@ class TopicStream:
     def txid_kind(self) -> str:
         """The topic's `duramen.txid`."""
         return self._topic._partition(_PARTITION).config.txid
+
+    def settings(self) -> dict[str, str]:
+        """The topic's settings, by Kafka's names."""
+        config = self._topic._partition(_PARTITION).config
+        texts = {name: setting.text(config.get(name)) for name, setting in TOPIC.items() if not setting.internal}
+        return {name: text for name, text in texts.items() if text is not None}
 
     def read(self, offset: int) -> LogChunk:
         """Whole committed batches from the one with `offset`; without data at the end. Errors as `Topic.read`."""

@@ -98,6 +98,7 @@ class ClusterLink:
     async def create(self, topic: str, settings: Mapping[str, str]) -> None:
         """See `StreamLink`."""
         await self._create(topic, settings, validate_only=False)
+        self._known.add(topic)
 
     async def check_settings(self, namespace: str, settings: Mapping[str, str]) -> None:
         """See `LoggedLink`."""
@@ -264,10 +265,14 @@ class ClusterLink:
 
     async def txid_kind(self, topic: str) -> TxidKind:
         """See `StreamLink`."""
-        return cast(TxidKind, (await self.settings(topic, [TXID])).get(TXID) or "none")
+        return cast(TxidKind, (await self._settings(topic, [TXID])).get(TXID) or "none")
 
-    async def settings(self, topic: str, names: Sequence[str]) -> Mapping[str, str]:
-        """See `StreamLink`. A node that does not know the topic yet is asked again."""
+    async def settings(self, topic: str) -> Mapping[str, str]:
+        """See `StreamLink`."""
+        return await self._settings(topic)
+
+    async def _settings(self, topic: str, names: Sequence[str] = ()) -> Mapping[str, str]:
+        """Those of these names, or all. A node that does not know the topic yet is asked again."""
         await self._find(topic)
         request = described_settings.request([topic], names)
         reply = await self._cluster.call(ANY, DESCRIBE_CONFIGS, request, code_of=described_settings.code_of)

@@ -157,6 +157,10 @@ class FileLink:
         """See `StreamLink`."""
         return cast(TxidKind, self._stream(topic).txid_kind())
 
+    async def settings(self, topic: str) -> Mapping[str, str]:
+        """See `StreamLink`."""
+        return self._stream(topic).settings()
+
     async def truncate(self, topic: str, before: int) -> int:
         """See `StreamLink`."""
         self._check(topic)

@@ -201,6 +201,13 @@ class HttpLink:
         """See `StreamLink`."""
         return cast(TxidKind, self._gateway.ask("HEAD", _path(topic)).headers.get("stream-txid", "none"))
 
+    async def settings(self, topic: str) -> Mapping[str, str]:
+        """See `StreamLink`. By the API that the gateway shares with Confluent's."""
+        (cluster,) = self._gateway.ask("GET", "/v3/clusters").json()["data"]
+        path = f"/v3/clusters/{quote(cluster['cluster_id'], safe='')}/topics/{topic}/configs"
+        found = self._gateway.ask("GET", path).json()["data"]
+        return {each["name"]: each["value"] for each in found if each["value"] is not None}
+
     async def truncate(self, topic: str, before: int) -> int:
         """See `StreamLink`."""
         body = _json({"before": {"offset": before}})

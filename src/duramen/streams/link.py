@@ -126,6 +126,10 @@ class StreamLink(Protocol):
         """Whose transaction ids its records have."""
         ...
 
+    async def settings(self, topic: str) -> Mapping[str, str]:
+        """Its topic settings as they are now, by Kafka's names."""
+        ...
+
     async def truncate(self, topic: str, before: int) -> int:
         """Delete the records below an offset, durably; the new first offset."""
         ...

@@ -16,6 +16,7 @@ from duramen.client.protocol.namespace_log import (
     ReadNamespaces,
 )
 from duramen.client.protocol.namespaces import NAMESPACES_SETTINGS, NAMESPACES_TOPIC, NamespaceRecord
+from duramen.client.protocol.stream_defaults import STREAM_DEFAULTS
 from duramen.client.protocol.stream_names import name_of
 from duramen.errors import ErrorCode, KafkaError
 from duramen.streams.errors import NamespaceExistsError, NamespaceNotEmptyError, NoSuchNamespaceError
@@ -60,7 +61,7 @@ class LoggedNamespaces:
 
     async def defaults_for(self, stream: str) -> Mapping[str, str]:
         """See `NamespaceLink`."""
-        return spaces.defaults_for(stream, await self._records()) if "/" in stream else {}
+        return {**STREAM_DEFAULTS, **(spaces.defaults_for(stream, await self._records()) if "/" in stream else {})}
 
     async def paths(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]:
         """See `NamespaceLink`."""
@@ -82,7 +83,7 @@ class LoggedNamespaces:
         """See `NamespaceLink`."""
         if defaults:
             inherited = spaces.defaults_for(path, await self._records())
-            await self._link.check_settings(path, {**inherited, **defaults})
+            await self._link.check_settings(path, {**STREAM_DEFAULTS, **inherited, **defaults})
         found: list[NamespaceRecord] = []
 
         def decide(records: Records) -> Sequence[NewRecord]:

@@ -101,6 +101,10 @@ class Stream:
         """Whether it was closed, asked now."""
         return run(self._calls.state()).closed
 
+    def settings(self) -> dict[str, str]:
+        """Its topic settings as they are now, by Kafka's names: `retention.ms` and the others."""
+        return run(self._calls.settings())
+
     def start(self) -> int:
         """Offset of the first record that is kept, asked now."""
         return run(self._calls.start())

@@ -177,6 +177,11 @@ class StreamCalls:
         """The timestamp of records that have none; None where each needs its own, which is its transaction id."""
         return None if await self.txid_kind() == "application" else time_ns() // 1_000_000
 
+    async def settings(self) -> dict[str, str]:
+        """See `Stream.settings`."""
+        with self.errors():
+            return dict(await self._link.settings(self.topic))
+
     async def start(self) -> int:
         """See `Stream.start`."""
         with self.errors():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -57,7 +57,8 @@ command.add_command(stream_namespace.command, "namespace")
 @command.command(
     epilog="""\b
 Examples:
-  duramen stream create finance/ledger --config retention.ms=-1
+  duramen stream create finance/ledger
+  duramen stream create clicks --config retention.ms=86400000
   duramen stream create ledger --at 'duramen+file:///data/log?namespace=eu'
 """,
     help="Create streams. A directory (--at duramen+file://) is made where it is not there.",
@@ -85,12 +86,19 @@ def create(
     with access.opened(makes_directory=True) as space:
         for name in dict.fromkeys(names):
             try:
-                access.call(partial(space.create, name, exclusive=exclusive, txid=txid, **config))
-                note(f"created {name}")
+                made = access.call(partial(space.create, name, exclusive=exclusive, txid=txid, **config))
+                note(f"created {name} with {_kept(access.call(made.settings))}")
             except StreamExistsError as error:
                 if not if_not_exists:
                     raise click.ClickException(f"{error}; --if-not-exists makes that no error.") from None
                 note(f"{name} exists")
+
+
+def _kept(settings: Mapping[str, str]) -> str:
+    """What a stream keeps of its records, by the setting that says so."""
+    policy = settings["cleanup.policy"]
+    by_age = f"retention.ms={settings['retention.ms']}"
+    return by_age if policy == "delete" else ", ".join([f"cleanup.policy={policy}", *[by_age] * ("delete" in policy)])
 
 
 @command.command(

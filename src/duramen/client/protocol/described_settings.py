@@ -18,11 +18,13 @@ _A_TOPIC: Final = 2
 _GONE: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
 
 
-def request(topics: Iterable[str], names: Sequence[str]) -> Any:
-    """DescribeConfigs of these topics, for the settings of these names."""
+def request(topics: Iterable[str], names: Sequence[str] = ()) -> Any:
+    """DescribeConfigs of these topics, for the settings of these names; for all where there is none."""
     message = API[DESCRIBE_CONFIGS].request
     resources = [
-        message.DescribeConfigsResource(resource_type=_A_TOPIC, resource_name=topic, configuration_keys=list(names))
+        message.DescribeConfigsResource(
+            resource_type=_A_TOPIC, resource_name=topic, configuration_keys=list(names) or None
+        )
         for topic in topics
     ]
     return message.new(resources=resources)

@@ -13,6 +13,7 @@ from duramen.client.protocol import described_settings
 from duramen.client.protocol.described_settings import DESCRIBE_CONFIGS, TXID
 from duramen.client.protocol.metadata import TopicMetadata
 from duramen.client.protocol.routes import ANY, CONTROLLER
+from duramen.client.protocol.stream_defaults import BATCH_OVERHEAD, STREAM_DEFAULTS
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.edge.media_type import DEFAULT
 from duramen.gateway.edge.problem import SOON, ProblemError
@@ -30,6 +31,7 @@ TTL: Final = "duramen.stream.ttl.ms"
 EXPIRES_AT: Final = "duramen.stream.expires.at.ms"
 EXCLUSIVE: Final = "duramen.writer.exclusive"
 CLEANUP: Final = "cleanup.policy"
+MAX_BATCH: Final = "max.message.bytes"
 
 NO_TXIDS: Final = "none"
 
@@ -40,7 +42,6 @@ _ASKED: Final = (CONTENT_TYPE, TTL, EXPIRES_AT, TXID, EXCLUSIVE, CLEANUP)
 _A_TOPIC: Final = 2
 _SET: Final = 0
 _KNOWN_MAX: Final = 10_000
-_BATCH_OVERHEAD: Final = 64 << 10
 _DESCRIBED_AT_ONCE: Final = 500
 _DELETED_AT_ONCE: Final = 50
 _ATTEMPTS: Final = 100
@@ -101,7 +102,7 @@ class StreamTopics:
         self._namespaces = namespaces
         self._now_ms = now_ms
         self._monotonic_s = monotonic_s
-        self._batch_max_bytes = body_max_bytes + _BATCH_OVERHEAD
+        self._batch_max_bytes = body_max_bytes + BATCH_OVERHEAD
         self._known: dict[str, tuple[float, StreamInfo]] = {}
         self._asked: dict[str, asyncio.Task[StreamInfo | None]] = {}
         """Questions that are under way."""
@@ -160,12 +161,7 @@ class StreamTopics:
 
     def _basis(self) -> dict[str, str]:
         """Settings of a stream unless a namespace says otherwise."""
-        return {
-            "cleanup.policy": "delete",
-            "retention.ms": "-1",
-            "retention.bytes": "-1",
-            "max.message.bytes": str(self._batch_max_bytes),
-        }
+        return {**STREAM_DEFAULTS, MAX_BATCH: str(max(self._batch_max_bytes, int(STREAM_DEFAULTS[MAX_BATCH])))}
 
     async def check_settings(self, namespace: str, settings: Mapping[str, str]) -> None:
         """KafkaError INVALID_CONFIG unless the cluster takes these settings for a new stream of a namespace."""

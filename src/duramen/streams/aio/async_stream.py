@@ -108,6 +108,10 @@ class AsyncStream:
         """As of `Stream`."""
         return (await self._calls.state()).closed
 
+    async def settings(self) -> dict[str, str]:
+        """As of `Stream`."""
+        return await self._calls.settings()
+
     async def start(self) -> int:
         """As of `Stream`."""
         return await self._calls.start()

@@ -95,6 +95,9 @@ class ThreadedLink:
     async def txid_kind(self, topic: str) -> TxidKind:
         return await self.do(lambda link: link.txid_kind(topic))
 
+    async def settings(self, topic: str) -> Mapping[str, str]:
+        return await self.do(lambda link: link.settings(topic))
+
     async def truncate(self, topic: str, before: int) -> int:
         return await self.do(lambda link: link.truncate(topic, before))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -84,6 +84,34 @@ class FencedAppends:
                     "read on from there"
                 )
         self._end = committed
+
+
+def check_keeps_last(table: Stream) -> None:
+    """ConfigError unless the last record of each key stays in a stream."""
+    settings = table.settings()
+    policy = settings["cleanup.policy"]
+    if "compact" not in policy:
+        raise ConfigError(
+            f"{table.name} has cleanup.policy={policy}: a position is kept in a stream that was made with "
+            'cleanup_policy="compact", which holds the last record of each key'
+        )
+    _check_retention(table.name, settings)
+
+
+def check_keeps_all(output: Stream) -> None:
+    """ConfigError where a stream deletes old records by their age or size."""
+    _check_retention(output.name, output.settings())
+
+
+def _check_retention(name: str, settings: Mapping[str, str]) -> None:
+    if "delete" not in settings["cleanup.policy"]:
+        return
+    for setting in ("retention.ms", "retention.bytes"):
+        if settings[setting] != "-1":
+            raise ConfigError(
+                f"{name} has {setting}={settings[setting]}, which would delete the position with the records: a stream "
+                f"that keeps one is made with {setting.replace('.', '_')}=-1"
+            )
 
 
 def position_document(reader: str, topic: str, position: Dlsn) -> bytes:

@@ -8,7 +8,7 @@ from typing import Final
 
 from duramen.dlsn import Dlsn
 from duramen.streams.errors import TruncatedError
-from duramen.streams.positions.fenced_appends import FencedAppends, parse_document, position_document
+from duramen.streams.positions.fenced_appends import FencedAppends, check_keeps_all, parse_document, position_document
 from duramen.streams.positions.position_store import NamedStream
 from duramen.streams.records import NewStreamRecord, StreamRecord
 from duramen.streams.stream import Stream
@@ -26,7 +26,10 @@ class OutputPositions:
     """
 
     def __init__(self, output: Stream, stream: NamedStream, reader: str) -> None:
-        """stream: the one that is read; reader: a name of yours. Errors as `load`."""
+        """stream: the one that is read; reader: a name of yours. ConfigError for an output that deletes old records.
+        Errors as `load`.
+        """
+        check_keeps_all(output)
         self._output = output
         self._topic = stream.topic
         self._reader = reader

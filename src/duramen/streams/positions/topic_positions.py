@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from duramen.dlsn import Dlsn
-from duramen.streams.positions.fenced_appends import FencedAppends, parse_document, position_document
+from duramen.streams.positions.fenced_appends import FencedAppends, check_keeps_last, parse_document, position_document
 from duramen.streams.positions.position_store import NamedStream
 from duramen.streams.records import NewStreamRecord, StreamRecord
 from duramen.streams.stream import Stream
@@ -24,7 +24,11 @@ class TopicPositions:
     """
 
     def __init__(self, table: Stream, stream: NamedStream, reader: str) -> None:
-        """table: where the position is kept; stream: the one that is read; reader: a name of yours."""
+        """table: where the position is kept; stream: the one that is read; reader: a name of yours.
+
+        ConfigError for a table without cleanup.policy=compact, or with an end of retention beside it. Errors as `load`.
+        """
+        check_keeps_last(table)
         self._table = table
         self._topic = stream.topic
         self._reader = reader

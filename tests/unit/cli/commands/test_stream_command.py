@@ -38,7 +38,7 @@ def run(
 
 
 def test_a_stream_is_created_appended_to_read_truncated_closed_and_deleted(run: Run) -> None:
-    assert run("create", "a/b", "--config", "retention.ms=-1") == (0, "", "created a/b\n")
+    assert run("create", "a/b", "--config", "retention.ms=-1") == (0, "", "created a/b with retention.ms=-1\n")
     assert run("create", "a/b")[:2] == (1, "")
     assert run("create", "a/b", "--if-not-exists") == (0, "", "a/b exists\n")
     assert run("list", "a/") == (0, "a/b\n", "")
