@@ -93,7 +93,7 @@ def test_a_mistake_is_said_in_one_line(words: list[str], said: str, capsys: pyte
 
 def test_appends_of_writers_and_transaction_ids(run: Run) -> None:
     assert run("create", "x", "--exclusive", "--txid", "application")[0] == 0
-    code, _, err = run("append", "x", given=b"nobody")
+    code, _, err = run("append", "x", "--txid", "1", given=b"nobody")
     assert code == 1
     assert "no writer is open" in err
     assert run("append", "x", "--exclusive", "--writer", "me", "--txid", "10", given=b"a\nb")[0] == 0
