@@ -276,6 +276,15 @@ class NothingThereError(NetworkError):
         return False
 
 
+class TlsError(NetworkError):
+    """A server is not trusted, or only one of the two sides speaks TLS; the message has the remedy."""
+
+    @property
+    def retriable(self) -> bool:
+        """Not before somebody mends it."""
+        return False
+
+
 class OutcomeUnknownError(NetworkError):
     """No answer came to a request that may have taken effect, and that may not be sent twice."""
 

@@ -15,6 +15,7 @@ from duramen.dlsn import FIRST, Dlsn
 from duramen.errors import ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import is_named, named_producer_id
 from duramen.streams.gateway_connection import GatewayConnection
+from duramen.streams.gateway_login import GatewayLogin
 from duramen.streams.http_namespaces import HttpNamespaces, pages
 from duramen.streams.http_words import (
     GatewayAnswer,
@@ -41,8 +42,8 @@ _LONG_POLL_S: Final = 60.0
 class HttpLink:
     """A gateway. For one thread at a time."""
 
-    def __init__(self, host: str, port: int, timeout_s: float) -> None:
-        self._gateway = GatewayConnection(host, port, timeout_s)
+    def __init__(self, host: str, port: int, timeout_s: float, login: GatewayLogin) -> None:
+        self._gateway = GatewayConnection(host, port, timeout_s, login)
         self.namespaces = HttpNamespaces(self._gateway)
         self._turns: dict[str, WriterTurn] = {}
         """Under which name records without a writer are appended to a topic, so that they may be sent again."""

@@ -28,6 +28,16 @@ _ERRORS: Final = {
     "not-allowed": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     "bad-request": ErrorCode.INVALID_REQUEST,
 }
+_STATUSES: Final = {
+    401: ErrorCode.SASL_AUTHENTICATION_FAILED,
+    403: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    404: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+_UNSAID: Final = {
+    403: "the token has not the right 'read' there",
+    421: "the gateway is not addressed by a name of its own (gateway.hosts)",
+}
+"""What a status says to HEAD, whose answers have no problem that would say more."""
 _ANSWERS: Final = frozenset(
     ("closed", "end-is-elsewhere", "sequence", "writer-fenced", "txid-out-of-order", "record-too-large")
 )
@@ -59,9 +69,10 @@ class GatewayAnswer(NamedTuple):
 
 
 class GatewayError(KafkaError):
-    """A problem that a gateway answered with; `answer` has its headers."""
+    """A problem that a gateway answered with; `answer` has its headers. asked: method and path, has_token: whether the
+    request had one, for the message."""
 
-    def __init__(self, answer: GatewayAnswer) -> None:
+    def __init__(self, answer: GatewayAnswer, asked: str = "a request", *, has_token: bool = False) -> None:
         try:
             found = json.loads(answer.body or b"{}")
         except ValueError:
@@ -76,16 +87,31 @@ class GatewayError(KafkaError):
         named = str(problem.get("kafka_error"))
         if named in ErrorCode.__members__ and self.problem in ("bad-request", "refused", "not-allowed", "exists"):
             code = ErrorCode[named]
-        if answer.status == 404:  # HEAD has no body that would say more
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if answer.status in (401, 404) or code is None:
+            code = _STATUSES.get(answer.status, code)
         if code is None:
             code = ErrorCode.REQUEST_TIMED_OUT if self._is_retriable else ErrorCode.UNKNOWN_SERVER_ERROR
-        super().__init__(code, str(problem.get("detail") or f"the gateway answered {answer.status}"))
+        super().__init__(
+            code, _login_needed(asked, has_token) if answer.status == 401 else _detail(problem, answer, asked)
+        )
 
     @property
     def retriable(self) -> bool:
         """As the gateway says."""
         return self._is_retriable
+
+
+def _login_needed(asked: str, has_token: bool) -> str:
+    said = "the gateway does not know the bearer token" if has_token else "the gateway needs a bearer token"
+    return f"{asked}: {said}; give one that `duramen gateway token` made as token=, or in DURAMEN_TOKEN"
+
+
+def _detail(problem: Mapping[str, Any], answer: GatewayAnswer, asked: str) -> str:
+    if problem.get("detail"):
+        return str(problem["detail"])
+    moved = f" (moved to {answer.headers['location']!r:.200})" if "location" in answer.headers else ""
+    unsaid = _UNSAID.get(answer.status) if asked.startswith("HEAD ") else None
+    return f"{asked}: {unsaid or f'the gateway answered {answer.status}{moved}'}"
 
 
 # ---- appends -------------------------------------------------------------------------------------------------

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from duramen.client import Cluster
 from duramen.dlsn import Dlsn
+from duramen.errors import ConfigError
 from duramen.streams.address import Address, parse_address
 from duramen.streams.cluster_link import FIRST_CONTACT_S, ClusterLink
 from duramen.streams.immediate import run
@@ -18,32 +19,51 @@ from duramen.streams.namespace_tree import NamespaceTree
 from duramen.streams.ready_cluster import ReadyCluster, sleep
 from duramen.streams.stream import Stream
 
+if TYPE_CHECKING:
+    from duramen.streams.gateway_login import GatewayLogin
 
-def open_namespace(uri: str, *, timeout_s: float = 30.0) -> Namespace:
-    """The namespace at an address: `duramen://host:port[,host:port]/path`, `duramen+http://host:port/path` (by way of a
-    gateway), or `duramen+file:///directory?namespace=path`.
+
+def open_namespace(
+    uri: str, *, timeout_s: float = 30.0, token: str | None = None, ca_file: str | None = None
+) -> Namespace:
+    """The namespace at an address: `duramen://host:port[,host:port]/path`, `duramen+http://host:port/path` or
+    `duramen+https://…` (by way of a gateway), or `duramen+file:///directory?namespace=path`.
 
     Without a path it is the root. timeout_s: limit of each call, restarts and elections of nodes included; in a
-    directory, of appends. A directory is made where it is not there, and belongs to this process until `close`. Raises
-    ConfigError for an address that cannot be; for a directory what `duramen.open` raises.
+    directory, of appends. A directory is made where it is not there, and belongs to this process until `close`. token:
+    a gateway's bearer token, else that in DURAMEN_TOKEN; not in the clear beyond loopback. ca_file: certificates in PEM
+    that are trusted instead of the system's, else DURAMEN_CA_FILE. Raises ConfigError for what cannot be of these; for
+    a directory what `duramen.open` raises.
     """
     if not timeout_s > 0:
         raise ValueError(f"timeout_s is a number of seconds above 0, not {timeout_s}")
     address = parse_address(uri)
-    return Namespace(NamespaceCalls(blocking_link(address, timeout_s), address.namespace), uri)
+    link = blocking_link(address, timeout_s, login_of(address, token, ca_file))
+    return Namespace(NamespaceCalls(link, address.namespace), uri)
 
 
-def blocking_link(address: Address, timeout_s: float) -> StreamLink:
-    """The back end of an address."""
+def login_of(address: Address, token: str | None, ca_file: str | None) -> GatewayLogin | None:
+    """How the gateway of an address is asked, None for another address; ConfigError as of `open_namespace`."""
+    if address.gateway:
+        from duramen.streams.gateway_login import login_at  # brings TLS, which others spare
+
+        return login_at(address, token, ca_file)
+    if token is not None or ca_file is not None:
+        raise ConfigError("a token and a CA file are for a gateway, at duramen+https://host:port/namespace")
+    return None
+
+
+def blocking_link(address: Address, timeout_s: float, login: GatewayLogin | None) -> StreamLink:
+    """The back end of an address; login: of a gateway's."""
     if address.directory:
         from duramen.streams.file_link import FileLink  # the whole engine: half a second a client need not wait for
 
         return FileLink(address.directory, timeout_s)
-    if address.gateway:
+    if login is not None:
         from duramen.streams.http_link import HttpLink  # brings the standard library's email, which others spare
 
         host, _, port = address.gateway.rpartition(":")
-        return HttpLink(host.strip("[]"), int(port), timeout_s)
+        return HttpLink(host.strip("[]"), int(port), timeout_s, login)
     cluster = Cluster(address.nodes, client_id="duramen-streams", timeout_s=timeout_s, first_contact_s=FIRST_CONTACT_S)
     return ClusterLink(ReadyCluster(cluster), timeout_s, sleep)
 

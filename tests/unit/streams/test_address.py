@@ -17,6 +17,8 @@ from duramen.streams.address import Address, parse_address
         ("duramen+file:///data/a%20log?namespace=x/y", Address("", "/data/a log", "x/y")),
         ("duramen+http://a:8082/x/y", Address("", "", "x/y", "a:8082")),
         ("duramen+http://[::1]:8082", Address("", "", "", "[::1]:8082")),
+        ("duramen+https://a:8443/x", Address("", "", "x", "a:8443", True)),
+        ("duramen+file:///data/a@b", Address("", "/data/a@b", "")),
         ("duramen+file:///data", Address("", "/data", "")),
     ],
 )
@@ -41,11 +43,30 @@ def test_an_address_has_nodes_or_a_directory_and_a_namespace(uri: str, found: Ad
         "duramen+http://a/x",
         "duramen+http://a:1,b:2/x",
         "duramen+http://a:1/x?y=1",
+        "duramen+https://a/x",
+        "https://a:1/x",
     ],
 )
 def test_another_address_is_refused(uri: str) -> None:
     with pytest.raises(ConfigError):
         parse_address(uri)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "duramen+https://secret@a:1/x",
+        "duramen+https://me:secret@a:1/x",
+        "duramen+https:/me:secret@a:1/x",
+        "duramen+https://a:1/x?token=secret",
+        "duramen+https://a/x#secret",
+        "https://a:1/x?token=secret",
+    ],
+)
+def test_an_error_shows_no_secret(uri: str) -> None:
+    with pytest.raises(ConfigError, match=r"duramen\+https://host:port/namespace") as found:
+        parse_address(uri)
+    assert "secret" not in str(found.value)
 
 
 def test_a_stream_is_the_topic_of_its_path() -> None:

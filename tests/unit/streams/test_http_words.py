@@ -112,3 +112,21 @@ def test_positions_that_cannot_be_read_from() -> None:
 )
 def test_problems_have_a_code_and_say_whether_to_try_again(error: GatewayError, code: ErrorCode, helps: bool) -> None:
     assert (error.code, may_help(error)) == (code, helps)
+
+
+def test_who_may_not_is_told_what_is_missing() -> None:
+    nobody = GatewayError(GatewayAnswer(401, {}, b""), "HEAD /v1/stream/s")
+    assert (nobody.code, may_help(nobody)) == (ErrorCode.SASL_AUTHENTICATION_FAILED, False)
+    assert "HEAD /v1/stream/s: the gateway needs a bearer token" in str(nobody)
+    assert "token=, or in DURAMEN_TOKEN" in str(nobody)
+    assert "does not know the bearer token" in str(GatewayError(nobody.answer, has_token=True))
+    refused = problem(403, "not-allowed")
+    assert (refused.code, str(refused)) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "why")
+    unsaid = GatewayError(GatewayAnswer(403, {}, b""), "HEAD /v1/stream/s", has_token=True)
+    assert (unsaid.code, may_help(unsaid)) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
+    assert "has not the right 'read'" in str(unsaid)
+    assert "gateway.hosts" in str(GatewayError(GatewayAnswer(421, {}, b""), "HEAD /v1/stream/s"))
+    assert "answered 403" in str(GatewayError(GatewayAnswer(403, {}, b"by a proxy"), "POST /v1/stream/s"))
+    moved = GatewayError(GatewayAnswer(301, {"location": "https://a/"}, b""), "HEAD /v1/stream/s")
+    assert "answered 301 (moved to 'https://a/')" in str(moved)
+    assert not may_help(moved)

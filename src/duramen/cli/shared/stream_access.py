@@ -31,16 +31,21 @@ _TXID: Final = re.compile(r"txid:([0-9]{1,19})", re.ASCII)
 
 
 class StreamAccess(NamedTuple):
-    """A namespace's address, and how many seconds a call may take."""
+    """A namespace's address, how many seconds a call may take, and files for a gateway's."""
 
     address: str
     timeout: float
+    token_file: str | None = None
+    ca_file: str | None = None
 
     @contextmanager
     def opened(self, *, makes_directory: bool = False) -> Iterator[Namespace]:
         """The namespace, which is closed behind the block. A directory that is not there ends the command, unless it
         may be made."""
         found = parse_address(self.address)
+        if not found.gateway and (self.token_file is not None or self.ca_file is not None):
+            option = "--ca-file" if self.token_file is None else "--token-file"
+            raise click.UsageError(f"{option} is for a gateway: --at duramen+https://HOST:PORT/PATH.")
         if found.nodes:
             try:
                 find_node(with_ports(found.nodes), self.timeout, "plaintext", "")
@@ -49,7 +54,10 @@ class StreamAccess(NamedTuple):
         elif found.directory and not makes_directory and not os.path.isdir(found.directory):
             there = f"{found.directory}: there is no such directory; `duramen stream create` makes a log there"
             raise click.ClickException(f"{there}.")
-        space = self.call(lambda: open_namespace(self.address, timeout_s=self.timeout))
+        token = None if self.token_file is None else _token_in(self.token_file)
+        space = self.call(
+            lambda: open_namespace(self.address, timeout_s=self.timeout, token=token, ca_file=self.ca_file)
+        )
         try:
             yield space
         finally:
@@ -77,13 +85,24 @@ class StreamAccess(NamedTuple):
         return results[0]
 
 
+def _token_in(path: str) -> str:
+    """The text of a token's file, no more than a token may have."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read(1024)
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"--token-file {path}: {getattr(error, 'strerror', None) or error}.") from None
+
+
 def stream_options(command: _Command) -> _Command:
-    """Adds --at and --timeout; the command gets them as its first argument, a StreamAccess."""
+    """Adds --at, --token-file, --ca-file and --timeout; the command gets them as its first argument, a StreamAccess."""
 
     @functools.wraps(command)
-    def with_access(*args: Any, address: str | None, timeout: float, **rest: Any) -> Any:
+    def with_access(
+        *args: Any, address: str | None, timeout: float, token_file: str | None, ca_file: str | None, **rest: Any
+    ) -> Any:
         nodes = os.environ.get("DURAMEN_BOOTSTRAP") or DEFAULT_BOOTSTRAP
-        return command(StreamAccess(address or f"duramen://{nodes}", timeout), *args, **rest)
+        return command(StreamAccess(address or f"duramen://{nodes}", timeout, token_file, ca_file), *args, **rest)
 
     options = (
         click.option(
@@ -92,9 +111,17 @@ def stream_options(command: _Command) -> _Command:
             envvar="DURAMEN_STREAMS",
             show_envvar=True,
             metavar="ADDRESS",
-            help="The namespace: duramen://HOST:PORT/PATH, duramen+http://HOST:PORT/PATH (a gateway's) or "
-            "duramen+file:///DIRECTORY?namespace=PATH. Without it the "
+            help="The namespace: duramen://HOST:PORT/PATH, duramen+http://HOST:PORT/PATH or duramen+https://… (a "
+            "gateway's), or duramen+file:///DIRECTORY?namespace=PATH. Without it the "
             f"root of the cluster at DURAMEN_BOOTSTRAP, or at {DEFAULT_BOOTSTRAP}.",
+        ),
+        click.option(
+            "--token-file", metavar="FILE", help="Its one line is the gateway's bearer token; else DURAMEN_TOKEN is."
+        ),
+        click.option(
+            "--ca-file",
+            metavar="FILE",
+            help="Certificates that are trusted instead of the system's, in PEM; else of DURAMEN_CA_FILE.",
         ),
         click.option("--timeout", type=Seconds(0.1, 86_400), default=30.0, show_default=True, help="Seconds to wait."),
     )

@@ -15,6 +15,7 @@ from duramen.errors import (
     NoConnectionError,
     NothingThereError,
     OutcomeUnknownError,
+    TlsError,
 )
 from duramen.model import TopicPartition
 
@@ -27,7 +28,7 @@ MAYBE_STORED: Final = frozenset(
 def may_help(error: DuramenError) -> bool:
     """Whether the same request may succeed later, perhaps elsewhere."""
     if isinstance(error, NetworkError):
-        return not isinstance(error, NothingThereError | OutcomeUnknownError)
+        return not isinstance(error, NothingThereError | OutcomeUnknownError | TlsError)
     # Bytes that were damaged on the disk stay so: Kafka calls this retriable for those damaged on the way.
     return error.retriable and error.code != ErrorCode.CORRUPT_MESSAGE
 

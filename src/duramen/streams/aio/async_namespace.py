@@ -7,7 +7,7 @@ import builtins
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from duramen.client.aio import AsyncCluster
 from duramen.dlsn import Dlsn
@@ -17,12 +17,17 @@ from duramen.streams.aio.async_stream import AsyncStream
 from duramen.streams.aio.threaded_link import ThreadedLink
 from duramen.streams.cluster_link import FIRST_CONTACT_S, ClusterLink
 from duramen.streams.link import StreamLink, TxidKind
-from duramen.streams.namespace import blocking_link
+from duramen.streams.namespace import blocking_link, login_of
 from duramen.streams.namespace_calls import PAGE, NamespaceCalls
 from duramen.streams.namespace_tree_calls import NamespaceInfo, NamespaceTreeCalls
 
+if TYPE_CHECKING:
+    from duramen.streams.gateway_login import GatewayLogin
 
-async def open_async_namespace(uri: str, *, timeout_s: float = 30.0) -> AsyncNamespace:
+
+async def open_async_namespace(
+    uri: str, *, timeout_s: float = 30.0, token: str | None = None, ca_file: str | None = None
+) -> AsyncNamespace:
     """As `streams.open`: `async with await streams.aio.open(uri) as finance`. For the tasks of one event loop.
 
     Over the nodes' protocol all is on the loop, any number of calls at once; a gateway and a directory are called in
@@ -31,14 +36,15 @@ async def open_async_namespace(uri: str, *, timeout_s: float = 30.0) -> AsyncNam
     if not timeout_s > 0:
         raise ValueError(f"timeout_s is a number of seconds above 0, not {timeout_s}")
     address = parse_address(uri)
-    return AsyncNamespace(NamespaceCalls(await _link(address, timeout_s), address.namespace), uri)
+    login = await asyncio.to_thread(login_of, address, token, ca_file)  # which reads the system's certificates
+    return AsyncNamespace(NamespaceCalls(await _link(address, timeout_s, login), address.namespace), uri)
 
 
-async def _link(address: Address, timeout_s: float) -> StreamLink:
+async def _link(address: Address, timeout_s: float, login: GatewayLogin | None) -> StreamLink:
     if address.gateway:
-        return ThreadedLink(partial(blocking_link, address, timeout_s))
+        return ThreadedLink(partial(blocking_link, address, timeout_s, login))
     if address.directory:
-        link = await asyncio.to_thread(blocking_link, address, timeout_s)  # which is safe from several threads
+        link = await asyncio.to_thread(blocking_link, address, timeout_s, login)  # which is safe from several threads
         return ThreadedLink(lambda: link)
     cluster = AsyncCluster(
         address.nodes, client_id="duramen-streams", timeout_s=timeout_s, first_contact_s=FIRST_CONTACT_S
