@@ -64,11 +64,11 @@ def test_lines_are_answered_while_they_come(served: Served, tmp_path: Path) -> N
             assert head_from(file)[0] == 200
             lines = report_lines(file)
             early = [next(lines) for _ in range(3)]
-            assert [each["line"] for each in early] == [0, 1, 2]
+            assert [each["line"] for each in early] == [0, 2, 3], "as they are in the body"
             assert [each["offset"] for each in early[:2]] == [0, 1]
             assert early[2]["error"]["status"] == 400
             connection.sendall(second)
-            assert [(each["line"], each["offset"]) for each in lines] == [(3, 2), (4, 3)]
+            assert [(each["line"], each["offset"]) for each in lines] == [(4, 2), (5, 3)]
             connection.sendall(request("GET", "/healthz"))  # and the connection goes on
             assert answer_from(connection).status == 200
         assert [value for _, value in stored(served.bootstrap, "lines", 0)] == [b"0", b"1", b"2", b"3"]

@@ -39,7 +39,7 @@ class BodyCutter(Protocol):
 
 
 class LineCutter:
-    """Lines, without empty ones and without their ends."""
+    """Lines without their ends. Blank ones are among them, for lines are counted."""
 
     wrong: Final = None
 
@@ -59,12 +59,12 @@ class LineCutter:
             return []
         lines = (bytes(self._rest) + whole).split(b"\n")
         self._rest = bytearray(tail)
-        return [line for line in lines if line.strip()]
+        return lines
 
     def end(self) -> list[bytes]:
         """The last line, if it has no end."""
         rest, self._rest = bytes(self._rest), bytearray()
-        return [rest] if rest.strip() else []
+        return [rest] if rest else []
 
 
 class RequestBodies:

@@ -101,16 +101,16 @@ def line_records(body: bytes, now_ms: int | None, encoding: str | None) -> list[
     if encoding not in known:
         raise bad_request("encoding", "it is json, string or base64")
     of_all = RecordsJson([], "base64" if encoding == "base64" else "string", known[encoding])
-    lines = [line for line in body.split(b"\n") if line.strip()]
+    lines = [(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
     if len(lines) > RECORDS_MAX:
         raise bad_request("body", f"it has 1 to {RECORDS_MAX} records, not {len(lines)}")
     found = []
-    for number, line in enumerate(lines):
-        with json_problems(f"line {number + 1}"):
+    for number, line in lines:
+        with json_problems(f"line {number}"):
             line.decode()
-            record = _wanted(f"line {number + 1}", _ONE.decode(line), of_all, now_ms)
+            record = _wanted(f"line {number}", _ONE.decode(line), of_all, now_ms)
         if record.partition not in (None, 0):
-            raise bad_request(f"line {number + 1}.partition", "a stream has the partition 0 alone")
+            raise bad_request(f"line {number}.partition", "a stream has the partition 0 alone")
         found.append(record.record)
     return found
 

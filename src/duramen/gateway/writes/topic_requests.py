@@ -55,15 +55,18 @@ class TopicRequests:
         return Response(msgspec.json.encode(answer), 207 if problems else 200, media_type="application/json")
 
     async def _report(self, request: Request, known: KnownTopic) -> AsyncGenerator[bytes]:
-        """A line for each line of the body, in their order; a problem without a line is the end of it."""
+        """A line for each line of the body that is not blank, in their order, with its number in the body from 0; a
+        problem without a line is the end of it."""
         number = 0
         try:
             async with aclosing(self._bodies.pieces(request, LineCutter())) as body:
                 async for lines in body:
-                    outcomes = await self._write_lines(known, lines)
-                    shown = [{"line": at, **_shown(each)} for at, each in enumerate(outcomes, number)]
+                    places = [at for at, line in enumerate(lines, number) if line.strip()]
+                    outcomes = await self._write_lines(known, [line for line in lines if line.strip()])
+                    shown = [{"line": at, **_shown(each)} for at, each in zip(places, outcomes, strict=True)]
                     number += len(lines)
-                    yield msgspec.json.Encoder().encode_lines(shown)
+                    if shown:
+                        yield msgspec.json.Encoder().encode_lines(shown)
                     known = await self._writes.topic(known.metadata.name)
         except (ProblemError, DuramenError) as error:
             problem = problem_of(error) if isinstance(error, DuramenError) else error

@@ -32,9 +32,9 @@ def cut(parts: Iterable[bytes], cutter: BodyCutter, max_bytes: int, unanswered: 
 def test_lines_in_any_parts() -> None:
     unanswered = Allowance("bytes", 1000)
     assert cut([b"a\n\n b", b"c\nd", b"", b"e\r\n\nf"], LineCutter(), 100, unanswered) == [
-        [b"a"],
+        [b"a", b""],
         [b" bc"],
-        [b"de\r"],
+        [b"de\r", b""],
         [b"f"],
     ]
     assert unanswered.taken == 0

@@ -25,6 +25,7 @@ def test_a_line_is_a_record_with_all_that_it_has() -> None:
     ("body", "encoding", "place"),
     [
         (b'{"value":1}\n{"value":', None, "line 2"),
+        (b'\n{"value":1}\r\n\r\n{"value":', None, "line 4"),
         (b'{"value":"\xff"}', None, "line 1"),
         (b'{"value":"?"}', "base64", "line 1.value"),
         (b'{"value":1,"partition":1}', None, "line 1.partition"),
