@@ -105,7 +105,7 @@ def test_events_go_on_behind_their_id(gateway: ServedGateway) -> None:
             connection.sendall(head.encode())
             with connection.makefile("rb") as file:
                 if round_ == 0:
-                    while b"control" not in file.readline():
+                    while b'"upToDate":true' not in file.readline():
                         pass
                 write(gateway, range(start, start + 6))
                 start += 6

@@ -96,7 +96,7 @@ def test_the_writer_writes_alone(gateways: list[ServedGateway]) -> None:
     assert first.ask("DELETE", f"{path}/.writer", stream_writer=one).status == 403
     assert [first.ask("DELETE", f"{path}/.writer", stream_writer=two).status for _ in range(2)] == [204, 204]
     refused = write(first, path, two, 1, b"0")
-    assert (refused.status, "no writer is open" in refused.json()["detail"]) == (403, True)
+    assert (refused.status, "no writer has opened it" in refused.json()["detail"]) == (403, True)
     three = opened(first, path)
     assert first.ask("POST", path, stream_closed="true", stream_writer=three).status == 204
     assert first.ask("PUT", f"{path}/.writer").status == 409

@@ -211,7 +211,7 @@ def test_a_named_writer_that_goes_on_stores_what_it_sends_again_once(stream: str
 
 def test_an_exclusive_stream_takes_records_of_its_last_writer_alone(space: streams.Namespace) -> None:
     stream = space.create(f"x-{uuid4().hex}", exclusive=True)
-    with pytest.raises(streams.WriterFencedError, match="no writer is open"):
+    with pytest.raises(streams.WriterFencedError, match="no writer has opened it"):
         stream.append(b"nobody")
     first = stream.writer(exclusive=True, name="host-1")
     first.write(b"a")
@@ -225,7 +225,7 @@ def test_an_exclusive_stream_takes_records_of_its_last_writer_alone(space: strea
         second.flush()
         second.write(b"e")
     assert values(stream.reader()) == [b"a", b"b", b"c", b"e"]
-    with pytest.raises(streams.WriterFencedError, match="no writer is open"):  # it was given up
+    with pytest.raises(streams.WriterFencedError, match="no writer has opened it"):  # it was given up
         stream.append(b"f")
     with pytest.raises(streams.WriterFencedError):
         stream.close_stream()
@@ -360,7 +360,7 @@ def test_streams_are_created_listed_and_deleted(space: streams.Namespace) -> Non
     doomed = space.stream(names[0])
     space.delete(names[0])
     assert not space.exists(names[0])
-    with pytest.raises(streams.NoSuchStreamError, match="create it first"):
+    with pytest.raises(streams.NoSuchStreamError, match="duramen stream create"):
         space.stream(names[0])
     with pytest.raises(streams.NoSuchStreamError):
         space.delete(names[0])

@@ -9,7 +9,10 @@ class NoSuchStreamError(KafkaError):
     """There is no stream of this name in the namespace."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no stream {name!r}; create it first")
+        super().__init__(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"there is no stream {name!r}; `duramen stream create {name}` makes it",
+        )
         self.name = name
 
     @property

@@ -29,7 +29,7 @@ stop it within 10 seconds.
 
 @click.group(
     invoke_without_command=True,
-    subcommand_metavar="[token ...]",
+    subcommand_metavar="[COMMAND [ARGS]...]",
     epilog=EPILOG,
     help="Serve streams over HTTP until it is told to stop.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -28,6 +29,8 @@ from duramen.streams import Receipt, Stream, StreamExistsError, StreamRecord, St
 from duramen.streams.link import TxidKind
 
 READ_BYTES = 256 * 1024
+END_SECONDS = 0.05
+"""From a line without an end to the end of the input, where they were written together."""
 POSITIONS = (
     "An offset, a DLSN, `txid:N`, `start`, `end`, -N (so many before the end), or a time (ISO 8601, or 10m for ago)."
 )
@@ -210,13 +213,28 @@ def _where(first: Receipt, last: Receipt) -> str:
 def _batches(file: BinaryIO) -> Iterator[list[bytes]]:
     """The lines that are there, without waiting for more; without their ends."""
     read = getattr(file, "read1", file.read)
-    rest = b""
+    lines: list[bytes] = []
+    rest, size = b"", 0
     while piece := read(READ_BYTES):
-        *lines, rest = (rest + piece).split(b"\n")
-        if lines:
-            yield [line.removesuffix(b"\r") for line in lines]
+        *more, rest = (rest + piece).split(b"\n")
+        lines += [line.removesuffix(b"\r") for line in more]
+        size += len(piece)
+        # The last line may have no end: then the end of the input comes with it.
+        if lines and not (rest and size < READ_BYTES and _has_more(file)):
+            yield lines
+            lines, size = [], 0
     if rest:
-        yield [rest]
+        lines.append(rest)
+    if lines:
+        yield lines
+
+
+def _has_more(file: BinaryIO) -> bool:
+    """Whether more of it, or its end, comes in a moment."""
+    try:
+        return bool(select.select([file], [], [], END_SECONDS)[0])
+    except (OSError, ValueError, TypeError):  # it is no file of the system's, which waits for nothing
+        return True
 
 
 @command.command(

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from duramen.cli.shared.connection import DEFAULT_BOOTSTRAP, Seconds
 from duramen.cli.shared.output import ProgressLine
@@ -95,13 +96,24 @@ def _token_in(path: str) -> str:
 
 
 def stream_options(command: _Command) -> _Command:
-    """Adds --at, --token-file, --ca-file and --timeout; the command gets them as its first argument, a StreamAccess."""
+    """Adds --at, --bootstrap, --token-file, --ca-file and --timeout, which the command gets as its first argument, a
+    StreamAccess."""
 
     @functools.wraps(command)
     def with_access(
-        *args: Any, address: str | None, timeout: float, token_file: str | None, ca_file: str | None, **rest: Any
+        *args: Any,
+        address: str | None,
+        bootstrap: str | None,
+        timeout: float,
+        token_file: str | None,
+        ca_file: str | None,
+        **rest: Any,
     ) -> Any:
-        nodes = os.environ.get("DURAMEN_BOOTSTRAP") or DEFAULT_BOOTSTRAP
+        if bootstrap is not None:
+            if click.get_current_context().get_parameter_source("address") is ParameterSource.COMMANDLINE:
+                raise click.UsageError("--at and --bootstrap both say where the streams are; give one of them.")
+            address = None  # what the environment says
+        nodes = bootstrap or os.environ.get("DURAMEN_BOOTSTRAP") or DEFAULT_BOOTSTRAP
         return command(StreamAccess(address or f"duramen://{nodes}", timeout, token_file, ca_file), *args, **rest)
 
     options = (
@@ -114,6 +126,9 @@ def stream_options(command: _Command) -> _Command:
             help="The namespace: duramen://HOST:PORT/PATH, duramen+http://HOST:PORT/PATH or duramen+https://… (a "
             "gateway's), or duramen+file:///DIRECTORY?namespace=PATH. Without it the "
             f"root of the cluster at DURAMEN_BOOTSTRAP, or at {DEFAULT_BOOTSTRAP}.",
+        ),
+        click.option(
+            "-b", "--bootstrap", metavar="HOST[:PORT]", help="The root of this cluster; short for --at duramen://HOST."
         ),
         click.option(
             "--token-file", metavar="FILE", help="Its one line is the gateway's bearer token; else DURAMEN_TOKEN is."

@@ -107,7 +107,10 @@ class PartitionFollower:
             if taken.alone:
                 self._metrics.catch_ups.inc()
                 return await self._read_alone(most)
-            return self._taken(self._reader, taken, most) if taken.pages else None
+            if taken.pages:
+                return self._taken(self._reader, taken, most)
+            self.up_to_date = not self._tails.has_more(self._reader)
+            return None
 
     async def _read_alone(self, most: int) -> Portion | None:
         try:

@@ -109,7 +109,7 @@ class TopicReads:
         """Events; they end with all partitions, the time, or an error, which the reader gets to know when it connects
         again from its position."""
         end_s = self._clock.monotonic_s() + self._limits.sse_s
-        sent = ""
+        sent, has_caught_up = "", False
         with (
             self._allowance.one(),
             self._metrics.readers.track_inprogress(),
@@ -124,10 +124,11 @@ class TopicReads:
                     if portion is not None and portion.records:
                         sent, heartbeat_s = followed.position, now_s + HEARTBEAT_S
                         yield sse_frames.lines_event(portion.lines, sent) + _control(followed, sent)
-                    elif followed.closed or now_s >= heartbeat_s:
+                        has_caught_up = followed.up_to_date
+                    elif followed.closed or now_s >= heartbeat_s or (followed.up_to_date and not has_caught_up):
                         heartbeat_s = now_s + HEARTBEAT_S
-                        is_news = followed.position != sent or followed.closed
-                        sent = followed.position
+                        is_news = followed.position != sent or followed.closed or followed.up_to_date > has_caught_up
+                        sent, has_caught_up = followed.position, followed.up_to_date
                         yield _control(followed, sent) if is_news else sse_frames.HEARTBEAT
                     if followed.closed:
                         return

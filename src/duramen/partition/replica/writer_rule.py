@@ -29,7 +29,9 @@ def check_exclusive(tp: TopicPartition, producers: ProducerStates, producer_id: 
     stream = producers.stream
     writer = None if stream is None else stream.writer
     if writer is None or writer.producer_id < 0:
-        raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{tp} is exclusive, and no writer is open (OpenWriter)")
+        raise KafkaError(
+            ErrorCode.PRODUCER_FENCED, f"{tp} is exclusive, and no writer has opened it; its writer opens it first"
+        )
     if producer_id != writer.producer_id:
         since = f"since offset {writer.offset}"
         raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{tp} belongs to the writer {writer.name!r} {since}")

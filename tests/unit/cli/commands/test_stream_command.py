@@ -64,7 +64,7 @@ def test_a_stream_is_created_appended_to_read_truncated_closed_and_deleted(run: 
     assert run("append", "a/b", given=b"late") == (1, "", "duramen: a/b: the stream is closed\n")
     assert run("read", "a/b", "--follow", "--from", "3") == (0, "x\ny\n", "")
     assert run("delete", "a/b", "--yes") == (0, "", "deleted a/b\n")
-    assert run("read", "a/b") == (1, "", "duramen: there is no stream 'a/b'; create it first\n")
+    assert run("read", "a/b") == (1, "", "duramen: there is no stream 'a/b'; `duramen stream create a/b` makes it\n")
 
 
 def test_what_cannot_be_undone_is_asked_for(run: Run) -> None:
@@ -95,7 +95,7 @@ def test_appends_of_writers_and_transaction_ids(run: Run) -> None:
     assert run("create", "x", "--exclusive", "--txid", "application")[0] == 0
     code, _, err = run("append", "x", "--txid", "1", given=b"nobody")
     assert code == 1
-    assert "no writer is open" in err
+    assert "no writer has opened it" in err
     assert run("append", "x", "--exclusive", "--writer", "me", "--txid", "10", given=b"a\nb")[0] == 0
     assert run("append", "x", "--exclusive", "--txid", "20", given=b"c")[0] == 0
     assert run("read", "x", "--from", "txid:11") == (0, "c\n", "")
