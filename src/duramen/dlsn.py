@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 _BYTES: Final = struct.Struct(">bqqq")
 _VERSION: Final = 1
 _TEXT: Final = re.compile("([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{8})")
+_ID_DIGITS: Final = 8
+_ID: Final = re.compile("[0-9a-f]{8}")
 _GREATEST: Final = (2**31, 2**63 - 1, 2**31 - 1)
 """Leader epochs and places in a batch have 31 bits, offsets 63."""
 
@@ -87,6 +89,27 @@ def parse_dlsn(text: str) -> Dlsn:
         raise _not_one(text)
     _, lssn, entry, slot = _BYTES.unpack(raw)
     return Dlsn(lssn, entry, slot)
+
+
+def identified_text(position: Dlsn, stream_id: str) -> str:
+    """The text with the first 8 digits of the stream's id behind a dot, which tells its positions from those of another
+    stream of the name; without them where there is no id."""
+    return f"{position}.{stream_id[:_ID_DIGITS]}" if stream_id else str(position)
+
+
+def parse_identified(text: str) -> tuple[Dlsn, str]:
+    """A position from either text, with the digits of the stream's id; "" where it has none. ValueError."""
+    head, dot, digits = text.rpartition(".")
+    if not dot:
+        return parse_dlsn(text), ""
+    if not _ID.fullmatch(digits):
+        raise ValueError(f"{text[:80]!r} is no DLSN with 8 hexadecimal digits of a stream's id behind a dot")
+    return parse_dlsn(head), digits
+
+
+def is_of(stream_id: str, digits: str) -> bool:
+    """Whether a position with these digits is one of the stream, as far as it is known."""
+    return not digits or not stream_id or stream_id.startswith(digits)
 
 
 def _not_one(text: str) -> ValueError:

@@ -35,7 +35,11 @@ def test_tools_see_what_is_saved_and_may_move_it(served: Served, space: streams.
         other = KafkaConsumer(bootstrap_servers=served.bootstrap, group_id=group, enable_auto_commit=False)
         seen = other.committed(kafka.TopicPartition(stream.topic, 0), metadata=True)
         other.close()
-        assert (seen.offset, seen.metadata, seen.leader_epoch) == (2, str(first.next), first.leader_epoch)
+        assert (seen.offset, seen.metadata, seen.leader_epoch) == (
+            2,
+            f"{first.next}.{stream.stream_id[:8]}",
+            first.leader_epoch,
+        )
         shown = subprocess.run(
             [DURAMEN, "group", "describe", group, "--bootstrap", served.bootstrap, "--json"],
             capture_output=True,
@@ -84,3 +88,21 @@ def test_a_stream_that_was_deleted_is_said_at_once(served: Served, space: stream
         assert store.load() is None
     with pytest.raises(ConfigError, match="has a name"):
         streams.GroupPositions(served.bootstrap, stream, "")
+
+
+def test_a_position_in_a_stream_that_was_made_again_is_refused(served: Served, space: streams.Namespace) -> None:
+    stream = space.create(f"s-{uuid4().hex}")
+    group = f"g-{uuid4().hex}"
+    first = stream.append([b"a", b"b"]).dlsn
+    with streams.GroupPositions(served.bootstrap, stream, group) as store:
+        store.save(first)
+    space.delete(stream.name)
+    again = space.create(stream.name)
+    with streams.GroupPositions(served.bootstrap, again, group) as store:
+        assert store.load() is None, "the offsets of a topic that is deleted are forgotten"
+        store.save(again.append([b"c", b"d"]).dlsn)
+    with (
+        streams.GroupPositions(served.bootstrap, stream, group) as store,
+        pytest.raises(streams.PositionDivergedError, match=r"made again since.*duramen group reset-offsets"),
+    ):
+        store.load()

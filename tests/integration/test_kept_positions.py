@@ -23,7 +23,10 @@ from duramen.streams import NewStreamRecord, OutputPositions, TopicPositions
 
 ADDRESS = "127.0.0.1:9092"
 A, B, C = Dlsn(1, 0, 0), Dlsn(1, 0, 1), Dlsn(3, 7, 2)
-ORDERS, REFUNDS = SimpleNamespace(topic="finance.orders"), SimpleNamespace(topic="finance.refunds")
+ORDERS, REFUNDS = (
+    SimpleNamespace(topic="finance.orders", stream_id="a1" * 16),
+    SimpleNamespace(topic="finance.refunds", stream_id=""),
+)
 
 Store = TopicPositions | OutputPositions
 
@@ -84,6 +87,27 @@ def test_readers_of_one_stream_have_positions_of_their_own(
             store.save(Dlsn(1, turn, slot), [row(b"k", b"v")])
     assert [store.load() for store in stores] == [Dlsn(1, 2, slot) for slot in range(4)]
     assert [kind(table, stream, reader).load() for stream, reader in places] == [Dlsn(1, 2, slot) for slot in range(4)]
+
+
+@pytest.mark.parametrize("kind", [TopicPositions, OutputPositions])
+def test_a_position_in_a_stream_that_was_made_again_is_refused(
+    space: streams.Namespace, table: streams.Stream, kind: Callable[[streams.Stream, SimpleNamespace, str], Store]
+) -> None:
+    made = space.create(f"i-{uuid4().hex}")
+    position = made.append([b"a", b"b"]).dlsn
+    stream = SimpleNamespace(topic=made.topic, stream_id=space.stream(made.name).stream_id)
+    kind(table, stream, "audit").save(position, [row(b"k", b"1")])
+    assert kind(table, stream, "audit").load() == position
+    space.delete(made.name)
+    again = space.create(made.name)
+    assert again.stream_id not in ("", made.stream_id)
+    again.append([b"c", b"d"])
+    stream.stream_id = again.stream_id
+    with pytest.raises(streams.PositionDivergedError, match=r"made again since"):
+        kind(table, stream, "audit")
+    with pytest.raises(streams.PositionDivergedError, match=r"get it anew from the namespace"):
+        made.reader(after=position)
+    assert kind(table, stream, "audit-anew").load() is None
 
 
 @pytest.mark.parametrize("kind", [TopicPositions, OutputPositions])

@@ -11,13 +11,13 @@ import pytest
 from tests.worlds.served_postgres import ServedPostgres, postgres_programs
 
 from duramen.dlsn import Dlsn
-from duramen.streams import NoTransactionError, PositionTakenError, PostgresPositions
+from duramen.streams import NoTransactionError, PositionDivergedError, PositionTakenError, PostgresPositions
 
 psycopg = pytest.importorskip("psycopg", reason="there is no psycopg")
 PROGRAMS = postgres_programs()
 pytestmark = pytest.mark.skipif(PROGRAMS is None, reason="there is no PostgreSQL")
 
-ORDERS = SimpleNamespace(topic="finance.orders")
+ORDERS = SimpleNamespace(topic="finance.orders", stream_id="a1" * 16)
 A, B, C = Dlsn(1, 0, 0), Dlsn(1, 0, 1), Dlsn(3, 7, 2)
 
 
@@ -128,3 +128,20 @@ def test_of_two_processes_with_one_name_the_second_is_refused(conninfo: str, bef
         waiting.join(10)
         assert len(refused) == 1
     assert seen_by_others(conninfo) == (1 if before is None else 2, B)
+
+
+def test_a_row_of_a_stream_that_was_made_again_is_refused_and_one_without_an_id_is_taken(conninfo: str) -> None:
+    with psycopg.connect(conninfo) as connection:
+        connection.execute(
+            "CREATE TABLE duramen_positions (reader text NOT NULL, stream text NOT NULL, position text NOT NULL, "
+            "PRIMARY KEY (reader, stream))"
+        )
+        connection.execute("INSERT INTO duramen_positions VALUES ('audit', 'finance.orders', %s)", (str(A),))
+        connection.commit()
+        store = PostgresPositions(connection, ORDERS, "audit")
+        assert store.load() == A
+        store.save(B)
+        connection.commit()
+        assert PostgresPositions(connection, ORDERS, "audit").load() == B
+        with pytest.raises(PositionDivergedError, match=r"made again since.*delete its row"):
+            PostgresPositions(connection, SimpleNamespace(topic="finance.orders", stream_id="b2" * 16), "audit")

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.dlsn import BEFORE_FIRST, FIRST, INVALID, Dlsn, dlsn_at, parse_dlsn
+from duramen.dlsn import (
+    BEFORE_FIRST,
+    FIRST,
+    INVALID,
+    Dlsn,
+    dlsn_at,
+    identified_text,
+    is_of,
+    parse_dlsn,
+    parse_identified,
+)
 
 positions = st.builds(Dlsn, st.integers(1, 2**31), st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1))
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -72,3 +82,18 @@ def test_it_names_a_record_by_epoch_and_offset() -> None:
 def test_what_is_no_position_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"no DLSN|no record's position"):
         parse_dlsn(text)
+
+
+def test_a_text_tells_positions_of_streams_of_one_name_apart() -> None:
+    here = Dlsn(3, 7, 2)
+    text = identified_text(here, "a1b2c3d4" + "00" * 12)
+    assert text == f"{here}.a1b2c3d4"
+    assert parse_identified(text) == (here, "a1b2c3d4")
+    assert parse_identified(identified_text(here, "")) == parse_identified(here.base64_text) == (here, "")
+    for other in (f"{here}.", f"{here}.A1B2C3D4", f"{here}.a1b2c3d", f"{text}.a1b2c3d4", "7.a1b2c3d4"):
+        with pytest.raises(ValueError, match="is no DLSN"):
+            parse_identified(other)
+    assert is_of("a1b2c3d4" + "00" * 12, "a1b2c3d4")
+    assert is_of("", "a1b2c3d4")
+    assert is_of("a1", "")
+    assert not is_of("a1b2c3d5" + "00" * 12, "a1b2c3d4")

@@ -81,7 +81,7 @@ class ClusterLink:
         found = await self._id_of(topic)
         if found is None:
             raise _no_topic(topic)
-        return "" if found == NO_TOPIC_ID else found.hex()
+        return _id_text(found)
 
     async def _id_of(self, topic: str) -> TopicId | None:
         """Asked now; None for one that is not there. KafkaError as `exists`."""
@@ -95,10 +95,11 @@ class ClusterLink:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic} has {count} partitions; a stream has one")
         return found.topic_id
 
-    async def create(self, topic: str, settings: Mapping[str, str]) -> None:
+    async def create(self, topic: str, settings: Mapping[str, str]) -> str:
         """See `StreamLink`."""
-        await self._create(topic, settings, validate_only=False)
+        made = await self._create(topic, settings, validate_only=False)
         self._known.add(topic)
+        return _id_text(bytes(made.topic_id or NO_TOPIC_ID))
 
     async def check_settings(self, namespace: str, settings: Mapping[str, str]) -> None:
         """See `LoggedLink`."""
@@ -108,12 +109,12 @@ class ClusterLink:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
 
-    async def _create(self, topic: str, settings: Mapping[str, str], *, validate_only: bool) -> None:
+    async def _create(self, topic: str, settings: Mapping[str, str], *, validate_only: bool) -> Any:
         message = API[_CREATE_TOPICS].request
         configs = [message.CreatableTopicConfig(name=name, value=value) for name, value in settings.items()]
         wanted = message.CreatableTopic(name=topic, num_partitions=1, replication_factor=-1, configs=configs)
         request = message.new(topics=[wanted], timeout_ms=self._timeout_ms, validate_only=validate_only)
-        await self._ask(CONTROLLER, _CREATE_TOPICS, request, "topics")
+        return await self._ask(CONTROLLER, _CREATE_TOPICS, request, "topics")
 
     async def delete(self, topic: str) -> None:
         """See `StreamLink`."""
@@ -316,8 +317,8 @@ class ClusterLink:
                 raise KafkaError(error.code, text) from error
             raise
 
-    async def _ask(self, route: Any, key: int, request: Any, field: str) -> None:
-        """A request about one topic, which is refused by a KafkaError."""
+    async def _ask(self, route: Any, key: int, request: Any, field: str) -> Any:
+        """A request about one topic, which is refused by a KafkaError; what is answered of it."""
 
         def code_of(reply: Any) -> int:
             code = int(getattr(reply, field)[0].error_code)
@@ -328,6 +329,11 @@ class ClusterLink:
         if found.error_code:
             code = error_code(found.error_code)
             raise KafkaError(code, found.error_message or f"{found.name}: {code.name}")
+        return found
+
+
+def _id_text(topic_id: TopicId) -> str:
+    return "" if topic_id == NO_TOPIC_ID else topic_id.hex()
 
 
 def _no_topic(topic: str) -> KafkaError:

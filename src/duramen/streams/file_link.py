@@ -65,12 +65,12 @@ class FileLink:
         self._check(topic)
         return self._log.topic(topic).topic_id.hex()
 
-    async def create(self, topic: str, settings: Mapping[str, str]) -> None:
+    async def create(self, topic: str, settings: Mapping[str, str]) -> str:
         """See `StreamLink`."""
         with self._creating:
             if topic in self._log.topics():
                 raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic} exists")
-            self._log.topic(topic, 1, settings)
+            return self._log.topic(topic, 1, settings).topic_id.hex()
 
     async def delete(self, topic: str) -> None:
         """See `StreamLink`."""

@@ -75,11 +75,13 @@ class HttpLink:
         """See `StreamLink`."""
         return self._gateway.ask("HEAD", _path(topic)).headers.get("stream-id", "")
 
-    async def create(self, topic: str, settings: Mapping[str, str]) -> None:
+    async def create(self, topic: str, settings: Mapping[str, str]) -> str:
         """See `StreamLink`."""
         given = {"Content-Type": "application/octet-stream", "Stream-Settings": json.dumps(dict(settings))}
-        if self._gateway.ask("PUT", _path(topic), headers=given).status == 200:
+        made = self._gateway.ask("PUT", _path(topic), headers=given)
+        if made.status == 200:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{topic} exists")
+        return made.headers.get("stream-id", "")
 
     async def delete(self, topic: str) -> None:
         """See `StreamLink`."""

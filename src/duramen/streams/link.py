@@ -79,8 +79,8 @@ class StreamLink(Protocol):
         """The id of the topic (hexadecimal), which one that is made later under its name does not have; "" without."""
         ...
 
-    async def create(self, topic: str, settings: Mapping[str, str]) -> None:
-        """A topic with one partition; KafkaError TOPIC_ALREADY_EXISTS."""
+    async def create(self, topic: str, settings: Mapping[str, str]) -> str:
+        """A topic with one partition, and its id as of `stream_id`; KafkaError TOPIC_ALREADY_EXISTS."""
         ...
 
     async def delete(self, topic: str) -> None:

@@ -40,12 +40,12 @@ class NamespaceCalls:
         if txid != "none":
             texts["duramen.txid"] = txid
         try:
-            await self._link.create(topic, texts)
+            stream_id = await self._link.create(topic, texts)
         except KafkaError as error:
             if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise StreamExistsError(name) from error
             raise
-        return StreamCalls(self._link, name, topic)
+        return StreamCalls(self._link, name, topic, stream_id)
 
     async def list(self, prefix: str, after: str, limit: int) -> builtins.list[str]:
         """See `Namespace.list`."""
@@ -69,9 +69,13 @@ class NamespaceCalls:
     async def stream(self, name: str) -> StreamCalls:
         """See `Namespace.stream`."""
         check_path("stream", name)
-        if not await self.exists(name):
-            raise NoSuchStreamError(name)
-        return StreamCalls(self._link, name, topic_of(self.path, name))
+        topic = topic_of(self.path, name)
+        try:
+            return StreamCalls(self._link, name, topic, await self._link.stream_id(topic))
+        except KafkaError as error:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise NoSuchStreamError(name) from error
+            raise
 
     async def merged(
         self, names: Sequence[str], start_txid: int | None, start: Mapping[str, Dlsn] | None, *, follow: bool

@@ -16,6 +16,9 @@ from duramen.streams.writer_session import WRITER_BYTES, WriterWish, open_sessio
 class Stream:
     """One stream of a namespace; `Namespace.stream` gives it. It holds nothing that has to be closed.
 
+    Appends go by its name. What is read is this stream: when it was deleted and made again, readers get
+    PositionDivergedError, and `Namespace.stream` gives the new one.
+
     Its calls raise NoSuchStreamError where the stream is not there, DeadlineError when the time limit of the namespace
     passed (an append may be stored then), NetworkError, StorageError, and KafkaError for other refusals.
     """
@@ -24,6 +27,8 @@ class Stream:
         self.name = calls.name
         self.topic = calls.topic
         """The Kafka topic that holds it, in its partition 0."""
+        self.stream_id = calls.stream_id
+        """The topic's id (hexadecimal), which one that is made later under the name does not have; "" without ids."""
         self._calls = calls
 
     def __repr__(self) -> str:

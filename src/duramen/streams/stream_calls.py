@@ -31,11 +31,15 @@ Records = bytes | bytearray | memoryview | NewStreamRecord | Iterable[bytes | Ne
 
 
 class StreamCalls:
-    """One stream at a back end. Its errors are in the words of streams."""
+    """One stream at a back end. Its errors are in the words of streams.
 
-    def __init__(self, link: StreamLink, name: str, topic: str) -> None:
+    stream_id: of the one that had the name at first, which alone is read; "" where the cluster has no ids.
+    """
+
+    def __init__(self, link: StreamLink, name: str, topic: str, stream_id: str = "") -> None:
         self.name = name
         self.topic = topic
+        self.stream_id = stream_id
         self._link = link
         self._txid_kind: TxidKind | None = None
 
@@ -121,16 +125,21 @@ class StreamCalls:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         with self.errors():
             try:
-                return await self._link.locate(self.topic, place)
+                spot = await self._link.locate(self.topic, place)
             except BelowStartError as error:
+                await self._check_still()
                 raise TruncatedError(self.name, position, error.first.offset) from error
             except DlsnDivergedError as error:
+                await self._check_still()
                 raise PositionDivergedError(f"{self.name}: {error}") from error
             except KafkaError as error:
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
+                await self._check_still()
                 end = await self.end()
                 raise PositionDivergedError(f"{self.name} ends at {end}, in front of {position}", end) from error
+        self._check_same(self.stream_id, spot.stream_id)
+        return spot
 
     async def fetch(self, spot: StreamSpot) -> Stretch:
         """What is at a spot, once it was seen that the history in front of it is still the same. As `locate`."""
@@ -147,8 +156,7 @@ class StreamCalls:
             ):
                 return stretch  # a leader has one history
             found = await self.locate(spot.dlsn)  # says what became of it
-            if spot.stream_id and found.stream_id != spot.stream_id:
-                raise self._made_again()
+            self._check_same(spot.stream_id, found.stream_id)
             if stretch is not None:
                 return stretch
 
@@ -203,15 +211,19 @@ class StreamCalls:
         with self.errors():
             return await self._link.truncate(self.topic, place.offset)
 
-    async def stream_id(self) -> str:
-        """See `Stream.stream_id`."""
-        with self.errors():
-            return await self._link.stream_id(self.topic)
+    async def _check_still(self) -> None:
+        """As `_check_same`, asked where a position was refused."""
+        self._check_same(self.stream_id, await self._link.stream_id(self.topic))
+
+    def _check_same(self, wanted: str, found: str) -> None:
+        """PositionDivergedError where that is another stream of the name."""
+        if wanted and found and found != wanted:
+            raise self._made_again()
 
     def _made_again(self) -> PositionDivergedError:
         return PositionDivergedError(
-            f"{self.name}: the stream was deleted and made again; what was read is of the one before, so begin anew "
-            "at the start of this one"
+            f"{self.name}: the stream was deleted and made again, and positions of the one before are none of this; "
+            "get it anew from the namespace, and begin at its start"
         )
 
     @contextmanager

@@ -10,6 +10,7 @@ _STREAM = "/v1/stream/{path}"
 _TYPE = Parameter("Content-Type", "header", "Media type of the stream; what it is compared by has no parameters")
 _JSON = "application/json"
 _END = ("Stream-Next-Offset",)
+_MADE = (*_END, "Stream-Id")
 _WRITTEN = (
     "Stream-Next-Offset", "Stream-Receipt", "Stream-Closed", "Producer-Epoch", "Producer-Seq", "Stream-Writer-Next-Seq",
 )  # fmt: skip
@@ -26,8 +27,8 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         "stream",
         "Make a stream, or find the same one",
         (
-            RouteAnswer(201, "The stream was made", ("Location", "Content-Type", *_END, "Stream-Receipt")),
-            RouteAnswer(200, "It was there, with the same settings; a body counts if it is empty", _END),
+            RouteAnswer(201, "The stream was made", ("Location", "Content-Type", *_MADE, "Stream-Receipt")),
+            RouteAnswer(200, "It was there, with the same settings; a body counts if it is empty", _MADE),
         ),
         (*ANY_CALL, "bad-request", "exists", "closed", "end-is-elsewhere", "body-too-large", "record-too-large",
          "overloaded", "too-few-replicas",

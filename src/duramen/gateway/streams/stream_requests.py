@@ -136,6 +136,7 @@ class StreamRequests:
         found = {
             "content-type": info.content_type,
             NEXT_OFFSET: str(end.position),
+            STREAM_ID: info.topic_id.hex(),
             **_closed(end.closed),
             **receipt,
         }

@@ -62,6 +62,7 @@ class AsyncStream:
     def __init__(self, calls: StreamCalls) -> None:
         self.name = calls.name
         self.topic = calls.topic
+        self.stream_id = calls.stream_id
         self._calls = calls
 
     def __repr__(self) -> str:

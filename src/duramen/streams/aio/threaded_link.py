@@ -62,8 +62,8 @@ class ThreadedLink:
     async def stream_id(self, topic: str) -> str:
         return await self.do(lambda link: link.stream_id(topic))
 
-    async def create(self, topic: str, settings: Mapping[str, str]) -> None:
-        await self.do(lambda link: link.create(topic, settings))
+    async def create(self, topic: str, settings: Mapping[str, str]) -> str:
+        return await self.do(lambda link: link.create(topic, settings))
 
     async def delete(self, topic: str) -> None:
         await self.do(lambda link: link.delete(topic))

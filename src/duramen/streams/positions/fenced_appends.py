@@ -11,7 +11,12 @@ from typing import Any, Final, NamedTuple
 from duramen.dlsn import Dlsn
 from duramen.errors import ConfigError
 from duramen.streams.errors import StreamEndMovedError, TruncatedError
-from duramen.streams.positions.position_store import PositionTakenError, position_text, stored_position
+from duramen.streams.positions.position_store import (
+    NamedStream,
+    PositionTakenError,
+    position_text,
+    stored_position,
+)
 from duramen.streams.records import NewStreamRecord, StreamRecord
 from duramen.streams.stream import Stream
 
@@ -20,11 +25,12 @@ _COMMIT_SECONDS: Final = 30.0
 
 
 class PositionDocument(NamedTuple):
-    """A position as it lies in a log. stream: the topic that is read."""
+    """A position as it lies in a log. stream: the topic that is read; stream_id: its id, "" in old ones."""
 
     reader: str
     stream: str
     position: Dlsn
+    stream_id: str
 
 
 class FencedAppends:
@@ -114,10 +120,10 @@ def _check_retention(name: str, settings: Mapping[str, str]) -> None:
             )
 
 
-def position_document(reader: str, topic: str, position: Dlsn) -> bytes:
+def position_document(reader: str, stream: NamedStream, position: Dlsn) -> bytes:
     """A position as JSON, for a record's value or header."""
-    text = position_text(position)
-    return json.dumps({"version": _VERSION, "reader": reader, "stream": topic, "position": text}).encode()
+    about = {"version": _VERSION, "reader": reader, "stream": stream.topic, "stream_id": stream.stream_id}
+    return json.dumps({**about, "position": position_text(position)}).encode()
 
 
 def parse_document(where: str, document: bytes | None) -> PositionDocument:
@@ -125,8 +131,9 @@ def parse_document(where: str, document: bytes | None) -> PositionDocument:
     try:
         found: Any = json.loads(document or b"")
         version, reader, stream, text = found["version"], found["reader"], found["stream"], found["position"]
+        stream_id = found.get("stream_id", "")
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{where}: no position ({error!r:.200}): {document!r:.200}") from None
     if version != _VERSION:
         raise ConfigError(f"{where} has version {version!r:.80}; this release reads {_VERSION}")
-    return PositionDocument(reader, stream, stored_position(where, text))
+    return PositionDocument(reader, stream, stored_position(where, text), stream_id)

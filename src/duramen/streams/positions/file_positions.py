@@ -12,7 +12,13 @@ from typing import Any, Final, NamedTuple, Self
 
 from duramen.dlsn import Dlsn
 from duramen.errors import ClosedError, ConfigError, StorageError
-from duramen.streams.positions.position_store import NamedStream, PositionTakenError, position_text, stored_position
+from duramen.streams.positions.position_store import (
+    NamedStream,
+    PositionTakenError,
+    check_same_stream,
+    position_text,
+    stored_position,
+)
 
 _VERSION: Final = 1
 _NOT_GIVEN: Final = object()
@@ -28,20 +34,21 @@ class _Stored(NamedTuple):
 class FilePositions:
     """The position of one reader in one stream, in a file; for one thread. Use it as a context manager, or `close` it.
 
-    The file is JSON: version, stream (its topic), position (the text of a DLSN) and state, any value that JSON has. A
-    save writes a new file, syncs it and puts it in the place of the old one, so position and state are both those of
-    before or both those of now, through kill -9 and power cuts: a state that the records alone make is exact. An effect
-    elsewhere is not: what lies between it and its save is done again after a crash.
+    The file is JSON: version, stream (its topic), stream_id, position (the text of a DLSN) and state, any value that
+    JSON has. A save writes a new file, syncs it and puts it in the place of the old one, so position and state are both
+    those of before or both those of now, through kill -9 and power cuts: a state that the records alone make is exact.
+    An effect elsewhere is not: what lies between it and its save is done again after a crash.
     """
 
     def __init__(self, path: str | os.PathLike[str], stream: NamedStream) -> None:
         """The file is made by the first save; beside it lies `<path>.lock`, which the process holds until `close`.
 
         PositionTakenError while another store, here or in another process, has the file; ConfigError where it is about
-        another stream or is no such file; StorageError.
+        another stream or is no such file; PositionDivergedError where it is about one that was deleted, and another
+        stream has its name; StorageError.
         """
         self.path = os.path.realpath(path)
-        self._topic = stream.topic
+        self._stream = stream
         self._process = os.getpid()
         with _storage_errors(self.path):
             self._lock: int | None = _locked(self.path)
@@ -84,7 +91,14 @@ class FilePositions:
         if self._lock is None or os.getpid() != self._process:
             raise ClosedError(f"{self.path}: this store of a position was closed, or is another process's")
         text = self._stored.state if state is _NOT_GIVEN else json.dumps(state, allow_nan=False)
-        about = json.dumps({"version": _VERSION, "stream": self._topic, "position": position_text(position)})
+        about = json.dumps(
+            {
+                "version": _VERSION,
+                "stream": self._stream.topic,
+                "stream_id": self._stream.stream_id,
+                "position": position_text(position),
+            }
+        )
         try:
             with _storage_errors(self.path):
                 _replace(self.path, f'{about[:-1]}, "state": {text}}}\n')
@@ -103,16 +117,18 @@ class FilePositions:
             found = json.loads(content)
             version, stream = found["version"], found["stream"]
             position, state = found["position"], found["state"]
+            stream_id = found.get("stream_id", "")  # files of earlier releases have none
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(
                 f"{self.path} is no file of a position ({error!r:.200}); name another one, or delete it to begin anew"
             ) from None
         if version != _VERSION:
             raise ConfigError(f"{self.path} has version {version!r:.80}; this release reads {_VERSION}")
-        if stream != self._topic:
+        if stream != self._stream.topic:
             raise ConfigError(
-                f"{self.path} is about the stream {stream!r:.300}, not {self._topic!r}: name another file"
+                f"{self.path} is about the stream {stream!r:.300}, not {self._stream.topic!r}: name another file"
             )
+        check_same_stream(self.path, stream_id, self._stream, "name another file, or delete this one")
         return _Stored(stored_position(self.path, position), json.dumps(state))
 
 

@@ -7,10 +7,15 @@ from typing import Any, Final, Self
 
 from duramen.client import GROUP, Cluster, CoordinatorKey
 from duramen.client.protocol.metadata import error_code
-from duramen.dlsn import Dlsn, parse_dlsn
+from duramen.dlsn import Dlsn, identified_text, is_of, parse_identified
 from duramen.errors import ConfigError, ErrorCode, KafkaError
 from duramen.streams.errors import NoSuchStreamError
-from duramen.streams.positions.position_store import NamedStream, PositionTakenError, position_text
+from duramen.streams.positions.position_store import (
+    NamedStream,
+    PositionTakenError,
+    check_same_stream,
+    position_text,
+)
 from duramen.wire.messages import API
 
 _OFFSET_COMMIT: Final = 8
@@ -44,6 +49,7 @@ class GroupPositions:
             raise ConfigError("a group has a name")
         self._cluster = Cluster(nodes, client_id="duramen-streams")
         self._topic = stream.topic
+        self._stream = stream
         self._group = group
 
     def __enter__(self) -> Self:
@@ -63,7 +69,8 @@ class GroupPositions:
 
         An offset, that of the last record applied, where a tool has put the group to another place: -1 for the
         beginning. A cluster forgets what a group without members did not commit anew for `offsets.retention.minutes`
-        (7 days). KafkaError where the cluster refuses.
+        (7 days). PositionDivergedError where it is of a stream that was deleted, and another one has its name.
+        KafkaError where the cluster refuses.
         """
         message = API[_OFFSET_FETCH].request
         topic = message.OffsetFetchRequestTopic(name=self._topic, partition_indexes=[0])
@@ -73,25 +80,29 @@ class GroupPositions:
         if found.committed_offset == _NONE:
             return None
         try:
-            position = parse_dlsn(found.metadata or "")
+            position, digits = parse_identified(found.metadata or "")
         except ValueError:
             return int(found.committed_offset) - 1
         is_ours = position.is_record and position.offset + 1 == found.committed_offset
+        if is_ours and not is_of(self._stream.stream_id, digits):
+            stored_id = digits  # the first of them
+            remedy = "reset it (duramen group reset-offsets), or take another group"
+            check_same_stream(f"the position of the group {self._group!r}", stored_id, self._stream, remedy)
         return position if is_ours else int(found.committed_offset) - 1
 
     def save(self, position: Dlsn) -> None:
-        """Commit the offset behind the record, its leader epoch, and the DLSN's text as metadata.
+        """Commit the offset behind the record, its leader epoch, and as metadata the DLSN (`identified_text`).
 
         PositionTakenError where the group has members, whose positions they are. NoSuchStreamError where the stream was
         deleted. KafkaError for other refusals.
         """
-        text = position_text(position)
+        position_text(position)  # refuses what is none of a record
         message = API[_OFFSET_COMMIT].request
         partition = message.OffsetCommitRequestPartition(
             partition_index=0,
             committed_offset=position.offset + 1,
             committed_leader_epoch=position.leader_epoch,
-            committed_metadata=text,
+            committed_metadata=identified_text(position, self._stream.stream_id),
         )
         topic = message.OffsetCommitRequestTopic(name=self._topic, partitions=[partition])
         request = message.new(group_id=self._group, member_id="", topics=[topic])

@@ -8,8 +8,14 @@ from typing import Final
 
 from duramen.dlsn import Dlsn
 from duramen.streams.errors import TruncatedError
-from duramen.streams.positions.fenced_appends import FencedAppends, check_keeps_all, parse_document, position_document
-from duramen.streams.positions.position_store import NamedStream
+from duramen.streams.positions.fenced_appends import (
+    FencedAppends,
+    PositionDocument,
+    check_keeps_all,
+    parse_document,
+    position_document,
+)
+from duramen.streams.positions.position_store import NamedStream, check_same_stream
 from duramen.streams.records import NewStreamRecord, StreamRecord
 from duramen.streams.stream import Stream
 
@@ -31,7 +37,7 @@ class OutputPositions:
         """
         check_keeps_all(output)
         self._output = output
-        self._topic = stream.topic
+        self._stream = stream
         self._reader = reader
         self._appends = FencedAppends(output, self._is_ours)
         self.load()
@@ -40,22 +46,27 @@ class OutputPositions:
         """The position in the newest record of ours; None where there is none. Reads the output from its end back.
 
         TruncatedError where no record of ours is left of an output that has lost its beginning: with it the position
-        may have gone, and nobody knows what was written.
+        may have gone, and nobody knows what was written. PositionDivergedError where it is of a stream that was
+        deleted, and another one has its name.
         """
         first, end = self._output.start(), self._output.end()
-        position, last, stop, window = None, None, end, 1
-        while position is None and stop > first:
+        found, last, stop, window = None, None, end, 1
+        while found is None and stop > first:
             begin = max(first, stop - window)
             for record in self._output.reader(begin):
                 if record.offset >= stop:
                     break
-                position = self._position_in(record) or position
+                found = self._position_in(record) or found
                 last = record.dlsn if stop == end else last
             stop, window = begin, window * 4
-        if position is None and first > 0:
+        if found is None and first > 0:
             raise TruncatedError(self._output.name, f"the position of {self._reader!r}", first)
         self._appends.begin(end, last)
-        return position
+        if found is None:
+            return None
+        where = f"{self._output.name}: the position of {self._reader!r}"
+        check_same_stream(where, found.stream_id, self._stream, "take another name of a reader, or another output")
+        return found.position
 
     def save(self, position: Dlsn, records: Sequence[NewStreamRecord] = ()) -> None:
         """Append what was made of the input up to a position, as one batch; durable when this returns.
@@ -63,7 +74,7 @@ class OutputPositions:
         Without records nothing is stored: what made no output is read again after a restart, to no effect.
         PositionTakenError: see above. Errors as `Stream.append`; after DeadlineError it may be stored: `load` tells.
         """
-        document = position_document(self._reader, self._topic, position)
+        document = position_document(self._reader, self._stream, position)
         if records:
             last = records[-1]
             headers = [*last.headers, (POSITION_HEADER, document)]
@@ -72,11 +83,11 @@ class OutputPositions:
     def _is_ours(self, record: StreamRecord) -> bool:
         return self._position_in(record) is not None
 
-    def _position_in(self, record: StreamRecord) -> Dlsn | None:
+    def _position_in(self, record: StreamRecord) -> PositionDocument | None:
         """This reader's position in a record; a copied record may have those of others, too."""
         for name, value in record.headers:
             if name == POSITION_HEADER:
                 found = parse_document(f"{self._output.name} at {record.dlsn}", value)
-                if (found.reader, found.stream) == (self._reader, self._topic):
-                    return found.position
+                if (found.reader, found.stream) == (self._reader, self._stream.topic):
+                    return found
         return None

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from duramen.dlsn import Dlsn, parse_dlsn
 from duramen.errors import ConfigError, DuramenError
+from duramen.streams.errors import PositionDivergedError
 
 
 class NamedStream(Protocol):
@@ -14,6 +15,11 @@ class NamedStream(Protocol):
     @property
     def topic(self) -> str:
         """Its Kafka topic, which is the same over each back end."""
+        ...
+
+    @property
+    def stream_id(self) -> str:
+        """The topic's id (hexadecimal), which a later topic of the name does not have; "" where there is none."""
         ...
 
 
@@ -26,7 +32,8 @@ class PositionStore(Protocol):
     def load(self) -> Dlsn | int | None:
         """The position that is stored; None: none yet, so the reader begins at the start of the stream.
 
-        An offset where a tool put the reader there, which knows no DLSN.
+        An offset where a tool put the reader there, which knows no DLSN. PositionDivergedError where it is of a stream
+        that was deleted, and another one has its name. (Positions that were stored without the stream's id are taken.)
         """
         ...
 
@@ -54,6 +61,15 @@ def position_taken(reader: str, topic: str, last: str | None) -> PositionTakenEr
         f"the position of {reader!r} in {topic} is not {last} any more: another process moved it, or a save was rolled "
         "back; roll back, load() and read on from there"
     )
+
+
+def check_same_stream(where: str, stored_id: str | None, stream: NamedStream, remedy: str) -> None:
+    """PositionDivergedError where a position was stored of another stream of the name. remedy: how to begin anew."""
+    if stored_id and stream.stream_id and stored_id != stream.stream_id:
+        raise PositionDivergedError(
+            f"{where} is of a stream {stream.topic} that was deleted and made again since; to begin anew at the start "
+            f"of the new one, {remedy}"
+        )
 
 
 def position_text(position: Dlsn) -> str:

@@ -6,8 +6,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from duramen.dlsn import Dlsn
-from duramen.streams.positions.fenced_appends import FencedAppends, check_keeps_last, parse_document, position_document
-from duramen.streams.positions.position_store import NamedStream
+from duramen.streams.positions.fenced_appends import (
+    FencedAppends,
+    PositionDocument,
+    check_keeps_last,
+    parse_document,
+    position_document,
+)
+from duramen.streams.positions.position_store import NamedStream, check_same_stream
 from duramen.streams.records import NewStreamRecord, StreamRecord
 from duramen.streams.stream import Stream
 
@@ -30,7 +36,7 @@ class TopicPositions:
         """
         check_keeps_last(table)
         self._table = table
-        self._topic = stream.topic
+        self._stream = stream
         self._reader = reader
         self._key = f"{_FRONT}/{reader}/{stream.topic}".encode()
         self._appends = FencedAppends(table, self._is_ours)
@@ -39,15 +45,18 @@ class TopicPositions:
         self.load()
 
     def load(self) -> Dlsn | None:
-        """The position that is stored, None where there is none; and `rows`. Reads the whole stream."""
-        position: Dlsn | None = None
+        """The position that is stored, None where there is none; and `rows`. Reads the whole stream.
+
+        PositionDivergedError where it is of a stream that was deleted, and another one has its name.
+        """
+        found: PositionDocument | None = None
         rows: dict[bytes, bytes] = {}
         end, last = self._table.end(), None
         for record in self._table.reader():
             end, last = max(end, record.offset + 1), record.dlsn
             if self._is_ours(record):
                 where = f"{self._table.name} at {record.dlsn}"
-                position = None if record.value is None else parse_document(where, record.value).position
+                found = None if record.value is None else parse_document(where, record.value)
             elif record.key is not None and not record.key.startswith(f"{_FRONT}/".encode()):
                 if record.value is None:
                     rows.pop(record.key, None)
@@ -55,14 +64,19 @@ class TopicPositions:
                     rows[record.key] = record.value
         self._appends.begin(end, last)
         self.rows = rows
-        return position
+        if found is None:
+            return None
+        remedy = "keep the position in another table, or take another name of a reader"
+        where = f"{self._table.name}: the position of {self._reader!r}"
+        check_same_stream(where, found.stream_id, self._stream, remedy)
+        return found.position
 
     def save(self, position: Dlsn, records: Iterable[NewStreamRecord] = ()) -> None:
         """Store a position, and records with keys of your own, as one batch; durable when this returns.
 
         PositionTakenError: see above. Errors as `Stream.append`; after DeadlineError it may be stored: `load` tells.
         """
-        document = position_document(self._reader, self._topic, position)
+        document = position_document(self._reader, self._stream, position)
         self._appends.append([*records, NewStreamRecord(document, self._key)])
 
     def _is_ours(self, record: StreamRecord) -> bool:

@@ -13,10 +13,11 @@ import pytest
 
 from duramen.dlsn import BEFORE_FIRST, Dlsn
 from duramen.errors import ClosedError, ConfigError, StorageError
+from duramen.streams.errors import PositionDivergedError
 from duramen.streams.positions.file_positions import FilePositions
 from duramen.streams.positions.position_store import PositionTakenError
 
-ORDERS = SimpleNamespace(topic="finance.orders")
+ORDERS = SimpleNamespace(topic="finance.orders", stream_id="a1" * 16)
 FIRST, LATER = Dlsn(1, 0, 0), Dlsn(3, 7, 2)
 
 
@@ -43,9 +44,25 @@ def test_a_file_of_another_stream_is_refused(path: Path) -> None:
     with FilePositions(path, ORDERS) as store:
         store.save(FIRST)
     with pytest.raises(ConfigError, match=r"is about the stream 'finance\.orders'"):
-        FilePositions(path, SimpleNamespace(topic="finance"))
+        FilePositions(path, SimpleNamespace(topic="finance", stream_id=""))
     with FilePositions(path, ORDERS) as store:
         assert store.load() == FIRST
+
+
+def test_a_file_of_a_stream_that_was_made_again_is_refused_and_one_without_an_id_is_taken(path: Path) -> None:
+    with FilePositions(path, ORDERS) as store:
+        store.save(FIRST, 5)
+    again = SimpleNamespace(topic="finance.orders", stream_id="b2" * 16)
+    with pytest.raises(PositionDivergedError, match=r"made again since.*name another file, or delete this one"):
+        FilePositions(path, again)
+    old = json.loads(path.read_bytes())
+    assert old.pop("stream_id") == "a1" * 16
+    path.write_text(json.dumps(old))
+    with FilePositions(path, again) as store:
+        assert (store.load(), store.state) == (FIRST, 5)
+        store.save(LATER)
+    with pytest.raises(PositionDivergedError):
+        FilePositions(path, ORDERS)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +91,7 @@ def test_one_reader_has_the_file(path: Path) -> None:
             FilePositions(path, ORDERS)
         other = (
             "import sys; from types import SimpleNamespace; from duramen import streams\n"
-            "try: streams.FilePositions(sys.argv[1], SimpleNamespace(topic='finance.orders'))\n"
+            "try: streams.FilePositions(sys.argv[1], SimpleNamespace(topic='finance.orders', stream_id=''))\n"
             "except streams.PositionTakenError: sys.exit(7)"
         )
         assert subprocess.run([sys.executable, "-c", other, path], check=False).returncode == 7

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from duramen.dlsn import Dlsn
+from duramen.streams.errors import PositionDivergedError
 from duramen.streams.positions.position_store import NoTransactionError, PositionTakenError
 from duramen.streams.positions.sqlite_positions import SqlitePositions
 
-ORDERS = SimpleNamespace(topic="finance.orders")
+ORDERS = SimpleNamespace(topic="finance.orders", stream_id="a1" * 16)
 A, B, C = Dlsn(1, 0, 0), Dlsn(1, 0, 1), Dlsn(3, 7, 2)
 
 MODES: dict[str, dict[str, Any]] = {
@@ -140,7 +141,9 @@ def test_readers_and_streams_have_positions_of_their_own(path: Path) -> None:
         connection.row_factory = lambda cursor, row: {"row": row}
         connection.text_factory = bytes
         places = [("audit", "a"), ("audit", "b"), ("bill", "a"), ("", "a")]
-        stores = [SqlitePositions(connection, SimpleNamespace(topic=topic), reader) for reader, topic in places]
+        stores = [
+            SqlitePositions(connection, SimpleNamespace(topic=topic, stream_id=""), reader) for reader, topic in places
+        ]
         with connection:
             for slot, store in enumerate(stores):
                 store.save(Dlsn(1, 0, slot))
@@ -152,3 +155,21 @@ def test_a_transaction_that_is_killed_leaves_nothing(path: Path) -> None:
         connection.execute("CREATE TABLE effects (value)")
         SqlitePositions(connection, ORDERS, "audit").save(A)
     assert seen_by_others(path) == (0, None)
+
+
+def test_a_row_of_a_stream_that_was_made_again_is_refused_and_one_without_an_id_is_taken() -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.execute(
+        "CREATE TABLE duramen_positions (reader TEXT NOT NULL, stream TEXT NOT NULL, position TEXT NOT NULL, "
+        "PRIMARY KEY (reader, stream)) WITHOUT ROWID"
+    )
+    first, later = Dlsn(1, 0, 0), Dlsn(1, 0, 1)
+    with connection:
+        connection.execute("INSERT INTO duramen_positions VALUES ('audit', 'finance.orders', ?)", (str(first),))
+    store = SqlitePositions(connection, ORDERS, "audit")
+    assert store.load() == first
+    with connection:
+        store.save(later)
+    assert SqlitePositions(connection, ORDERS, "audit").load() == later
+    with pytest.raises(PositionDivergedError, match=r"made again since.*delete its row"):
+        SqlitePositions(connection, SimpleNamespace(topic="finance.orders", stream_id="b2" * 16), "audit")
