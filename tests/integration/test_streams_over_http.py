@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -12,7 +14,7 @@ from tests.worlds.served_gateway import ServedGateway
 
 from duramen import streams
 from duramen.cli.main import main
-from duramen.errors import DeadlineError, NothingThereError
+from duramen.errors import DeadlineError, KafkaError, NothingThereError
 
 JSON = "application/json"
 
@@ -138,3 +140,15 @@ def test_the_command_line_by_way_of_a_gateway(gateway: ServedGateway, capfd: pyt
     assert capfd.readouterr().out == f"{name}\n"
     assert main(["stream", "read", f"{name}x", *at]) == 1
     assert "there is no stream" in capfd.readouterr().err
+
+
+def test_many_short_records_at_once(gateway: ServedGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    at = f"duramen+http://127.0.0.1:{gateway.port}"
+    with streams.open(at, timeout_s=10) as space:
+        stream = space.create(f"s-{uuid4().hex}")
+        assert stream.append([b""] * 12_000).end == 12_000, "one batch"
+        with pytest.raises(KafkaError, match="at most 100000 records, not 100001; append them in parts"):
+            stream.append([b""] * 100_001)
+        (tmp_path / "lines").write_bytes(b"\n" * 12_000)
+        assert main(["stream", "append", stream.name, str(tmp_path / "lines"), "--at", at, "--json"]) == 0
+        assert [json.loads(line)["records"] for line in capsys.readouterr().out.splitlines()] == [10_000, 2000]

@@ -11,6 +11,7 @@ from uuid import uuid4
 from duramen.client.protocol.list_offsets import EARLIEST, LATEST
 from duramen.client.protocol.positions import AtOffset, Position
 from duramen.client.protocol.producers import ProducerProgress
+from duramen.client.protocol.stream_defaults import APPEND_RECORDS_MAX
 from duramen.dlsn import FIRST, Dlsn
 from duramen.errors import ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import is_named, named_producer_id
@@ -106,6 +107,9 @@ class HttpLink:
             if terms.closer >= 0:
                 headers["Stream-Writer"] = str(terms.closer)
             return self._post(topic, [], headers)
+        if len(rows) > APPEND_RECORDS_MAX:
+            most = f"an append by way of a gateway has at most {APPEND_RECORDS_MAX} records, not {len(rows)}"
+            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{most}; append them in parts, or over duramen://")
         if turn is not None:
             return self._post(topic, rows, headers | _writer_headers(turn))
         own = self._turns.pop(topic, None) or _turn_of_its_own()  # put back where it is known what became of it

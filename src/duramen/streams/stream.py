@@ -59,7 +59,7 @@ class Stream:
 
         expected_position: each batch is appended only where the one before it ended, the first at this offset: who
         else appends meanwhile ends it with StreamEndMovedError. max_bytes: of records that are gathered before they
-        are appended without being asked to.
+        are appended without being asked to; 50,000 are, too.
 
         name: a named writer, whose batches have numbers, so that one that is sent again is stored once. It begins the
         epoch above the last one of its name, and by its first batch fences whoever writes in a lower: WriterFencedError

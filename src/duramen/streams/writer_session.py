@@ -18,6 +18,8 @@ from duramen.wire.batch import MAX_SEQUENCE
 from duramen.wire.conditional_answer import ConditionalAnswer
 
 WRITER_BYTES: Final = 512 * 1024
+_RECORDS_MAX: Final = 50_000
+"""Of a batch that nobody asked for: a gateway takes so many short ones in one body."""
 EPOCH_MAX: Final = (1 << 15) - 1
 
 
@@ -97,7 +99,8 @@ class WriterSession:
         if has_txid(record):
             await self._calls.check_takes_txids()
         size = len(row[0] or b"") + len(row[1] or b"") + sum(len(name) + len(value or b"") for name, value in row[2])
-        receipt = await self.flush() if self._rows and self._size + size > self._most else None
+        is_full = self._size + size > self._most or len(self._rows) >= _RECORDS_MAX
+        receipt = await self.flush() if self._rows and is_full else None
         self._rows.append(row)
         self._size += size
         return receipt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -31,6 +31,7 @@ from duramen.streams.link import TxidKind
 READ_BYTES = 256 * 1024
 END_SECONDS = 0.05
 """From a line without an end to the end of the input, where they were written together."""
+BATCH_LINES = 10_000
 POSITIONS = (
     "An offset, a DLSN, `txid:N`, `start`, `end`, -N (so many before the end), or a time (ISO 8601, or 10m for ago)."
 )
@@ -175,7 +176,7 @@ def append(
             lambda: stream.writer(name=writer, exclusive=exclusive, expected_position=expect, max_bytes=sys.maxsize)
         )
         try:
-            for batch in [[file.read()]] if whole else _batches(file):
+            for batch in [[file.read()]] if whole else _cut(_batches(file)):
                 receipt = access.call(partial(_append, written, batch, txid))
                 count += len(batch)
                 first, last = first or receipt, receipt
@@ -227,6 +228,13 @@ def _batches(file: BinaryIO) -> Iterator[list[bytes]]:
         lines.append(rest)
     if lines:
         yield lines
+
+
+def _cut(batches: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
+    """The lines in batches that every address takes."""
+    for lines in batches:
+        for start in range(0, len(lines), BATCH_LINES):
+            yield lines[start : start + BATCH_LINES]
 
 
 def _has_more(file: BinaryIO) -> bool:

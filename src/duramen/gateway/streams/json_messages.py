@@ -6,23 +6,21 @@ Nothing is converted: integers of any size, decimals and the order of keys come 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
+from duramen.client.protocol.stream_defaults import APPEND_RECORDS_MAX
 from duramen.gateway.edge.problem import bad_request
 
-MESSAGES_MAX: Final = 100_000
-"""In one body."""
-
-_ARRAY = msgspec.json.Decoder(Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MESSAGES_MAX)])
+_ARRAY = msgspec.json.Decoder(Annotated[list[msgspec.Raw], msgspec.Meta(max_length=APPEND_RECORDS_MAX)])
 _VALUE = msgspec.json.Decoder(msgspec.Raw)
 
 
 def split_messages(body: bytes) -> list[bytes]:
     """The messages of a body: the elements of an array (one level), else the one value that it is.
 
-    Problem 400, with the position, where it is no JSON in UTF-8, nests too deeply or has more than MESSAGES_MAX.
+    Problem 400, with the position, where it is no JSON in UTF-8, nests too deeply or has more than APPEND_RECORDS_MAX.
     """
     try:
         body.decode()

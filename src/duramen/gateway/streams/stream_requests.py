@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -28,7 +29,7 @@ from duramen.gateway.streams.stream_wishes import (
     EXCLUSIVE,
     TRUE,
     TXID,
-    append_wish,
+    append_steps,
     asked_form,
     check_first_records,
     check_same,
@@ -201,7 +202,14 @@ class StreamRequests:
     async def _wish(self, info: StreamInfo, request: Request, body: bytes) -> AppendWish:
         """What a POST asks for. Problem 400, 409."""
         try:
-            return append_wish(info, request.headers, request.query_params, body, self._clock.now_ms())
+            steps = append_steps(info, request.headers, request.query_params, body, self._clock.now_ms())
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    wish: AppendWish = end.value
+                    return wish
+                await asyncio.sleep(0)
         except ProblemError as problem:
             if problem.code == "exists" and (await self._streams.end(info)).closed:
                 raise await self._streams.closed_problem(info) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -21,7 +21,7 @@ from duramen.gateway.streams.stream_expiry import requested_expiry
 from duramen.gateway.streams.stream_position import BEGINNING, START, parse_position
 from duramen.gateway.streams.stream_topics import StreamInfo, StreamSettings
 from duramen.gateway.streams.writer_headers import OpenedWriter, named_writer, opened_writer
-from duramen.gateway.writes.topic_records import line_records
+from duramen.gateway.writes.topic_records import line_steps
 from duramen.wire.batch import NewRecord
 
 CLOSED: Final = "stream-closed"
@@ -76,10 +76,12 @@ def check_same(info: StreamInfo, wanted: StreamSettings) -> None:
         raise ProblemError(409, "exists", "the stream is there, with another Stream-Exclusive")
 
 
-def append_wish(
+def append_steps(
     info: StreamInfo, headers: Mapping[str, str], query: Mapping[str, str], body: bytes, now_ms: int
-) -> AppendWish:
-    """What a POST asks for. Problem 400; 409 `exists` for a body of another type."""
+) -> Generator[None, None, AppendWish]:
+    """What a POST asks for, read in steps between which others get their turn. Problem 400; 409 `exists` for a body of
+    another type.
+    """
     closing = is_closing(headers)
     writer = opened_writer(headers, has_records=bool(body)) or named_writer(headers)
     if isinstance(writer, OpenedWriter) and not info.exclusive:
@@ -101,7 +103,7 @@ def append_wish(
         if TXID in headers:
             raise bad_request("Stream-Txid", "with format=ndjson each record has its own, as `timestamp`")
         has_own_txids = info.txid == APPLICATION_TXIDS
-        records = line_records(body, None if has_own_txids else now_ms, encoding)
+        records = yield from line_steps(body, None if has_own_txids else now_ms, encoding)
         txid = records[0][3] if has_own_txids and records else None
     elif essence != media_type.essence(info.content_type):
         raise ProblemError(409, "exists", f"Content-Type: the stream's is {info.content_type}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
+from duramen.client.protocol.stream_defaults import APPEND_RECORDS_MAX
 from duramen.gateway.edge.problem import bad_request
 from duramen.wire.batch import NewRecord
 from duramen.wire.key_partitions import partition_for
@@ -25,6 +26,7 @@ TIMESTAMP_MAX: Final = (1 << 63) - 1
 TXID_MISSING: Final = "it is missing: the writers of this topic give transaction ids to their records (duramen.txid)"
 
 Encoding = Literal["json", "string", "base64"]
+_STEP_LINES: Final = 1000
 _NULL: Final = b"null"
 
 
@@ -93,8 +95,10 @@ def wanted_record(line: bytes, now_ms: int | None) -> WantedRecord:
         return _wanted("record", _ONE.decode(line), RecordsJson([]), now_ms)
 
 
-def line_records(body: bytes, now_ms: int | None, encoding: str | None) -> list[NewRecord]:
-    """The records of a body with one on each line, for one partition. encoding: of values, and base64 of keys too, that
+def line_steps(body: bytes, now_ms: int | None, encoding: str | None) -> Generator[None, None, list[NewRecord]]:
+    """The records of a body with one on each line, for one partition, in steps between which others get their turn.
+
+    encoding: of values, and base64 of keys too, that
     name none. Problem 400 names the line and the field.
     """
     known: dict[str | None, Encoding] = {None: "json", "json": "json", "string": "string", "base64": "base64"}
@@ -102,10 +106,12 @@ def line_records(body: bytes, now_ms: int | None, encoding: str | None) -> list[
         raise bad_request("encoding", "it is json, string or base64")
     of_all = RecordsJson([], "base64" if encoding == "base64" else "string", known[encoding])
     lines = [(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
-    if len(lines) > RECORDS_MAX:
-        raise bad_request("body", f"it has 1 to {RECORDS_MAX} records, not {len(lines)}")
-    found = []
+    if len(lines) > APPEND_RECORDS_MAX:
+        raise bad_request("body", f"it has 1 to {APPEND_RECORDS_MAX} records, not {len(lines)}")
+    found: list[NewRecord] = []
     for number, line in lines:
+        if len(found) % _STEP_LINES == _STEP_LINES - 1:
+            yield
         with json_problems(f"line {number}"):
             line.decode()
             record = _wanted(f"line {number}", _ONE.decode(line), of_all, now_ms)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from duramen.dlsn import FIRST
@@ -10,7 +12,7 @@ from duramen.gateway.streams.stream_appends import AppendWish
 from duramen.gateway.streams.stream_expiry import StreamExpiry
 from duramen.gateway.streams.stream_topics import StreamInfo, StreamSettings
 from duramen.gateway.streams.stream_wishes import (
-    append_wish,
+    append_steps,
     check_first_records,
     check_same,
     new_records,
@@ -47,6 +49,15 @@ def test_what_cannot_be_written_at_once() -> None:
     for wanted, closes, has_body in ((exclusive, True, False), (exclusive, False, True), (numbered, False, True)):
         with pytest.raises(ProblemError):
             check_first_records(wanted, closes=closes, has_body=has_body)
+
+
+def append_wish(
+    stream: StreamInfo, headers: Mapping[str, str], query: Mapping[str, str], body: bytes, now_ms: int
+) -> AppendWish:
+    with pytest.raises(StopIteration) as end:
+        next(append_steps(stream, headers, query, body, now_ms))
+    wish: AppendWish = end.value.value
+    return wish
 
 
 def test_appends() -> None:

@@ -4,8 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from duramen.client.protocol.stream_defaults import APPEND_RECORDS_MAX
 from duramen.gateway.edge.problem import ProblemError
-from duramen.gateway.writes.topic_records import RECORDS_MAX, line_records
+from duramen.gateway.writes.topic_records import line_steps
+from duramen.wire.batch import NewRecord
+
+
+def line_records(body: bytes, now_ms: int, encoding: str | None) -> list[NewRecord]:
+    steps = line_steps(body, now_ms, encoding)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            records: list[NewRecord] = end.value
+            return records
+
+
+def test_others_get_their_turn_between_many_lines() -> None:
+    assert sum(1 for _ in line_steps(b'{"value":1}\n' * 50_000, 1, None)) == 50
 
 
 def test_a_line_is_a_record_with_all_that_it_has() -> None:
@@ -30,7 +46,7 @@ def test_a_line_is_a_record_with_all_that_it_has() -> None:
         (b'{"value":"?"}', "base64", "line 1.value"),
         (b'{"value":1,"partition":1}', None, "line 1.partition"),
         (b'{"value":1}', "hex", "encoding"),
-        (b'{"value":1}\n' * (RECORDS_MAX + 1), None, "body"),
+        (b'{"value":1}\n' * (APPEND_RECORDS_MAX + 1), None, "body"),
         (b'{"value":1,"timestamp":9223372036854775808}', None, "line 1"),
     ],
 )
