@@ -1,8 +1,9 @@
 """Positions as DistributedLog has them: which history a record belongs to, which batch it came in, and its place there.
 
-A DLSN (DistributedLog sequence number) names one record for ever, where an offset names whatever is stored there by
-now. The log segment sequence number counts leader epochs from 1, an entry is a batch and its id that batch's base
-offset, a slot is a record of it: so the offset is entry + slot. They are ordered as tuples are, and so are their texts.
+A DLSN (DistributedLog sequence number) names one record of a log for ever, where an offset names whatever is stored
+there by now. Another log that is made later under the name begins with the same ones: the topic's id tells them apart.
+The log segment sequence number counts leader epochs from 1, an entry is a batch and its id that batch's base offset, a
+slot is a record of it: so the offset is entry + slot. They are ordered as tuples are, and so are their texts.
 """
 
 from __future__ import annotations

@@ -155,3 +155,33 @@ def _counted(gateway: ServedGateway, name: str) -> float:
     found = re.search(rf"\nduramen_gateway_{name}_total (\S+)\n", gateway.ask("GET", "/metrics").body.decode())
     assert found is not None
     return float(found[1])
+
+
+def test_an_event_source_does_not_go_on_in_a_stream_that_was_made_later_under_the_name(gateway: ServedGateway) -> None:
+    path = "/v1/stream/forms/again"
+    assert gateway.ask("PUT", path, b"[1,2]", content_type="application/json").status == 201
+
+    def ids(query: str, **headers: str) -> list[str]:
+        answer = gateway.ask("GET", f"{path}?{query}&live=sse", **headers)
+        assert answer.status == 200
+        return re.findall(r"^id: (\S+)$", answer.body.decode(), re.MULTILINE)
+
+    gateway.ask("POST", path, stream_closed="true")
+    for form in ("", "&format=ndjson", "&format=ndjson&key=none"):
+        found = ids(f"offset=-1{form}")
+        plain, _, digits = found[-1].partition(".")
+        assert set(found) == {found[-1]}
+        answer = gateway.ask("GET", f"{path}?offset={found[-1]}")
+        assert (answer.status, answer.next, answer.headers["stream-id"][:8]) == (200, plain, digits)
+        assert ids(f"offset=-1{form}", last_event_id=found[-1]) == [found[-1]], "there is nothing behind it"
+    for wrong in (f"{plain}.", f"{plain}.x", f"-1.{digits}", f"{found[-1]}.{digits}"):
+        assert gateway.ask("GET", f"{path}?offset={wrong}").status == 400
+    assert gateway.ask("DELETE", path).status == 204
+    assert gateway.ask("GET", f"{path}?offset=-1&live=sse", last_event_id=found[-1]).status == 404
+    gateway.ask("PUT", path, b"[3,4,5]", content_type="application/json")
+    for asked in ("offset=-1&live=sse", "offset=-1&live=sse&format=ndjson"):
+        refused = gateway.ask("GET", f"{path}?{asked}", last_event_id=found[-1])
+        assert (refused.status, json.loads(refused.body)["type"]) == (409, "urn:duramen:position-diverged")
+    for asked in ("", "&live=long-poll", "&live=sse", "&on_truncated=advance"):
+        assert gateway.ask("GET", f"{path}?offset={found[-1]}{asked}").status == 409
+    assert gateway.ask("GET", f"{path}?offset={plain}").body == b"[5]", "a plain DLSN does not tell"

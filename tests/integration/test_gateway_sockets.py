@@ -82,6 +82,21 @@ def test_records_credits_and_the_end(gateway: ServedGateway) -> None:
             assert end_of(each) == 1000
 
 
+def test_a_position_of_a_stream_that_was_made_again_is_refused(gateway: ServedGateway) -> None:
+    path = "/v1/stream/sockets/again"
+    gateway.ask("PUT", path, b"[1,2]", content_type=JSON)
+    with opened(gateway, path, {"from": "-1"}) as socket:
+        position = said(socket)["position"]
+    gateway.ask("POST", path, b"3", content_type=JSON)
+    with opened(gateway, path, {"from": position}) as socket:
+        assert values(said(socket)) == [3]
+    assert gateway.ask("DELETE", path).status == 204
+    gateway.ask("PUT", path, b"[4,5]", content_type=JSON)
+    with opened(gateway, path, {"from": position}) as socket:
+        assert said(socket)["problem"]["type"] == "urn:duramen:position-diverged"
+        assert end_of(socket) == 4409
+
+
 def test_what_is_refused(gateway: ServedGateway) -> None:
     path = "/v1/stream/sockets/refused"
     made = gateway.ask("PUT", path, b"[1,2]", content_type=JSON)
@@ -93,7 +108,7 @@ def test_what_is_refused(gateway: ServedGateway) -> None:
         assert refused.value.response.status_code == status
         assert b"foreign-origin" in refused.value.response.body
     with opened(gateway, path, {"from": "now"}, origin=f"http://127.0.0.1:{gateway.port}") as own:
-        assert said(own)["position"] == made.next
+        assert said(own)["position"] == f"{made.next}.{gateway.ask('HEAD', path).headers['stream-id'][:8]}"
     start = "00000001-0000000000000000-00000000"
     for wanted, code, name in (
         ({"from": "here"}, 4400, "bad-request"),

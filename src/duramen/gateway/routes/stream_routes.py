@@ -93,7 +93,8 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         (*ANY_CALL, "bad-request", "no-such-stream", "truncated", "position-diverged", "overloaded"),
         (
             _PATH,
-            Parameter("offset", "query", "A position that an answer gave, -1 (the beginning, the default) or now"),
+            Parameter("offset", "query", "A position, or id of an event, that an answer gave; -1 (the beginning, the "
+                      "default) or now"),
             Parameter("live", "query", "long-poll or sse; then offset has to be given"),
             Parameter("on_truncated", "query", "fail (the default) or advance: from the first record that there is"),
             Parameter("format", "query", "ndjson: records with all that they have, a JSON object each"),
@@ -102,7 +103,8 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             Parameter("header.NAME", "query", "Only records with this header; several have to hold together"),
             Parameter("stream_id", "query", "The Stream-Id of an answer before; 409 for another stream of the name"),
             Parameter("cursor", "query", "The Stream-Cursor of the answer before"),
-            Parameter("Last-Event-ID", "header", "With live=sse: the position to go on from, before offset"),
+            Parameter("Last-Event-ID", "header", "With live=sse: the id of the last event, before offset; 409 for "
+                      "one of another stream of the name"),
             Parameter("If-None-Match", "header", "ETags of answers that the client holds"),
         ),
         right="read",

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 from duramen.client.protocol.fetch import FetchedBytes
-from duramen.dlsn import Dlsn
+from duramen.dlsn import Dlsn, identified_text
 from duramen.gateway.streams.stream_position import behind
 from duramen.wire.aborted import AbortedTransactions
 from duramen.wire.batch import Record, batches, records
@@ -31,6 +31,7 @@ class StreamPage(NamedTuple):
     """Records in order, and where to go on. places: the batch of each record.
 
     up_to_date: nothing more could be read; closed: nothing will come. log_start: the log's first offset then.
+    stream_id: of the stream (hexadecimal), where its events are to name it.
     """
 
     records: Sequence[Record]
@@ -39,6 +40,13 @@ class StreamPage(NamedTuple):
     up_to_date: bool
     closed: bool
     log_start: int = 0
+    stream_id: str = ""
+
+    @property
+    def event_id(self) -> str:
+        """The position behind it, of this stream alone: an EventSource gives it back with an address that has just the
+        name."""
+        return identified_text(self.position, self.stream_id)
 
     @property
     def messages(self) -> list[bytes]:

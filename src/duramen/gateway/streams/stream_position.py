@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from duramen.dlsn import BEFORE_FIRST, FIRST, Dlsn, parse_dlsn
-from duramen.gateway.edge.problem import bad_request
+from duramen.dlsn import BEFORE_FIRST, FIRST, Dlsn, is_of, parse_dlsn, parse_identified
+from duramen.gateway.edge.problem import ProblemError, bad_request
 from duramen.wire.batch import parse_header
 
 BEGINNING: Final = "-1"
@@ -34,6 +34,26 @@ def parse_position(text: str, field: str = "offset") -> Dlsn:
         return START
     if not position.is_record:
         raise bad_request(field, f"{text} is no position of a record")
+    return position
+
+
+def parse_position_in(text: str, stream_id: str, field: str = "offset") -> Dlsn:
+    """The same of a text that may say, as ids of events do, which stream of the name it is of. Problem 409 where that
+    is another one."""
+    head, dot, digits = text.rpartition(".")
+    if not dot:
+        return parse_position(text, field)
+    try:
+        parse_identified(text)
+    except ValueError as error:
+        raise bad_request(field, f"it is no position: {error}") from None
+    position = parse_position(head, field)
+    if stream_id and not is_of(stream_id, digits):
+        raise ProblemError(
+            409,
+            "position-diverged",
+            f"{field}: the stream of this name is another one by now; read it from its beginning",
+        )
     return position
 
 

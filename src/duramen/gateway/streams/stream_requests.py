@@ -22,7 +22,7 @@ from duramen.gateway.streams.stream_appends import AppendWish
 from duramen.gateway.streams.stream_expiry import rfc_3339
 from duramen.gateway.streams.stream_page import StreamPage, empty_page
 from duramen.gateway.streams.stream_path import topic_of
-from duramen.gateway.streams.stream_position import BEGINNING, NOW, START, parse_position
+from duramen.gateway.streams.stream_position import BEGINNING, NOW, START, parse_position_in
 from duramen.gateway.streams.stream_topics import NO_TXIDS, StreamInfo, no_such_stream
 from duramen.gateway.streams.stream_wishes import (
     CLOSED,
@@ -241,7 +241,8 @@ class StreamRequests:
             end = await self._streams.end(info)
             position, closed = end.position, end.closed
         else:
-            position, closed = START if asked.offset == BEGINNING else parse_position(asked.offset), False
+            position = START if asked.offset == BEGINNING else parse_position_in(asked.offset, info.topic_id.hex())
+            closed = False
         if asked.live == "sse":
             return await self._sse(request, info, position, form, asked.cursor)
         if asked.live == "long-poll":
@@ -335,7 +336,7 @@ def _read_request(request: Request) -> ReadRequest:
             raise bad_request("offset", f"live={live} needs it; -1 is the beginning, now the end")
         offset = BEGINNING
     if offset not in (BEGINNING, NOW):
-        parse_position(offset)
+        parse_position_in(offset, "")
     form, encoding = asked_form(query)
     match = record_match(query.multi_items())
     return ReadRequest(

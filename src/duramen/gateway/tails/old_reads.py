@@ -110,6 +110,7 @@ class OldReads:
         async with self._turns:
             self._metrics.old_reads.inc()
             page = await self._streams.read(info, position)
+        page = page._replace(stream_id=info.topic_id.hex())
         return TailPage(position, page, interval_of(self._clock.now_ms() / 1000))
 
     async def _log_start(self, info: StreamInfo, key: ChunkKey) -> int:

@@ -73,12 +73,12 @@ class MessageForm(NamedTuple):
         """One event with all of them."""
         if not page.records:
             return b""
-        return sse_frames.data_event(self.body(page), str(page.position), binary=not self.is_text)
+        return sse_frames.data_event(self.body(page), page.event_id, binary=not self.is_text)
 
 
 def control_event(page: StreamPage, cursor: str) -> bytes:
     """Where the page ends, as an event."""
     closed = page.closed
     return sse_frames.control_event(
-        sse_frames.ControlData(str(page.position), None if closed else cursor, page.up_to_date, closed)
+        sse_frames.ControlData(str(page.position), None if closed else cursor, page.up_to_date, closed), page.event_id
     )

@@ -86,7 +86,7 @@ class RecordForm(NamedTuple):
 
     def events(self, page: StreamPage) -> bytes:
         """One event with a line for each record; its id is the position behind them."""
-        return sse_frames.lines_event(self.body(page), str(page.position)) if page.records else b""
+        return sse_frames.lines_event(self.body(page), page.event_id) if page.records else b""
 
     def objects(self, page: StreamPage) -> Iterator[RecordShown]:
         """Each record."""

@@ -128,7 +128,7 @@ class SharedTails:
             while not ring.closed:
                 fetched = await self._fetch(info, ring.end)
                 self._metrics.tail_bytes_read.inc(len(fetched.data))
-                page = read_page(fetched, ring.end)
+                page = read_page(fetched, ring.end)._replace(stream_id=info.topic_id.hex())
                 interval = interval_of(self._clock.now_ms() / 1000)
                 self._rings.add(ring, TailPage(ring.end, page, interval), page.log_start)
                 if fetched.data:

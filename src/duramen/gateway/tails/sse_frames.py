@@ -42,9 +42,9 @@ def lines_event(lines: bytes, event_id: str) -> bytes:
     return b"event: data\ndata:" + lines[:-1].replace(b"\n", b"\ndata:") + b"\nid: " + event_id.encode() + b"\n\n"
 
 
-def control_event(control: ControlData) -> bytes:
+def control_event(control: ControlData, event_id: str) -> bytes:
     """The event behind each data event. Its id is the position, too, which EventSource sends when it connects again."""
-    return event("control", msgspec.json.encode(control), control.stream_next_offset)
+    return event("control", msgspec.json.encode(control), event_id)
 
 
 def retry(pause_ms: int) -> bytes:

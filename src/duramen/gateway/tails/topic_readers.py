@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from duramen.dlsn import Dlsn
+from duramen.dlsn import Dlsn, identified_text
 from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.edge.problem import ProblemError, bad_request
-from duramen.gateway.streams.stream_position import BEGINNING, NOW, START, parse_position
+from duramen.gateway.streams.stream_position import BEGINNING, NOW, START, parse_position_in
 from duramen.gateway.streams.stream_topics import NO_TXIDS, StreamInfo
 from duramen.gateway.streams.streams import Streams
 from duramen.gateway.tails.followed_partitions import FollowedPartitions
@@ -33,17 +33,18 @@ class TopicReaders:
         self._metrics = metrics
 
     async def stream(self, topic: str, start: ReaderStart) -> FollowedPartitions:
-        """A reader of a stream. Problem 400, 404."""
+        """A reader of a stream. Problem 400, 404, 409."""
         if start.partition is not None:
             raise bad_request("partition", "a stream has one; those of a topic are read at /v1/topics/{topic}")
         info = await self._streams.topics.get(topic)
         if start.position not in (NOW, BEGINNING):
-            position = parse_position(start.position, start.field)
+            position = parse_position_in(start.position, info.topic_id.hex(), start.field)
         else:
             position = (await self._begin([info], start.position))[0]
         begins = start.position == BEGINNING
         follower = self._follower(info, position, start, begins=begins, names_partition=False)
-        return FollowedPartitions(self._tails, [follower], lambda positions: str(positions[0]))
+        stream_id = info.topic_id.hex()
+        return FollowedPartitions(self._tails, [follower], lambda positions: identified_text(positions[0], stream_id))
 
     async def topic(self, topic: str, start: ReaderStart) -> FollowedPartitions:
         """A reader of all partitions of a topic, or of one. Problem 400, 404, 409."""

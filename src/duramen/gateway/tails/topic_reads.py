@@ -145,7 +145,7 @@ class TopicReads:
 
 def _control(followed: FollowedPartitions, position: str) -> bytes:
     return sse_frames.control_event(
-        sse_frames.ControlData(position, up_to_date=followed.up_to_date, stream_closed=followed.closed)
+        sse_frames.ControlData(position, up_to_date=followed.up_to_date, stream_closed=followed.closed), position
     )
 
 

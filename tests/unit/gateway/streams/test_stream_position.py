@@ -6,7 +6,7 @@ import pytest
 
 from duramen.dlsn import BEFORE_FIRST, INVALID
 from duramen.gateway.edge.problem import ProblemError
-from duramen.gateway.streams.stream_position import START, behind, parse_position
+from duramen.gateway.streams.stream_position import START, behind, parse_position, parse_position_in
 
 
 def test_behind_a_batch_comes_the_next() -> None:
@@ -32,3 +32,16 @@ def test_other_texts_are_refused(text: str) -> None:
 def test_an_offset_is_sent_to_where_it_is_found() -> None:
     with pytest.raises(ProblemError, match=r"found by \.position\?offset=5$"):
         parse_position("5")
+
+
+def test_a_position_may_say_which_stream_of_the_name_it_is_of() -> None:
+    here, stream_id = behind(4, 10, 12), "a1b2c3d4" + "0" * 24
+    assert parse_position_in(str(here), stream_id) == here
+    assert parse_position_in(f"{here}.a1b2c3d4", stream_id) == here
+    with pytest.raises(ProblemError, match=r"from: the stream of this name is another one") as refused:
+        parse_position_in(f"{here}.a1b2c3d5", stream_id, "from")
+    assert (refused.value.status, refused.value.code) == (409, "position-diverged")
+    for text in (f"{here}.", f"{here}.a1b2", "5.a1b2c3d4", ".a1b2c3d4"):
+        with pytest.raises(ProblemError, match="offset") as wrong:
+            parse_position_in(text, stream_id)
+        assert wrong.value.status == 400

@@ -32,7 +32,7 @@ def parsed(stream: bytes) -> list[dict[str, str]]:
 
 @given(st.text(alphabet=st.sampled_from("\r\n :adetvnid{}é"), max_size=40))
 def test_a_payload_cannot_break_out(text: str) -> None:
-    frames = event("data", text.encode()) + control_event(ControlData("7"))
+    frames = event("data", text.encode()) + control_event(ControlData("7"), "7")
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     first, second = parsed(frames)
     assert (first["event"], first["data"]) == ("data", lines)
@@ -46,5 +46,5 @@ def test_bytes_go_as_base64(payload: bytes) -> None:
 
 
 def test_a_control_event_has_what_is_so() -> None:
-    (only,) = parsed(control_event(ControlData("a", None, True, True)))
+    (only,) = parsed(control_event(ControlData("a", None, True, True), "a.1"))
     assert json.loads(only["data"]) == {"streamNextOffset": "a", "upToDate": True, "streamClosed": True}
