@@ -159,6 +159,7 @@ def test_the_client_of_the_protocol(gateway: ServedGateway) -> None:
         ("GET", "/v1/stream/x", b"", {"host": "evil.example"}, 421, "host-not-listed"),
         ("GET", "/v1/stream/x", b"", {"Host": "localhost"}, 421, "host-not-listed"),
         ("POST", "/v1/stream/x", b"a" * 20_001, {"content_type": "text/plain"}, 413, "body-too-large"),
+        ("POST", "/v1/stream/x", b"gz", {"content_encoding": "gzip"}, 415, "unsupported-type"),
         ("PATCH", "/v1/stream/x", b"", {}, 405, "no-such-method"),
         ("POST", "/v1/stream/x/.writer", b"", {}, 405, "no-such-method"),
         ("PUT", "/v1/stream/x/.truncate", b"", {}, 405, "no-such-method"),

@@ -34,7 +34,7 @@ _STATUSES: Final = {
     404: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
 _UNSAID: Final = {
-    403: "the token has not the right 'read' there",
+    403: "the token lacks the permission read= there",
     421: "the gateway is not addressed by a name of its own (gateway.hosts)",
 }
 """What a status says to HEAD, whose answers have no problem that would say more."""

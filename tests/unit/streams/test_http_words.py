@@ -124,7 +124,7 @@ def test_who_may_not_is_told_what_is_missing() -> None:
     assert (refused.code, str(refused)) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "why")
     unsaid = GatewayError(GatewayAnswer(403, {}, b""), "HEAD /v1/stream/s", has_token=True)
     assert (unsaid.code, may_help(unsaid)) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
-    assert "has not the right 'read'" in str(unsaid)
+    assert "lacks the permission read=" in str(unsaid)
     assert "gateway.hosts" in str(GatewayError(GatewayAnswer(421, {}, b""), "HEAD /v1/stream/s"))
     assert "answered 403" in str(GatewayError(GatewayAnswer(403, {}, b"by a proxy"), "POST /v1/stream/s"))
     moved = GatewayError(GatewayAnswer(301, {"location": "https://a/"}, b""), "HEAD /v1/stream/s")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import select
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -25,9 +27,20 @@ from duramen.cli.shared.stream_access import (
     stream_position_option,
 )
 from duramen.dlsn import Dlsn
-from duramen.streams import Receipt, Stream, StreamExistsError, StreamRecord, StreamWriter, Txid, TxidMissingError
+from duramen.errors import ErrorCode, KafkaError
+from duramen.streams import (
+    Receipt,
+    Stream,
+    StreamExistsError,
+    StreamRecord,
+    StreamWriter,
+    TruncatedError,
+    Txid,
+    TxidMissingError,
+)
 from duramen.streams.link import TxidKind
 
+_CONTENT_TYPE = "duramen.stream.content.type"
 READ_BYTES = 256 * 1024
 END_SECONDS = 0.05
 """From a line without an end to the end of the input, where they were written together."""
@@ -154,6 +167,7 @@ Examples:
 @click.option("--writer", metavar="NAME", help="As this named writer; who writes under the name already is fenced.")
 @click.option("--exclusive", is_flag=True, help="Open an exclusive stream for this command, and give it up at the end.")
 @click.option("--txid", type=click.IntRange(1, LONG_MAX), help="The transaction id of the records.")
+@click.option("--raw", is_flag=True, help="To a JSON stream append what is no JSON, too, rather than refuse it.")
 @json_option
 @stream_options
 def append(
@@ -165,6 +179,7 @@ def append(
     writer: str | None,
     exclusive: bool,
     txid: int | None,
+    raw: bool,
     as_json: bool,
 ) -> None:
     if expect is not None and exclusive:
@@ -176,7 +191,10 @@ def append(
             lambda: stream.writer(name=writer, exclusive=exclusive, expected_position=expect, max_bytes=sys.maxsize)
         )
         try:
+            takes_json = not raw and _takes_json(access, stream)
             for batch in [[file.read()]] if whole else _cut(_batches(file)):
+                if takes_json:
+                    _check_json(name, batch, count)
                 receipt = access.call(partial(_append, written, batch, txid))
                 count += len(batch)
                 first, last = first or receipt, receipt
@@ -192,6 +210,32 @@ def append(
             raise
     if not as_json:
         note(f"appended {plural(count, 'record')} to {name}" + ("" if first is None else _where(first, last or first)))
+
+
+def _takes_json(access: StreamAccess, stream: Stream) -> bool:
+    """Whether the stream is of JSON. Who may only write to it is not told, and then nothing is checked."""
+    try:
+        found = access.call(stream.settings).get(_CONTENT_TYPE, "")
+    except KafkaError as error:
+        if error.code not in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+            raise
+        return False
+    return found.partition(";")[0].strip().lower() == "application/json"
+
+
+def _check_json(name: str, batch: list[bytes], before: int) -> None:
+    """Refuse a batch with a record that readers over HTTP could not get as JSON. before: records of the input."""
+    for number, value in enumerate(batch, before + 1):
+        try:
+            json.loads(value, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise click.ClickException(
+                f"{name} takes JSON, and record {number} of the input is none: {str(error)[:200]}; --raw appends it."
+            ) from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _append(writer: StreamWriter, batch: list[bytes], txid: int | None) -> Receipt:
@@ -278,7 +322,7 @@ def read(
 ) -> None:
     if start is not None and after is not None:
         raise click.UsageError("--from and --after both say where to begin; give one of them.")
-    with ended_in_order(), access.opened() as space:
+    with ended_in_order(), _start_named(), access.opened() as space:
         stream = access.call(lambda: space.stream(name))
         place = "start" if start is None else access.call(lambda: place_in(stream, start))
         reader = access.call(lambda: stream.reader(place, after=after, follow=follow))
@@ -293,6 +337,15 @@ def read(
                 if not left:
                     break
         out.flush()
+
+
+@contextmanager
+def _start_named() -> Iterator[None]:
+    """Says how to begin with the first record there is, where one was truncated."""
+    try:
+        yield
+    except TruncatedError as error:
+        raise click.ClickException(f"{error}: --from start begins there.") from None
 
 
 def _described(record: StreamRecord) -> dict[str, object]:

@@ -27,8 +27,12 @@ class RequestRight(NamedTuple):
     def check(self, principal: Principal) -> None:
         """Problem 403."""
         if self.right in RIGHTS and not principal.may(self.right, self.name):
-            what = f"{self.name}" if self.name else "everything"
-            raise ProblemError(403, "not-allowed", f"{principal.name} has not the right {self.right!r} on {what}")
+            what = f"{self.name}*" if not self.name or self.name.endswith(".") else self.name
+            raise ProblemError(
+                403,
+                "not-allowed",
+                f"{principal.name} needs {self.right}={what}; its line of gateway.tokens.file has less",
+            )
 
 
 def right_of(row: RouteRow, parameters: Mapping[str, str]) -> RequestRight:

@@ -17,7 +17,7 @@ _BY_CODE: dict[ErrorCode, tuple[int, str, str]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: (403, "not-allowed", "the cluster does not allow it"),
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (403, "not-allowed", "the cluster does not allow it"),
     ErrorCode.POLICY_VIOLATION: (403, "not-allowed", "the cluster does not allow it"),
-    ErrorCode.PRODUCER_FENCED: (403, "writer-fenced", "the stream takes records of its opened writer alone"),
+    ErrorCode.PRODUCER_FENCED: (403, "writer-fenced", "the stream takes records of the writer that opened it last"),
     ErrorCode.TXID_OUT_OF_ORDER: (409, "txid-out-of-order", "the stream's transaction ids never step back"),
     ErrorCode.INVALID_TIMESTAMP: (409, "txid-out-of-order", "the stream's transaction ids never step back"),
     ErrorCode.OFFSET_OUT_OF_RANGE: (409, "position-diverged", "it is no position of this stream, or no longer one"),

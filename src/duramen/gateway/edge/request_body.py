@@ -77,7 +77,8 @@ class RequestBodies:
 
     @asynccontextmanager
     async def whole(self, request: Request) -> AsyncIterator[bytes]:
-        """The body, which counts as unanswered until the context ends. Problem 408, 413, 503; ClientDisconnect."""
+        """The body, which counts as unanswered until the context ends. Problem 408, 413, 415, 503; ClientDisconnect."""
+        _check_encoding(request)
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._max_bytes:
             raise self._too_large()
@@ -104,8 +105,9 @@ class RequestBodies:
         """The pieces of a body of any length as they come, at most PIECES_AT_ONCE at a time.
 
         They count as unanswered until the next ones are asked for. Problem 408 where nothing comes for `timeout_s`, 413
-        for a piece of more than `max_bytes`, 503, and what the cutter finds wrong; ClientDisconnect.
+        for a piece of more than `max_bytes`, 415, 503, and what the cutter finds wrong; ClientDisconnect.
         """
+        _check_encoding(request)
         stream = aiter(request.stream())
         taken = 0
         try:
@@ -142,4 +144,15 @@ class RequestBodies:
             413,
             "body-too-large",
             f"more than {self._max_bytes} bytes (gateway.body.max.bytes) are not taken at a time; send less",
+        )
+
+
+def _check_encoding(request: Request) -> None:
+    """Problem 415 for a body that is compressed: it would be stored as it is, and read as something else."""
+    if request.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+        raise ProblemError(
+            415,
+            "unsupported-type",
+            "Content-Encoding: a body is taken as it is (identity)",
+            {"accept-encoding": "identity"},
         )

@@ -10,6 +10,7 @@ import msgspec
 
 from duramen.client.protocol.namespaces import check_defaults, check_namespace
 from duramen.errors import ConfigError
+from duramen.gateway.edge.json_fault import json_fault
 from duramen.gateway.edge.problem import ProblemError, bad_request
 from duramen.gateway.namespaces.namespace_bodies import NamespaceBody
 
@@ -67,7 +68,7 @@ def wanted_defaults(body: bytes) -> dict[str, str] | None:
     try:
         defaults = msgspec.json.decode(body, type=NamespaceBody).defaults
     except (msgspec.DecodeError, RecursionError) as error:
-        raise bad_request("body", f'it is no {{"defaults": {{"retention.ms": "…"}}}}: {str(error)[:200]}') from None
+        raise bad_request("body", f'{json_fault(error)}; as in {{"defaults": {{"retention.ms": "…"}}}}') from None
     try:
         check_defaults(defaults or {})
     except ConfigError as error:

@@ -73,4 +73,5 @@ class RouteRow(NamedTuple):
     def all_errors(self) -> tuple[str, ...]:
         """Codes of all problems that it may be answered with."""
         login = () if self.right == OPEN else ("login-needed",) if self.right == KNOWN else ANY_ACCESS
-        return tuple(dict.fromkeys((*self.errors, *login, *ANY_REQUEST)))
+        compressed = ("unsupported-type",) if self.body else ()
+        return tuple(dict.fromkeys((*self.errors, *compressed, *login, *ANY_REQUEST)))

@@ -7,7 +7,12 @@ from duramen.gateway.routes.route import Parameter, RouteAnswer, RouteRow
 
 _PATH = Parameter("path", "path", "Segments of letters, digits, _ and -, joined by /; a/b is the topic a.b", True)
 _STREAM = "/v1/stream/{path}"
-_TYPE = Parameter("Content-Type", "header", "Media type of the stream; what it is compared by has no parameters")
+_TYPE = Parameter(
+    "Content-Type",
+    "header",
+    "Media type of the stream, compared without parameters; a body needs it, PUT "
+    "without it makes application/octet-stream",
+)
 _JSON = "application/json"
 _END = ("Stream-Next-Offset",)
 _MADE = (*_END, "Stream-Id")

@@ -70,8 +70,8 @@ TOPIC_ROUTES: tuple[RouteRow, ...] = (
          "outcome-unknown", "foreign-origin", "body-timeout"),
         (
             _TOPIC,
-            Parameter("Content-Type", "header", "application/json, or application/x-ndjson: lines with a record each, "
-                      "answered line by line while they come"),
+            Parameter("Content-Type", "header", "application/json (the default), or application/x-ndjson: lines with a "
+                      "record each, answered line by line while they come"),
         ),
         'A record (`key`, `value`, `headers`, `partition`, `timestamp`, `key_encoding`, `value_encoding`), or '
         '`{"records": [...]}` with several, and the encodings of all',

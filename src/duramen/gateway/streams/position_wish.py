@@ -10,6 +10,7 @@ import msgspec
 
 from duramen.client.protocol.list_offsets import EARLIEST, LATEST
 from duramen.client.protocol.positions import AtOffset, AtTime, Position
+from duramen.gateway.edge.json_fault import json_fault
 from duramen.gateway.edge.problem import bad_request
 from duramen.gateway.streams.stream_expiry import parse_rfc_3339
 from duramen.gateway.streams.stream_position import BEGINNING, NOW, parse_position
@@ -58,7 +59,7 @@ def position_before(body: bytes) -> PositionWish:
     try:
         before = msgspec.json.decode(body, type=TruncateBody).before
     except msgspec.DecodeError as error:
-        raise bad_request("body", f'it is no {{"before": {{"dlsn": …}}}}: {str(error)[:200]}') from None
+        raise bad_request("body", f'{json_fault(error)}; as in {{"before": {{"dlsn": …}}}}') from None
     given = [(name, getattr(before, name)) for name in KINDS]
     return asked_position((name, str(value)) for name, value in given if value is not None)
 

@@ -13,13 +13,14 @@ from duramen.client.protocol.namespaces import check_defaults
 from duramen.dlsn import Dlsn
 from duramen.errors import ConfigError
 from duramen.gateway.edge import media_type
+from duramen.gateway.edge.json_fault import json_fault
 from duramen.gateway.edge.problem import ProblemError, bad_request
 from duramen.gateway.edge.report_response import NDJSON
 from duramen.gateway.streams.json_messages import split_messages
 from duramen.gateway.streams.stream_appends import AppendWish
 from duramen.gateway.streams.stream_expiry import requested_expiry
 from duramen.gateway.streams.stream_position import BEGINNING, START, parse_position
-from duramen.gateway.streams.stream_topics import StreamInfo, StreamSettings
+from duramen.gateway.streams.stream_topics import NO_TXIDS, StreamInfo, StreamSettings
 from duramen.gateway.streams.writer_headers import OpenedWriter, named_writer, opened_writer
 from duramen.gateway.writes.topic_records import line_steps
 from duramen.wire.batch import NewRecord
@@ -129,7 +130,10 @@ def txid_of(info: StreamInfo, headers: Mapping[str, str]) -> int | None:
     given = headers.get(TXID)
     if info.txid != APPLICATION_TXIDS:
         if given is not None:
-            raise bad_request("Stream-Txid", f"the stream's transaction ids are not the writer's ({info.txid})")
+            who = "has no transaction ids" if info.txid == NO_TXIDS else "gives its records transaction ids itself"
+            raise bad_request(
+                "Stream-Txid", f"the stream {who}; leave it out, or PUT one with Stream-Txid: application"
+            )
         return None
     if given is None:
         raise bad_request("Stream-Txid", "it is missing: the stream's writers give transaction ids to their records")
@@ -164,7 +168,7 @@ def _topic_settings(text: str | None) -> Mapping[str, str]:
         found = msgspec.json.decode(text, type=dict[str, str]) if text else {}
         check_defaults(found)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise bad_request("Stream-Settings", f'it is no {{"retention.ms": "…"}}: {str(error)[:200]}') from None
+        raise bad_request("Stream-Settings", f'{json_fault(error)}; as in {{"retention.ms": "…"}}') from None
     except ConfigError as error:
         raise bad_request("Stream-Settings", str(error)) from None
     return found

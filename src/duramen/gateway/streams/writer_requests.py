@@ -15,6 +15,7 @@ from duramen.client.aio import AsyncCluster
 from duramen.client.protocol import open_writer as opening
 from duramen.client.protocol.open_writer import NO_TXID, OPEN_WRITER, WriterOpening
 from duramen.errors import ErrorCode, KafkaError
+from duramen.gateway.edge.json_fault import json_fault
 from duramen.gateway.edge.problem import bad_request
 from duramen.gateway.edge.request_body import RequestBodies
 from duramen.gateway.routes.route import Handler
@@ -134,4 +135,4 @@ def _wish(body: bytes) -> OpeningBody:
     try:
         return msgspec.json.decode(body, type=OpeningBody) if body else OpeningBody()
     except msgspec.DecodeError as error:
-        raise bad_request("body", f'it is no {{"name": "…"}}: {str(error)[:200]}') from None
+        raise bad_request("body", f'{json_fault(error)}; as in {{"name": "…"}}') from None

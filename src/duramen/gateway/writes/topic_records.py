@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 import msgspec
 
 from duramen.client.protocol.stream_defaults import APPEND_RECORDS_MAX
+from duramen.gateway.edge.json_fault import json_fault
 from duramen.gateway.edge.problem import bad_request
 from duramen.wire.batch import NewRecord
 from duramen.wire.key_partitions import partition_for
@@ -129,7 +130,7 @@ def json_problems(where: str) -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise bad_request(where, f"it is not UTF-8 at byte {error.start}") from None
     except msgspec.MsgspecError as error:
-        raise bad_request(where, str(error)) from None
+        raise bad_request(where, json_fault(error)) from None
     except RecursionError:
         raise bad_request(where, "it nests too deeply") from None
 

@@ -58,7 +58,7 @@ def test_a_stream_is_created_appended_to_read_truncated_closed_and_deleted(run: 
     assert run("read", "a/b", "--after", two["dlsn"], "-n", "1")[1] == "three\n"
     assert run("truncate", "a/b", "--before", two["dlsn"], "--yes") == (0, "a/b now starts at offset 1\n", "")
     assert run("read", "a/b", "--from", "0") == (
-        1, "", "duramen: a/b: 0 was truncated; the first offset that is kept is 1\n"
+        1, "", "duramen: a/b: 0 was truncated; the first offset that is kept is 1: --from start begins there.\n"
     )  # fmt: skip
     assert run("close", "a/b", "--yes") == (0, "", "closed a/b\n")
     assert run("append", "a/b", given=b"late") == (1, "", "duramen: a/b: the stream is closed\n")
@@ -106,3 +106,14 @@ def test_appends_of_writers_and_transaction_ids(run: Run) -> None:
     assert run("append", "named", "--writer", "w", given=b"1")[0] == 0
     assert run("append", "named", "--writer", "w", given=b"2")[0] == 0
     assert run("read", "named") == (0, "1\n2\n", "")
+
+
+def test_a_json_stream_takes_json(run: Run) -> None:
+    run("create", "j", "--config", "duramen.stream.content.type=application/json; charset=utf-8")
+    for wrong in (b"not json", b"NaN", b'{"a":', b'"\xff"', b"\n"):
+        code, _, err = run("append", "j", given=b'{"n":1}\n' + wrong)
+        assert (code, "j takes JSON, and record 2 of the input is none: " in err, "--raw" in err) == (1, True, True)
+    assert run("read", "j") == (0, "", ""), "nothing of a batch"
+    assert run("append", "j", given=b'{"n":1}\n2')[0] == 0
+    assert run("append", "j", "--raw", given=b"not json")[0] == 0
+    assert run("read", "j") == (0, '{"n":1}\n2\nnot json\n', "")
