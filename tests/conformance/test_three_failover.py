@@ -263,7 +263,7 @@ def produced(connection: BlockingConnection, tp: TopicPartition, acks: int, coun
     """Send so many requests."""
     for number in range(count):
         batch = build_batch([(b"-1", b"-%d" % (number + 1), (), 0)])
-        wanted, highest = produce.request(tp, batch, acks, NO_TOPIC_ID, 30_000)
+        wanted, highest = produce.request(tp, [batch], acks, NO_TOPIC_ID, 30_000)
         connection.send(produce.PRODUCE, wanted, time.monotonic() + 30, highest)
 
 

@@ -17,7 +17,7 @@ from tests.worlds.served_node import Served
 
 from duramen.cli.main import main
 
-STREAM = "/v1/stream/finance/orders"
+STREAM = "/v1/stream/finance/logins"
 WAIT_SECONDS = 5.0
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
@@ -71,7 +71,7 @@ def test_tls_and_tokens(served: Served, tmp_path: Path, capsys: pytest.CaptureFi
     tokens = tmp_path / "tokens"
     writer = make_token(capsys, "writer", "--write", "finance/*", "--read", "*", "--file", str(tokens))
     settings |= {"gateway.tokens.file": str(tokens), "gateway.sse.ms": "30000"}
-    reader = make_token(capsys, "reader", "--read", "finance/orders", "--file", str(tokens))
+    reader = make_token(capsys, "reader", "--read", "finance/logins", "--file", str(tokens))
     assert tokens.stat().st_mode & 0o077 == 0
     gateway = ServedGateway(tmp_path, served.bootstrap, settings)
     gateway.url = f"https://127.0.0.1:{gateway.port}"

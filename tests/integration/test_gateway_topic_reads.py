@@ -67,18 +67,32 @@ def check_order(got: list[tuple[int, int]], numbers: range) -> None:
         assert mine == sorted(mine)
 
 
+def test_a_page_has_what_was_written_before_it_was_asked_for(gateway: ServedGateway) -> None:
+    """While others follow the topic, too."""
+    with gateway.connect() as following, following.makefile("rb") as file:
+        following.sendall(f"GET {PATH}?offset=now&live=sse HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        while b'"upToDate":true' not in file.readline():
+            pass
+        end = all_pages(gateway)[1].next
+        for number in range(200, 230):
+            write(gateway, range(number, number + 1))
+            got, page = all_pages(gateway, position=end)
+            assert got == [(number % 3, number)]
+            end = page.next
+
+
 def test_pages_and_filters(gateway: ServedGateway) -> None:
     got, last = all_pages(gateway)
-    check_order(got, range(60))
+    check_order([each for each in got if each[1] < 60], range(60))
     assert last.headers["content-type"] == "application/x-ndjson"
     assert gateway.ask("GET", f"{PATH}?offset={last.next}").body == b""
     seen = gateway.ask("GET", PATH)
     assert b'"big": 9007199254740993' in seen.body
     assert gateway.ask("GET", PATH, if_none_match=seen.headers["etag"]).status == 304
     one, _ = all_pages(gateway, "&partition=1")
-    assert one == [(1, n) for n in range(60) if n % 3 == 1]
+    assert one[:20] == [(1, n) for n in range(60) if n % 3 == 1]
     keyed, end = all_pages(gateway, "&key=k3&header.even=True")
-    assert sorted(n for _, n in keyed) == [n for n in range(60) if n % 5 == 3 and n % 2 == 0]
+    assert sorted(n for _, n in keyed if n < 60) == [n for n in range(60) if n % 5 == 3 and n % 2 == 0]
     assert end.next == last.next
     waited = gateway.ask("GET", f"{PATH}?offset=now&live=long-poll")
     assert (waited.status, waited.next) == (204, last.next)

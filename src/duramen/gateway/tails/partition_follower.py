@@ -31,7 +31,8 @@ class Portion(NamedTuple):
 class PartitionFollower:
     """The reader. It has to `leave`.
 
-    match: records that it wants, None for all; joins: it begins a shared read where none is at its position. advance:
+    match: records that it wants, None for all; joins: it follows, and shares the read at the end; who looks once asks
+    the leader, because what the shared read has may be older than what its client has written. advance:
     where the records at its position were truncated, it goes on with the first that there is. position: behind
     what it got; up_to_date: nothing was known behind that; closed: nothing will come; advanced: truncated records were
     passed over.
@@ -94,7 +95,7 @@ class PartitionFollower:
             return None
         self._waits = False
         while True:
-            if self._reader is None and self._tails.holds(self._info, self.position):
+            if self._reader is None and self._joins and self._tails.holds(self._info, self.position):
                 self._reader = self._tails.join(self._info, self.position)
             if self._reader is None:
                 return await self._read_alone(most)

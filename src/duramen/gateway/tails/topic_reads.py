@@ -72,7 +72,7 @@ class TopicReads:
         topic = request.path_params["topic"]
         if asked.live == "sse" and asked.start.position not in (BEGINNING, NOW):
             await self._check(topic, asked.start)
-        followed = await self._topics.topic(topic, asked.start)
+        followed = await self._topics.topic(topic, asked.start._replace(joins=bool(asked.live)))
         if asked.live == "sse":
             return StreamingResponse(self._events(followed, chunks_of(request.scope)), headers=_EVENTS)
         try:

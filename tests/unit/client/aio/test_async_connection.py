@@ -293,7 +293,7 @@ def test_a_node_that_does_not_read_bounds_what_is_unsent() -> None:
     async def test(node: AsyncNode, connection: AsyncConnection) -> None:
         node.reading.clear()
         await connection.call(METADATA, API[METADATA].request.new(topics=None), soon())
-        request, highest = produce.request(TopicPartition("t", 0), big, -1, b"i" * 16, 1000)
+        request, highest = produce.request(TopicPartition("t", 0), [big], -1, b"i" * 16, 1000)
         tasks = [asyncio.create_task(connection.call(PRODUCE, request, soon(), highest)) for _ in range(100)]
         await asyncio.sleep(0.1)
         assert connection.in_flight < 30  # what the system takes, and some more
@@ -314,7 +314,7 @@ def test_a_node_that_takes_no_bytes_is_given_up() -> None:
         node.reading.clear()
         await connection.call(METADATA, API[METADATA].request.new(topics=None), soon())
         await asyncio.sleep(0.25)  # nothing is due, and it is looked at next when it may be idle
-        request, highest = produce.request(TopicPartition("t", 0), bytes(1 << 20), 0, b"i" * 16, 1000)
+        request, highest = produce.request(TopicPartition("t", 0), [bytes(1 << 20)], 0, b"i" * 16, 1000)
         sends = [asyncio.create_task(connection.send_only(PRODUCE, request, soon(), highest)) for _ in range(100)]
         with pytest.raises(NoConnectionError, match="takes no bytes"):
             await asyncio.gather(*sends)
