@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -342,6 +343,14 @@ def test_a_stream_keeps_its_records_unless_somebody_says_otherwise(space: stream
     space.namespaces.set_defaults(folder, retention_ms=7)
     assert space.create(f"{folder}/brief").settings()["retention.ms"] == "7"
     assert space.create(f"{folder}/other", retention_ms=8).settings()["retention.ms"] == "8"
+
+
+def test_what_is_no_argument_is_named(space: streams.Namespace, stream: streams.Stream) -> None:
+    junk: Any = "junk"
+    with pytest.raises(TypeError, match="Dlsn of a record or an offset, not 'junk'"):
+        stream.reader(after=junk)
+    with pytest.raises(TypeError, match="exclusive is True or False, not 'junk'"):
+        space.create("never-made", exclusive=junk)
 
 
 def test_streams_are_created_listed_and_deleted(space: streams.Namespace) -> None:

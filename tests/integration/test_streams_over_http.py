@@ -118,11 +118,10 @@ def test_records_with_all_that_they_have_are_one_batch(gateway: ServedGateway) -
     assert gateway.ask("GET", path).json() == [{"n": 1}, 2]
     head = gateway.ask("HEAD", path)
     assert (head.headers["stream-txid"], head.headers["stream-last-txid"]) == ("application", "6")
-    back = gateway.ask("POST", f"{path}?format=ndjson", b'{"timestamp":5}', content_type="application/x-ndjson",
-                       producer_id="w", producer_epoch="3", producer_seq="0")  # fmt: skip
+    writer = {"producer_id": "w", "producer_epoch": "3", "producer_seq": "0", "content_type": "application/x-ndjson"}
+    back = gateway.ask("POST", f"{path}?format=ndjson", b'{"value":3,"timestamp":5}', **writer)
     assert (back.status, back.headers["stream-last-txid"]) == (409, "6")
-    gateway.ask("POST", f"{path}?format=ndjson", b'{"timestamp":7}', content_type="application/x-ndjson",
-                producer_id="w", producer_epoch="3", producer_seq="0")  # fmt: skip
+    gateway.ask("POST", f"{path}?format=ndjson", b'{"value":3,"timestamp":7}', **writer)
     assert gateway.ask("GET", f"{path}/.writer?producer=w").json() == {"producer": "w", "epoch": 3, "next_seq": 1}
     assert gateway.ask("GET", f"{path}/.writer?producer=x").json()["epoch"] == -1
     assert gateway.ask("GET", f"{path}/.writer").status == 400
@@ -130,6 +129,7 @@ def test_records_with_all_that_they_have_are_one_batch(gateway: ServedGateway) -
     for wrong in ("[1]", '{"retention.ms": 1}', '{"retention.ms": "soon"}', '{"no.such": "1"}'):
         made = gateway.ask("PUT", f"{path}-wrong", stream_settings=wrong)
         assert made.status == 400, wrong
+        assert made.json()["detail"].startswith("Stream-Settings: "), made.body
 
 
 def test_the_command_line_by_way_of_a_gateway(gateway: ServedGateway, capfd: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,8 @@ class NamespaceCalls:
 
     async def create(self, name: str, exclusive: bool, txid: TxidKind, settings: Mapping[str, object]) -> StreamCalls:
         """See `Namespace.create`."""
+        if not isinstance(exclusive, bool):
+            raise TypeError(f"exclusive is True or False, not {exclusive!r:.80}")
         topic = topic_of(self.path, name)
         defaults = await self._link.namespaces.defaults_for(topic.replace(".", "/"))
         texts = {**defaults, **setting_texts(settings)}

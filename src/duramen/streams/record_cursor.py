@@ -92,6 +92,8 @@ async def cursor_at(
         raise TypeError("a reader has one of start, `after` and txid")
     place: Position = start
     if after is not None:
+        if not isinstance(after, Dlsn) and (not isinstance(after, int) or isinstance(after, bool)):
+            raise TypeError(f"`after` is the Dlsn of a record or an offset, not {after!r:.80}")
         place = after.next if isinstance(after, Dlsn) else after + 1
     if txid is not None:
         place = Txid(txid)

@@ -150,10 +150,18 @@ class StreamTopics:
                 settings[EXCLUSIVE] = "true" if wanted.exclusive else "false"
             if wanted.txid is not None:
                 settings[TXID] = wanted.txid
-            if await self._create(topic, settings):
-                made = await self._ask(topic)
-                if made is not None:
-                    return made, True
+            try:
+                made = await self._create(topic, settings)
+            except KafkaError as error:
+                if error.code != ErrorCode.INVALID_CONFIG or not wanted.topic_settings:
+                    raise
+                raise ProblemError(
+                    400, "bad-request", f"Stream-Settings: {error.message or error}", kafka_error=error.code.name
+                ) from None
+            if made:
+                info = await self._ask(topic)
+                if info is not None:
+                    return info, True
             await asyncio.sleep(_PAUSE_S)  # another gateway has just made or deleted it, or not all nodes know
         raise ProblemError(
             503, "node-away", "the cluster does not know yet what it was asked for", SOON, retriable=True

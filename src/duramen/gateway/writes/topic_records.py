@@ -29,6 +29,8 @@ TXID_MISSING: Final = "it is missing: the writers of this topic give transaction
 Encoding = Literal["json", "string", "base64"]
 _STEP_LINES: Final = 1000
 _NULL: Final = b"null"
+_MISSING: Final = b""
+"""No JSON is so: the field is not there."""
 
 
 def raw_null() -> msgspec.Raw:
@@ -49,7 +51,7 @@ class RecordJson(msgspec.Struct, forbid_unknown_fields=True):
     transaction ids the id."""
 
     key: msgspec.Raw = msgspec.Raw(_NULL)
-    value: msgspec.Raw = msgspec.Raw(_NULL)
+    value: msgspec.Raw = msgspec.Raw(_MISSING)
     headers: dict[str, str | None] | list[HeaderJson] = {}
     partition: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] | None = None
     timestamp: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -137,7 +139,10 @@ def json_problems(where: str) -> Iterator[None]:
 
 def _wanted(where: str, given: RecordJson, many: RecordsJson, now_ms: int | None) -> WantedRecord:
     key = _content(f"{where}.key", bytes(given.key), given.key_encoding or many.key_encoding or "string")
-    value = _content(f"{where}.value", bytes(given.value), given.value_encoding or many.value_encoding or "json")
+    raw_value = bytes(given.value)
+    if raw_value == _MISSING:
+        raise bad_request(f"{where}.value", "it is missing; null deletes the key")
+    value = _content(f"{where}.value", raw_value, given.value_encoding or many.value_encoding or "json")
     headers = given.headers
     listed = [HeaderJson(*each) for each in headers.items()] if isinstance(headers, dict) else headers
     found = [

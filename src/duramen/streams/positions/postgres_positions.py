@@ -58,6 +58,8 @@ class PostgresPositions:
 
         Outside of autocommit mode the look at the table begins a transaction, as every statement does.
         """
+        if not hasattr(connection, "cursor"):
+            raise TypeError(f"a position is kept by a connection of a driver, not {type(connection).__name__}")
         self._connection = connection
         self._stream = stream
         self._reader = reader

@@ -47,6 +47,8 @@ class SqlitePositions:
 
     def __init__(self, connection: sqlite3.Connection, stream: NamedStream, reader: str) -> None:
         """reader: a name of yours, one for each purpose. Errors of sqlite3 are not changed, here and in all calls."""
+        if not hasattr(connection, "in_transaction"):
+            raise TypeError(f"a position is kept by a sqlite3.Connection, not {type(connection).__name__}")
         self._connection = connection
         self._stream = stream
         self._reader = reader

@@ -21,7 +21,7 @@ def test_encodings() -> None:
         {"value": "AP8=", "key": {"a":1}, "key_encoding": "json", "partition": 3, "timestamp": 0},
         {"value": "\\u00e9\\r\\n", "value_encoding": "string",
          "headers": [{"name": "h", "value": "AA==", "encoding": "base64"}]},
-        {"key": ""}
+        {"key": "", "value": null}
     ]}"""
     assert wanted_records(body, 7) == [
         WantedRecord((b'{"a":1}', b"\x00\xff", [], 0), 3),
@@ -39,8 +39,9 @@ def test_encodings() -> None:
         (b'{"valeu": 1}', "valeu"),
         (b'{"records": []}', "records"),
         (b'{"records": [{"value": 1}, {"partition": -1}]}', "$.records[1].partition"),
-        (b'{"timestamp": 9223372036854775808}', "records[0].timestamp"),
-        (b'{"records": [{}, {"key": 1}]}', "records[1].key"),
+        (b'{"value": 1, "timestamp": 9223372036854775808}', "records[0].timestamp"),
+        (b'{"records": [{"value": 1}, {"key": 1}]}', "records[1].key"),
+        (b'{"key": "k"}', "records[0].value: it is missing; null deletes the key"),
         (b'{"value": "*", "value_encoding": "base64"}', "records[0].value"),
         (b'{"value": 1, "value_encoding": "avro"}', "$.value_encoding"),
         (b'{"value": "\xff"}', "UTF-8"),

@@ -43,6 +43,7 @@ def test_a_line_is_a_record_with_all_that_it_has() -> None:
         (b'{"value":1}\n{"value":', None, "line 2"),
         (b'\n{"value":1}\r\n\r\n{"value":', None, "line 4"),
         (b'{"value":"\xff"}', None, "line 1"),
+        (b'{"value":1}\n{"key":"k"}', None, "line 2.value: it is missing"),
         (b'{"value":"?"}', "base64", "line 1.value"),
         (b'{"value":1,"partition":1}', None, "line 1.partition"),
         (b'{"value":1}', "hex", "encoding"),

@@ -35,6 +35,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "data.db"
 
 
+def test_what_is_no_connection_is_named() -> None:
+    nothing: Any = None
+    with pytest.raises(TypeError, match=r"sqlite3.Connection, not NoneType"):
+        SqlitePositions(nothing, ORDERS, "audit")
+
+
 def connected(path: Path, **mode: Any) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=0.1, **mode)
 
