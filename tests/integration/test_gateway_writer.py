@@ -88,6 +88,8 @@ def test_the_writer_writes_alone(gateways: list[ServedGateway]) -> None:
         assert refused.status == 403
         assert refused.json()["type"] == "urn:duramen:writer-fenced"
         assert "Grüße" in refused.json()["detail"]
+    held = first.ask("GET", f"{path}/.writer").json()["exclusive"]
+    assert (held["name"], held["since"] >= 0) == ("Grüße", True)
     two = opened(second, path)
     assert write(first, path, one, 9, b"0").status == 403
     assert write(first, path, one, 0, b"[1, 2]").status == 403
@@ -95,6 +97,7 @@ def test_the_writer_writes_alone(gateways: list[ServedGateway]) -> None:
     assert write(first, path, two, 0, b"10").status == 200
     assert first.ask("DELETE", f"{path}/.writer", stream_writer=one).status == 403
     assert [first.ask("DELETE", f"{path}/.writer", stream_writer=two).status for _ in range(2)] == [204, 204]
+    assert first.ask("GET", f"{path}/.writer").json() == {"exclusive": None}
     refused = write(first, path, two, 1, b"0")
     assert (refused.status, "no writer has opened it" in refused.json()["detail"]) == (403, True)
     three = opened(first, path)

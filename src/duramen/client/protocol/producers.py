@@ -20,6 +20,13 @@ class ProducerProgress(NamedTuple):
     next_sequence: int
 
 
+class OpenedFor(NamedTuple):
+    """For whom an exclusive partition is open. offset: of the record that says so."""
+
+    name: str
+    offset: int
+
+
 UNKNOWN: Final = ProducerProgress(NO_PRODUCER_EPOCH, 0)
 
 
@@ -43,6 +50,14 @@ def parsed(response: Any, producer_id: int) -> ProducerProgress:
         if producer.producer_id == producer_id:
             return ProducerProgress(producer.producer_epoch, (producer.last_sequence + 1) & MAX_SEQUENCE)
     return UNKNOWN
+
+
+def opened_for(response: Any) -> OpenedFor | None:
+    """For whom the partition is open; None where it is for nobody. KafkaError."""
+    found = _partition(response)
+    if found.error_code:
+        raise KafkaError(error_code(found.error_code), found.error_message or "DescribeProducers")
+    return None if found.writer_offset < 0 else OpenedFor(found.writer_name, found.writer_offset)
 
 
 def _partition(response: Any) -> Any:

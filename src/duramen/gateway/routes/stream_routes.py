@@ -196,9 +196,10 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
         "describeWriter",
         "stream",
         "How far a named writer is: a program that starts anew begins the next epoch",
-        (RouteAnswer(200, "producer, epoch (-1: it is not known), next_seq in that epoch", (), _JSON),),
+        (RouteAnswer(200, "producer, epoch (-1: it is not known), next_seq in that epoch; without a producer "
+                     "`exclusive`: null, or name and since (the offset of its opening)", (), _JSON),),
         (*ANY_CALL, "bad-request", "no-such-stream"),
-        (_PATH, Parameter("producer", "query", "The writer's name, as Producer-Id has it", True)),
+        (_PATH, Parameter("producer", "query", "The writer's name, as Producer-Id has it; without: who has it")),
         right="write",
     ),
     RouteRow(

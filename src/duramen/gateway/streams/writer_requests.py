@@ -13,7 +13,9 @@ from starlette.responses import Response
 
 from duramen.client.aio import AsyncCluster
 from duramen.client.protocol import open_writer as opening
+from duramen.client.protocol import producers
 from duramen.client.protocol.open_writer import NO_TXID, OPEN_WRITER, WriterOpening
+from duramen.client.protocol.producers import DESCRIBE_PRODUCERS
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.edge.json_fault import json_fault
 from duramen.gateway.edge.problem import bad_request
@@ -90,8 +92,10 @@ class WriterRequests:
         return Response(status_code=204)
 
     async def describe(self, request: Request) -> Response:
-        """How far a named writer is in the stream: what it needs to begin its next epoch."""
+        """How far a named writer is in the stream: what it needs to begin its next epoch. Without a name: `_holder`."""
         given = request.query_params.getlist("producer")
+        if not given:
+            return await self._holder(topic_of(request.path_params["path"]))
         if len(given) != 1 or not given[0].strip() or len(given[0]) > NAME_LENGTH_MAX:
             raise bad_request(
                 "producer", f"it is the name of a writer, given once, of 1 to {NAME_LENGTH_MAX} characters"
@@ -99,6 +103,17 @@ class WriterRequests:
         info = await self._streams.topics.get(topic_of(request.path_params["path"]))
         epoch, number = await self._streams.progress(info, given[0])
         found = {"producer": given[0], "epoch": epoch, "next_seq": number}
+        headers = {"cache-control": "no-store"}
+        return Response(msgspec.json.encode(found), media_type="application/json", headers=headers)
+
+    async def _holder(self, topic: str) -> Response:
+        """For whom an exclusive stream is open; null for nobody."""
+        info = await self._exclusive(topic)
+        response = await self._cluster.call(
+            info.partition, DESCRIBE_PRODUCERS, producers.request(info.partition), code_of=producers.code_of
+        )
+        holder = producers.opened_for(response)
+        found = {"exclusive": None if holder is None else {"name": holder.name, "since": holder.offset}}
         headers = {"cache-control": "no-store"}
         return Response(msgspec.json.encode(found), media_type="application/json", headers=headers)
 

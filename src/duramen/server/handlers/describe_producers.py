@@ -56,6 +56,9 @@ def _partition(request: Request, name: str, index: int) -> Steps:
     elif not partition.log.is_whole:  # behind a truncation they are read again
         entry.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
     else:
+        stream = partition.log.producers.stream
+        if stream is not None and stream.writer is not None and stream.writer.producer_id >= 0:
+            entry.writer_name, entry.writer_offset = stream.writer.name, stream.writer.offset
         for producer in partition.log.producers.active():
             entry.active_producers.append(
                 DescribeProducersResponse.ProducerState(

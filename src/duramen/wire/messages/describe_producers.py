@@ -1,4 +1,7 @@
-"""DescribeProducers (key 61): the producers a partition remembers and their open transactions (KIP-664)."""
+"""DescribeProducers (key 61): the producers a partition remembers and their open transactions (KIP-664).
+
+The tagged fields from 10000 on are ours: for whom an exclusive partition is open, and the offset of the opening.
+"""
 
 from duramen.wire.schema import Message
 from duramen.wire.types import INT16, INT32, INT64, STRING, Array, Field, Struct
@@ -32,6 +35,8 @@ PartitionResponse = Struct(
     Field("error_code", INT16),
     Field("error_message", STRING, nullable="0+", default=None),
     Field("active_producers", Array(ProducerState)),
+    Field("writer_name", STRING, tagged="0+", tag=10000, default="", ignorable=True),
+    Field("writer_offset", INT64, tagged="0+", tag=10001, default=-1, ignorable=True),
 )
 
 TopicResponse = Struct(
