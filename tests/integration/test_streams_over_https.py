@@ -76,12 +76,14 @@ def test_a_token_and_a_certificate_reach_it(guarded: Guarded, monkeypatch: pytes
             return [record.value async for record in await (await space.stream(name)).reader(follow=True)]
 
     assert asyncio.run(read()) == [b"one", b"two"]
-    with streams.open(guarded.address) as space, pytest.raises(KafkaError, match="right 'write' on finance") as refused:
+    with streams.open(guarded.address) as space, pytest.raises(KafkaError, match="needs write=finance") as refused:
         space.create(f"{name}-more")
     assert refused.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
     with streams.open(guarded.address, token=guarded.writer) as space:
-        space.create(f"{name}-blind")
-        with pytest.raises(KafkaError, match="right 'read'"):
+        assert space.create(f"{name}-blind").append([b"a", b"b"]).end == 2
+        with pytest.raises(KafkaError, match=r"line 1.timestamp: it is missing"):
+            space.create(f"{name}-numbered", txid="application").append(b"a")
+        with pytest.raises(KafkaError, match="permission read="):
             space.stream(name)
 
 

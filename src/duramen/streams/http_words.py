@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from duramen.client.protocol.positions import BelowStartError, DlsnDivergedError, LogPlace
 from duramen.dlsn import Dlsn, parse_dlsn
 from duramen.errors import DuramenError, ErrorCode, KafkaError, NetworkError
+from duramen.model import NO_TIMESTAMP
 from duramen.streams.records import Row, StoredBatch, StreamRecord, StreamSpot, Stretch
 from duramen.wire.conditional_answer import ConditionalAnswer
 
@@ -124,7 +125,9 @@ def lines_of(rows: Iterable[Row]) -> bytes:
 
 def _line(row: Row) -> dict[str, object]:
     key, value, headers, timestamp = row
-    line: dict[str, object] = {"key": _shown(key), "value": _shown(value), "timestamp": timestamp}
+    line: dict[str, object] = {"key": _shown(key), "value": _shown(value)}
+    if timestamp != NO_TIMESTAMP:
+        line["timestamp"] = timestamp
     if headers:
         line["headers"] = [
             {"name": name.decode(), "value": _shown(content), "encoding": "base64"} for name, content in headers

@@ -12,6 +12,7 @@ from duramen.client.protocol.positions import AtOffset, BelowStartError, DlsnDiv
 from duramen.client.protocol.producers import ProducerProgress
 from duramen.dlsn import Dlsn
 from duramen.errors import DeadlineError, ErrorCode, KafkaError, StreamClosedError, TopicReplacedError
+from duramen.model import NO_TIMESTAMP
 from duramen.streams.errors import (
     NoSuchStreamError,
     PositionDivergedError,
@@ -42,6 +43,7 @@ class StreamCalls:
         self.stream_id = stream_id
         self._link = link
         self._txid_kind: TxidKind | None = None
+        self._is_hidden = False
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
@@ -182,8 +184,17 @@ class StreamCalls:
         return self._txid_kind
 
     async def now_ms(self) -> int | None:
-        """The timestamp of records that have none; None where each needs its own, which is its transaction id."""
-        return None if await self.txid_kind() == "application" else time_ns() // 1_000_000
+        """The timestamp of records that have none; None where each needs its own, which is its transaction id. Who may
+        write alone does not see that: the gateway decides then.
+        """
+        if not self._is_hidden:
+            try:
+                return None if await self.txid_kind() == "application" else time_ns() // 1_000_000
+            except KafkaError as error:
+                if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    raise
+                self._is_hidden = True
+        return NO_TIMESTAMP
 
     async def settings(self) -> dict[str, str]:
         """See `Stream.settings`."""

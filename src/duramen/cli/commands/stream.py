@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import select
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, BinaryIO
@@ -104,18 +104,24 @@ def create(
         for name in dict.fromkeys(names):
             try:
                 made = access.call(partial(space.create, name, exclusive=exclusive, txid=txid, **config))
-                note(f"created {name} with {_kept(access.call(made.settings))}")
+                note(f"created {name}{_kept(access, made)}")
             except StreamExistsError as error:
                 if not if_not_exists:
                     raise click.ClickException(f"{error}; --if-not-exists makes that no error.") from None
                 note(f"{name} exists")
 
 
-def _kept(settings: Mapping[str, str]) -> str:
-    """What a stream keeps of its records, by the setting that says so."""
+def _kept(access: StreamAccess, stream: Stream) -> str:
+    """What a stream keeps of its records, by the setting that says so; "" where who made it may not see it."""
+    try:
+        settings = access.call(stream.settings)
+    except KafkaError:
+        return ""
     policy = settings["cleanup.policy"]
     by_age = f"retention.ms={settings['retention.ms']}"
-    return by_age if policy == "delete" else ", ".join([f"cleanup.policy={policy}", *[by_age] * ("delete" in policy)])
+    if policy == "delete":
+        return f" with {by_age}"
+    return f" with cleanup.policy={policy}" + (f", {by_age}" if "delete" in policy else "")
 
 
 @command.command(
