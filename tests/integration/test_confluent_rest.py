@@ -272,7 +272,12 @@ def test_version_2(gateway: ServedGateway, served: Served) -> None:
 def test_the_page_does_what_it_says(gateway: ServedGateway) -> None:
     page = (Path(__file__).parents[2] / "docs/rest.md").read_text()
     blocks = [block for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) if "curl" in block]
-    script = "\n".join(blocks).replace("http://127.0.0.1:8082", gateway.url).replace("curl ", "curl -sS ")
+    script = (
+        "\n".join(blocks)
+        .replace("http://127.0.0.1:8082", gateway.url)
+        .replace("orders", "page-orders")
+        .replace("curl ", "curl -sS ")
+    )
     ran = subprocess.run(["sh", "-euc", script], capture_output=True, text=True, timeout=30, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "error_code" not in re.sub(r'"error_code":(200|null),', "", ran.stdout)

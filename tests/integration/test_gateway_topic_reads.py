@@ -13,7 +13,7 @@ from tests.worlds.served_gateway import HttpAnswer, ServedGateway
 from tests.worlds.served_node import Served
 from websockets.sync.client import connect
 
-PATH = "/v1/topics/orders/records"
+PATH = "/v1/topics/several/records"
 JSON = "application/json"
 
 
@@ -23,7 +23,7 @@ def gateway(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     found = ServedGateway(tmp_path_factory.mktemp("topics"), served.bootstrap, limits)
     found.start()
     admin = AdminClient({"bootstrap.servers": served.bootstrap})
-    admin.create_topics([NewTopic("orders", 3, 1)])["orders"].result()
+    admin.create_topics([NewTopic("several", 3, 1)])["several"].result()
     write(found, range(60))
     yield found
     found.kill()
@@ -136,7 +136,7 @@ def test_events_go_on_behind_their_id(gateway: ServedGateway) -> None:
 
 def test_a_socket(gateway: ServedGateway) -> None:
     end = gateway.ask("GET", f"{PATH}?offset=now").next
-    url = f"ws://127.0.0.1:{gateway.port}/v1/topics/orders/.socket"
+    url = f"ws://127.0.0.1:{gateway.port}/v1/topics/several/.socket"
     got: list[tuple[int, int]] = []
 
     def said(socket: Any) -> Any:
