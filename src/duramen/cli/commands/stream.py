@@ -15,7 +15,7 @@ import click
 from duramen.cli.commands import stream_namespace
 from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import NAME, json_option
-from duramen.cli.shared.output import note, pairs, plural, print_json
+from duramen.cli.shared.output import note, pairs, plural, print_json, print_names
 from duramen.cli.shared.position import LONG_MAX, StartPosition
 from duramen.cli.shared.records import described, json_line
 from duramen.cli.shared.signals import ended_in_order
@@ -143,13 +143,9 @@ Examples:
 def list_(access: StreamAccess, prefix: str, limit: int, after: str, as_json: bool) -> None:
     with access.opened() as space:
         names = access.call(lambda: space.list(prefix, after=after, limit=limit))
-    if as_json:
-        print_json(names)
-    else:
-        for name in names:
-            click.echo(name)
-        if not names and not prefix and not after:
-            note("there are no streams; `duramen stream create NAME` makes one")
+    print_names(names, as_json=as_json)
+    if not (names or prefix or after or as_json):
+        note("there are no streams; `duramen stream create NAME` makes one")
 
 
 @command.command(

@@ -6,7 +6,7 @@ import click
 
 from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import NAME, json_option
-from duramen.cli.shared.output import note, pairs, print_field, print_json, print_table
+from duramen.cli.shared.output import note, pairs, print_field, print_json, print_names, print_table
 from duramen.cli.shared.stream_access import StreamAccess, stream_options
 from duramen.streams import NamespaceExistsError, NamespaceInfo
 
@@ -100,13 +100,9 @@ Examples:
 def list_(access: StreamAccess, prefix: str, limit: int, after: str, as_json: bool) -> None:
     with access.opened() as space:
         names = access.call(lambda: space.namespaces.list(prefix, after=after, limit=limit))
-    if as_json:
-        print_json(names)
-    else:
-        for name in names:
-            click.echo(name)
-        if not names and not prefix and not after:
-            note("there are no namespaces; `duramen stream namespace create NAME` makes one")
+    print_names(names, as_json=as_json)
+    if not (names or prefix or after or as_json):
+        note("there are no namespaces; `duramen stream namespace create NAME` makes one")
 
 
 @command.command(

@@ -27,6 +27,15 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=not every, separators=(",", ":")))
 
 
+def print_names(names: Sequence[str], *, as_json: bool) -> None:
+    """A name a line, or one list."""
+    if as_json:
+        print_json(names)
+    else:
+        for name in names:
+            click.echo(name)
+
+
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
     """A table: with rich's styling on a terminal, plain aligned columns elsewhere.
 
