@@ -77,13 +77,14 @@ def test_the_writer_writes_alone(gateways: list[ServedGateway]) -> None:
     assert (old.status, old.headers["stream-writer-next-seq"]) == (204, "9")
     assert "stream-receipt" not in old.headers
     assert write(first, path, one, 8, b"[9, 10]").status == 409
+    other = str(int(one) + 1_000)  # ids are given upwards: no writer has it
     for refused in (
         first.ask("POST", path, b"1", content_type=JSON),
         first.ask("POST", path, stream_closed="true"),
         first.ask("POST", path, b"1", content_type=JSON, producer_id="p", producer_epoch="0", producer_seq="0"),
         first.ask("POST", path, stream_closed="true", producer_id="p", producer_epoch="0", producer_seq="0"),
-        write(first, path, "7", 0, b"1"),
-        first.ask("DELETE", f"{path}/.writer", stream_writer="7"),
+        write(first, path, other, 0, b"1"),
+        first.ask("DELETE", f"{path}/.writer", stream_writer=other),
     ):
         assert refused.status == 403
         assert refused.json()["type"] == "urn:duramen:writer-fenced"
