@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,19 +18,43 @@ import pytest
 
 import duramen.__main__
 from duramen import __version__
-from duramen.cli.main import COMMANDS, main, program
+from duramen.cli.main import main, program
 from duramen.errors import StorageError
 
 RUN = [sys.executable, "-m", "duramen.cli.main"]
 
 
-def every_command() -> Iterator[tuple[str, ...]]:
-    context = click.Context(program)
-    for name in COMMANDS:
-        yield (name,)
-        command = program.get_command(context, name)
+def commands_below(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name), command
         if isinstance(command, click.Group):
-            yield from ((name, inner) for inner in command.list_commands(context))
+            yield from commands_below(command, (*path, name))
+
+
+def every_command() -> Iterator[tuple[str, ...]]:
+    return (path for path, _ in commands_below(program, ()))
+
+
+SAME_MEANING = {"--limit": "--count"}
+"""Long options that share a letter, for both say the same."""
+
+
+def test_a_letter_means_one_thing_in_all_commands() -> None:
+    meanings: dict[str, dict[tuple[object, ...], str]] = {}
+    for path, command in commands_below(program, ()):
+        for option in command.params:
+            letters = [name for name in (*option.opts, *option.secondary_opts) if re.fullmatch("-[A-Za-z]", name)]
+            long = [SAME_MEANING.get(name, name) for name in option.opts if name.startswith("--")]
+            kind = "a file" if isinstance(option.type, click.Path | click.File) else "a value"
+            meaning = (*long, "a switch" if getattr(option, "is_flag", False) else kind)
+            for letter in letters:
+                meanings.setdefault(letter, {}).setdefault(meaning, " ".join(path))
+    assert len(meanings) > 10
+    assert {letter: found for letter, found in meanings.items() if len(found) > 1} == {}
+    assert "-h" not in meanings, "it is --help everywhere"
 
 
 def test_ctrl_c_while_the_command_loads_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ def test_it_is_told_which_name_no_topic_can_have(refused: Refused) -> None:
 def test_what_is_refused_for_one_reason_is_told_once(refused: Refused) -> None:
     """Thirty names stood in one line with the same sentence behind each."""
     names = [f"t{number}" for number in range(30)]
-    said = refused("topic", "create", *names, "-p", "400", code=1)
+    said = refused("topic", "create", *names, "--partitions", "400", code=1)
     assert said.count("12000 partitions in one request") == 1
     assert said.startswith("duramen: t0, t1, ")
     assert "t9 and 20 more: " in said

@@ -74,7 +74,7 @@ code: 0 done, 1 it cannot be formatted, 2 it was asked for wrongly.
     """,
 )
 @config_options
-@click.option("-t", "--cluster-id", metavar="ID", help="The cluster's id; without it a random one, which is printed.")
+@click.option("--cluster-id", metavar="ID", help="The cluster's id; without it a random one, which is printed.")
 @click.option("--standalone", is_flag=True, help="This node is the only voter, and the cluster is its own.")
 @click.option(
     "-I",

@@ -68,10 +68,10 @@ Examples:
     help="Show settings, where each value comes from, and whether it can be changed.",
 )
 @click.option("-t", "--topic", type=NAME, help="The topic.")
-@click.option("-n", "--node", type=int, help="The node's id; may be left out when there is only one.")
+@click.option("--node", type=int, help="The node's id; may be left out when there is only one.")
 @click.option("-g", "--group", type=NAME, help="The consumer group.")
 @click.option("-a", "--all", "every", is_flag=True, help="Defaults as well.")
-@click.option("-k", "--key", "keys", multiple=True, help="Only this setting; repeatable.")
+@click.option("--key", "keys", multiple=True, help="Only this setting; repeatable.")
 @json_option
 @cluster_options
 def describe(
@@ -127,7 +127,7 @@ Examples:
     help="Change settings of a topic, a node or a group while it runs.",
 )
 @click.option("-t", "--topic", type=NAME, help="The topic.")
-@click.option("-n", "--node", type=int, help="The node's id; may be left out when there is only one.")
+@click.option("--node", type=int, help="The node's id; may be left out when there is only one.")
 @click.option("-g", "--group", type=NAME, help="The consumer group.")
 @click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a setting; repeatable.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Return a setting to its default; repeatable.")

@@ -73,7 +73,7 @@ def describe(cluster: ClusterAccess, as_json: bool) -> None:
 
 
 _FEATURE = click.option(
-    "-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="The feature and its level; repeatable."
+    "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="The feature and its level; repeatable."
 )
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Only ask whether it could be done.")
 

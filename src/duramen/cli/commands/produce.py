@@ -265,9 +265,7 @@ class InputFile(click.File):
 )
 @click.argument("topic", type=NAME)
 @click.argument("files", nargs=-1, type=InputFile("rb"), metavar="[FILE]...")
-@click.option(
-    "-f", "--format", "kind", type=click.Choice(["lines", "json", "file"]), default="lines", show_default=True
-)
+@click.option("--format", "kind", type=click.Choice(["lines", "json", "file"]), default="lines", show_default=True)
 @click.option("-K", "--key-separator", metavar="TEXT", help="Split each line into key and value; \\t is a tab.")
 @click.option("-k", "--key", help="The same key for every record.")
 @click.option("--key-field", metavar="NAME", help="Lines are JSON objects; this field is the key, the line the value.")
@@ -283,7 +281,6 @@ class InputFile(click.File):
     show_default=True,
 )
 @click.option(
-    "-a",
     "--acks",
     type=click.Choice(["all", "1", "0"]),
     default="all",

@@ -81,7 +81,7 @@ Examples:
     help="Create streams. A directory (--at duramen+file://) is made where it is not there.",
 )
 @click.argument("names", metavar="STREAM...", nargs=-1, required=True, type=NAME)
-@click.option("-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
+@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
 @click.option("--exclusive", is_flag=True, help="One writer at a time: `duramen stream append --exclusive`.")
 @click.option(
     "--txid",

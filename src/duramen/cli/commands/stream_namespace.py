@@ -43,7 +43,7 @@ Examples:
     """,
 )
 @click.argument("names", metavar="NAMESPACE...", nargs=-1, required=True, type=NAME)
-@click.option("-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help=_DEFAULTS_HELP)
+@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help=_DEFAULTS_HELP)
 @click.option("--if-not-exists", is_flag=True, help="No error when the namespace exists; it stays as it is.")
 @stream_options
 def create(access: StreamAccess, names: tuple[str, ...], settings: tuple[str, ...], if_not_exists: bool) -> None:
@@ -72,7 +72,7 @@ Examples:
     """,
 )
 @click.argument("name", metavar="NAMESPACE", type=NAME)
-@click.option("-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help=_DEFAULTS_HELP)
+@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help=_DEFAULTS_HELP)
 @stream_options
 def set_(access: StreamAccess, name: str, settings: tuple[str, ...]) -> None:
     defaults = pairs("--config", settings)

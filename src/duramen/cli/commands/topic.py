@@ -62,9 +62,9 @@ Examples:
     help="Create topics.",
 )
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=NAME)
-@click.option("-p", "--partitions", type=PARTITIONS, help="Partitions; the node's num.partitions if unset.")
+@click.option("--partitions", type=PARTITIONS, help="Partitions; the node's num.partitions if unset.")
 @click.option("--replication-factor", type=click.IntRange(1, 10_000), help="Copies; the node's default if unset.")
-@click.option("-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
+@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="No error when the topic exists.")
 @cluster_options
 def create(
@@ -306,7 +306,7 @@ Examples:
     help="Add partitions to a topic and change its settings.",
 )
 @click.argument("name", metavar="TOPIC", type=NAME)
-@click.option("-p", "--partitions", type=PARTITIONS, help="Raise the number of partitions to this.")
+@click.option("--partitions", type=PARTITIONS, help="Raise the number of partitions to this.")
 @click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a setting; repeatable.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Return a setting to its default; repeatable.")
 @cluster_options

@@ -1,4 +1,7 @@
-"""What other command lines for Kafka call things, and what ours does: kafka-*.sh, kcat and rpk."""
+"""What other command lines for Kafka call things, and what ours does: kafka-*.sh, kcat and rpk.
+
+A letter means one thing in all of our commands, so that some of theirs are none here.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,10 @@ _OFFLINE: Final = {"", "serve", "dev", "log", "completion", "spark"}
 _A_TOPIC: Final = "the topic stands without an option"
 _FULL: Final = "--format full shows it, --json for machines"
 _COMPRESSION: Final = "--compression says it"
+_A_SETTING: Final = "--config KEY=VALUE says it"
+_HOW_MANY: Final = "--partitions N says how many"
+_A_FEATURE: Final = "--feature NAME=LEVEL says it"
+_A_NODE: Final = "--node ID says it"
 
 _OPTIONS: Final[dict[str, dict[str, str]]] = {
     "consume": {
@@ -86,6 +93,8 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
         "--compression-type": _COMPRESSION,
         "-Z": "--null says what is a null key or value",
         "-l": "files stand behind the topic",
+        "-f": "--format says how the input is read",
+        "-a": "--acks says it",
         "--request-required-acks": "--acks says it",
         "--allow-auto-topic-creation": "a topic is made anyway, where the node makes topics",
     },
@@ -100,10 +109,13 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
         "--topic": _A_TOPIC,
         "--replicas": "--replication-factor says it",
         "-r": "--replication-factor says it",
-        "--topic-config": "--config KEY=VALUE says it",
+        "--topic-config": _A_SETTING,
+        "-c": _A_SETTING,
+        "-p": _HOW_MANY,
     },
     "topic alter": {
         "--topic": _A_TOPIC,
+        "-p": _HOW_MANY,
         "--config": "--set KEY=VALUE says it",
         "--add-config": "--set KEY=VALUE says it",
         "--delete-config": "--unset KEY says it",
@@ -111,6 +123,10 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
     },
     "topic describe": {"--topic": _A_TOPIC},
     "topic delete": {"--topic": _A_TOPIC, "--force": "--yes says it"},
+    "stream create": {"-c": _A_SETTING},
+    "stream namespace create": {"-c": _A_SETTING},
+    "stream namespace set": {"-c": _A_SETTING},
+    "cluster init": {"-t": "--cluster-id ID says it"},
     "group": {
         "--list": "`duramen group list` does it",
         "--describe": "`duramen group describe NAME` does it",
@@ -137,18 +153,23 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
     "config describe": {
         "--entity-type": "--topic NAME says it; without, it is the node",
         "--entity-name": "--topic NAME or --node ID says it",
+        "-n": _A_NODE,
+        "-k": "--key KEY says it",
     },
     "config alter": {
         "--entity-type": "--topic NAME says it; without, it is the node",
         "--entity-name": "--topic NAME or --node ID says it",
+        "-n": _A_NODE,
         "--add-config": "--set KEY=VALUE says it",
         "--delete-config": "--unset KEY says it",
     },
     "features upgrade": {
+        "-f": _A_FEATURE,
         "--metadata": "--feature metadata.version=LEVEL says it",
         "--release-version": "without --feature all are raised to the highest",
     },
     "features downgrade": {
+        "-f": _A_FEATURE,
         "--metadata": "--feature metadata.version=LEVEL says it",
         "--release-version": "--feature NAME=LEVEL says it, once for each",
     },

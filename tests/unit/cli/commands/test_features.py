@@ -35,7 +35,7 @@ def test_a_level_that_it_has(run: Run, capsys: pytest.CaptureFixture[str]) -> No
     change = {"feature": "metadata.version", "old_level": 30, "new_level": 30}
     said = run("features", "upgrade", "--feature", "metadata.version=30", "--json")
     assert said == {"executed": True, "features": [change]}
-    assert main(["features", "upgrade", "-f", "metadata.version=30", "--dry-run"]) == 0
+    assert main(["features", "upgrade", "--feature", "metadata.version=30", "--dry-run"]) == 0
     assert capsys.readouterr().err == "metadata.version is 30 already\n"
 
 
@@ -47,7 +47,7 @@ def test_the_node_s_reasons_are_told(run: Run) -> None:
     said = run("features", "upgrade", "--feature", "no.such=1", code=1)
     assert "Local controller 1 does not support this feature." in said
     assert "for all features" not in said
-    said = run("features", "upgrade", "-f", "metadata.version=30", "-f", "no.such=1", code=1)
+    said = run("features", "upgrade", "--feature", "metadata.version=30", "--feature", "no.such=1", code=1)
     assert "nothing was changed: Invalid update version 1 for feature no.such." in said
 
 
@@ -59,7 +59,7 @@ def test_the_node_s_reasons_are_told(run: Run) -> None:
         (["upgrade", "--feature", "metadata.version=x"], "the level is a number"),
         (["upgrade", "--feature", "metadata.version=-1"], "the level is a number"),
         (["upgrade", "--feature", "metadata.version=99999"], "the level is a number"),
-        (["upgrade", "-f", "a=1", "-f", "a=2"], "given twice"),
+        (["upgrade", "--feature", "a=1", "--feature", "a=2"], "given twice"),
         (["upgrade", "--release-version", "4.3"], "without --feature all are raised"),
         (["disable"], "downgrade --feature NAME=0"),
     ],

@@ -32,19 +32,19 @@ def running(address: str, capsys: pytest.CaptureFixture[str]) -> Run:
 def test_a_directory_is_made_by_its_first_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = running(f"duramen+file://{tmp_path}/log?namespace=n", capsys)
     assert run("namespace", "list")[0] == 1
-    assert run("namespace", "create", "a", "-c", "retention.ms=5") == (0, "", "created a\n")
+    assert run("namespace", "create", "a", "--config", "retention.ms=5") == (0, "", "created a\n")
     assert json.loads(run("namespace", "describe", "a", "--json")[1])["defaults"] == {"retention.ms": "5"}
 
 
 def test_namespaces_are_created_set_listed_described_and_deleted(run: Run) -> None:
-    assert run("namespace", "create", "a", "a/b", "-c", "retention.ms=5") == (0, "", "created a\ncreated a/b\n")
+    assert run("namespace", "create", "a", "a/b", "--config", "retention.ms=5") == (0, "", "created a\ncreated a/b\n")
     code, _, err = run("namespace", "create", "a")
     assert (code, "exists; --if-not-exists" in err) == (1, True)
     assert run("namespace", "create", "a", "--if-not-exists") == (0, "", "a exists\n")
     run("create", "c/s")
     assert run("namespace", "list") == (0, "a\na/b\nc\n", "")
     assert json.loads(run("namespace", "list", "a", "--limit", "1", "--after", "a", "--json")[1]) == ["a/b"]
-    code, _, err = run("namespace", "set", "a/b", "-c", "retention.bytes=6")
+    code, _, err = run("namespace", "set", "a/b", "--config", "retention.bytes=6")
     assert (code, err) == (0, "streams that are made in a/b get retention.bytes=6\n")
     found = json.loads(run("namespace", "describe", "a/b", "--json")[1])
     assert (found["defaults"], found["inherited"]) == ({"retention.bytes": "6"}, {"retention.ms": "5"})
@@ -70,8 +70,8 @@ def test_what_is_refused(run: Run) -> None:
     run("create", "s")
     for words, said in (
         (("create", "a//b"), "is no name"),
-        (("create", "a", "-c", "retention.mss=5"), "unknown topic setting retention.mss"),
-        (("create", "a", "-c", "retention.ms"), "expected key=value"),
+        (("create", "a", "--config", "retention.mss=5"), "unknown topic setting retention.mss"),
+        (("create", "a", "--config", "retention.ms"), "expected key=value"),
         (("describe", "a"), "there is no namespace"),
         (("delete", "a", "--yes"), "there is no namespace"),
     ):
