@@ -168,6 +168,11 @@ def test_the_client_of_the_protocol(gateway: ServedGateway) -> None:
         ("GET", "/v2", b"", {}, 404, "not-found"),
         ("GET", "/v1/stream/x?offset=1,2", b"", {}, 400, "bad-request"),
         ("GET", "/v1/stream/x?live=sse", b"", {}, 400, "bad-request"),
+        ("GET", "/v1/stream/x?ofset=3", b"", {}, 400, "bad-request"),
+        ("GET", "/v1/stream/x?foo=3", b"", {}, 404, "no-such-stream"),
+        ("GET", "/v1/stream/x/.socket?from=3", b"", {}, 400, "bad-request"),
+        ("GET", "/v1/topics/x/records?formt=ndjson", b"", {}, 400, "bad-request"),
+        ("POST", "/v1/stream/x/.truncate?before=3", b"{}", {}, 400, "bad-request"),
     ],
 )
 def test_what_is_refused(

@@ -27,6 +27,7 @@ from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.edge.refusals import refusal_form
 from duramen.gateway.edge.request_guard import RequestGuard
 from duramen.gateway.routes.openapi import openapi
+from duramen.gateway.routes.query_names import QueryNames
 from duramen.gateway.routes.route import OPEN, Handler, RouteRow, SocketHandler
 from duramen.gateway.routes.table import ROUTES
 
@@ -136,11 +137,13 @@ def _routes(
     access: RouteAccess,
 ) -> list[BaseRoute]:
     by_method = {row.method: row for row in rows}
+    query_names = {row.operation: QueryNames(row) for row in rows}
 
     async def answer(request: Request) -> Response:
         row = by_method.get(request.method) or by_method["GET"]  # HEAD of what only knows GET
         request.scope["duramen.operation"] = row.operation
         access.enter(request, row)
+        query_names[row.operation].check(request.query_params)
         return await handlers[row.operation](request)
 
     pattern = path.replace("{path}", "{path:path}").replace("{consumer_id}", "{consumer_id:path}")  # base64 has slashes
@@ -148,7 +151,11 @@ def _routes(
     if path.startswith(_STREAMS) and not path.endswith("{path}"):  # else what takes all that is left takes its POST
         served = {*by_method, *(["HEAD"] if "GET" in by_method else [])}
         found.append(Route(pattern, _refused_method(served), methods=sorted(_STREAM_METHODS - served)))
-    found += [WebSocketRoute(pattern, _socket(row, sockets[row.operation], access)) for row in rows if row.is_socket]
+    found += [
+        WebSocketRoute(pattern, _socket(row, sockets[row.operation], access, query_names[row.operation]))
+        for row in rows
+        if row.is_socket
+    ]
     return found
 
 
@@ -165,11 +172,12 @@ def _no_such_method(request: Request, headers: Mapping[str, str]) -> ProblemErro
     return ProblemError(405, "no-such-method", f"{request.method} is not served here", headers)
 
 
-def _socket(row: RouteRow, handler: SocketHandler, access: RouteAccess) -> SocketHandler:
+def _socket(row: RouteRow, handler: SocketHandler, access: RouteAccess, names: QueryNames) -> SocketHandler:
     async def serve(socket: WebSocket) -> None:
         socket.scope["duramen.operation"] = row.operation
         try:
             access.enter(socket, row)
+            names.check(socket.query_params)
         except ProblemError as problem:
             socket.scope["duramen.problem"] = problem
             await socket.receive()  # that it wants to connect

@@ -46,7 +46,7 @@ def named(path: str) -> str:
 
 def wanted_page(given: Iterable[tuple[str, str]]) -> PageWish:
     """The page of a query. Problem 400."""
-    found = _once(given, ("prefix", "after", "limit"))
+    found = _once(given)
     limit = found.get("limit", str(PAGE))
     if not _NUMBER.fullmatch(limit) or not 1 <= int(limit) <= PAGE_MAX:
         raise bad_request("limit", f"it is no whole number from 1 to {PAGE_MAX}")
@@ -55,7 +55,7 @@ def wanted_page(given: Iterable[tuple[str, str]]) -> PageWish:
 
 def is_recursive(given: Iterable[tuple[str, str]]) -> bool:
     """Whether a DELETE deletes all that is below, too. Problem 400."""
-    text = _once(given, ("recursive",)).get("recursive", "false")
+    text = _once(given).get("recursive", "false")
     if text not in ("true", "false"):
         raise bad_request("recursive", "it is neither true nor false")
     return text == "true"
@@ -83,11 +83,9 @@ def page_of(names: Iterable[str], wish: PageWish) -> tuple[list[str], str | None
     return page, page[-1] if len(found) > wish.limit else None
 
 
-def _once(given: Iterable[tuple[str, str]], known: tuple[str, ...]) -> dict[str, str]:
+def _once(given: Iterable[tuple[str, str]]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, text in given:
-        if name not in known:
-            raise bad_request(name[:80], f"there is no such parameter; there are {', '.join(known)}")
         if name in found:
             raise bad_request(name, "it is given twice")
         found[name] = text

@@ -23,6 +23,10 @@ A request that is refused gets a problem (RFC 9457, `application/problem+json`):
 `detail` says what to do, `kafka_error` is the cluster's own code where there is one, and `retriable` says whether the
 same request may succeed later.
 
+A query parameter that a route below `/v1` does not have is refused: 400, which names those that it has. Clients of
+Durable Streams may bring parameters of their own: at `/v1/stream/{path}` itself one is ignored, unless a single edit
+makes it one that is known, as `ofset`.
+
 Below `/v3`, `/topics`, `/brokers` and `/consumers` is [Confluent's REST API](rest.md): a refusal is
 `{"error_code": …, "message": …}` there, and the names of codes below are explanations. An `error_code` of five digits
 has the status in its first three; 400 is 40002 where the cluster itself refused.

@@ -38,6 +38,9 @@ class RouteAnswer(NamedTuple):
     body: type[msgspec.Struct] | None = None
 
 
+DURABLE_STREAM: Final = "/v1/stream/{path}"
+"""The path of the protocol Durable Streams; what lies below a stream is ours."""
+
 OPEN: Final = "open"
 KNOWN: Final = "known"
 COOKIE: Final = "duramen-token"
@@ -70,8 +73,19 @@ class RouteRow(NamedTuple):
         return any(answer.status == 101 for answer in self.answers)
 
     @property
+    def is_durable_streams(self) -> bool:
+        """Whether it is one of the protocol's own, which clients may give parameters that nobody knows."""
+        return self.path == DURABLE_STREAM
+
+    @property
+    def refuses_parameters(self) -> bool:
+        """Whether a query parameter that it does not have is refused."""
+        return self.path.startswith("/v1/") and not self.is_durable_streams
+
+    @property
     def all_errors(self) -> tuple[str, ...]:
         """Codes of all problems that it may be answered with."""
         login = () if self.right == OPEN else ("login-needed",) if self.right == KNOWN else ANY_ACCESS
         compressed = ("unsupported-type",) if self.body else ()
-        return tuple(dict.fromkeys((*self.errors, *compressed, *login, *ANY_REQUEST)))
+        named = ("bad-request",) if self.refuses_parameters else ()
+        return tuple(dict.fromkeys((*self.errors, *named, *compressed, *login, *ANY_REQUEST)))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from duramen.gateway.routes.errors import ANY_CALL
-from duramen.gateway.routes.route import Parameter, RouteAnswer, RouteRow
+from duramen.gateway.routes.route import DURABLE_STREAM, Parameter, RouteAnswer, RouteRow
 
 _PATH = Parameter("path", "path", "Segments of letters, digits, _ and -, joined by /; a/b is the topic a.b", True)
-_STREAM = "/v1/stream/{path}"
+_STREAM = DURABLE_STREAM
 _TYPE = Parameter(
     "Content-Type",
     "header",
