@@ -10,12 +10,12 @@ from duramen.client.aio.async_connection import ConnectionLimits
 from duramen.client.aio.async_connection_pool import AsyncConnectionPool
 from duramen.client.aio.async_retries import AsyncRetries
 from duramen.client.protocol import fetch as fetching
-from duramen.client.protocol import outcomes
+from duramen.client.protocol import metadata, outcomes
 from duramen.client.protocol import produce as producing
 from duramen.client.protocol.connection_classes import ConnectionClass, class_of
 from duramen.client.protocol.fetch import DEFAULT_MAX_BYTES, FETCH, FetchedBytes, FetchOptions, FetchWish
 from duramen.client.protocol.list_offsets import LIST_OFFSETS, ListedOffset, OffsetsWish
-from duramen.client.protocol.metadata import ClusterMetadata, TopicMetadata
+from duramen.client.protocol.metadata import METADATA, ClusterMetadata, TopicMetadata
 from duramen.client.protocol.produce import INIT_PRODUCER_ID, NOT_ASKED, PRODUCE, Produced
 from duramen.client.protocol.routes import ANY, CoordinatorKey, Route
 from duramen.client.protocol.versions import ApiVersions
@@ -102,6 +102,11 @@ class AsyncCluster:
         """A topic's id (16 bytes; zeros where the cluster has none), asked now. Errors as `partitions`."""
         return (await self._topic_anew(topic)).topic_id
 
+    async def topic_names(self, topic_ids: Iterable[TopicId], *, timeout_s: float | None = None) -> dict[TopicId, str]:
+        """Names of the topics with these ids, asked now; those that are not there are left out."""
+        request = metadata.request_by_id(API[METADATA].request, topic_ids)
+        return metadata.names_parsed(await self.call(ANY, METADATA, request, timeout_s=timeout_s))
+
     async def _topic_anew(self, topic: str, *, create: bool = False) -> TopicMetadata:
         pool = self._pool
         return await self._retries.retry(
@@ -121,6 +126,10 @@ class AsyncCluster:
             return (await self._pool.find(view.coordinator(wanted), until)).id
 
         return await self._retries.retry(f"coordinator of {wanted.key}", wanted, ask)
+
+    def forget(self, route: Route) -> None:
+        """The way there is asked for again at the next call: a node has answered that it leads somewhere else."""
+        self._pool.view.forget(route)
 
     # ---- any API ---------------------------------------------------------------------------------------------
 

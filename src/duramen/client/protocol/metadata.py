@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError
@@ -60,6 +60,17 @@ def request(message: Any, topics: list[str] | None, *, create: bool = False) -> 
     """A Metadata request for these topics, None for all; create: the node may make those that are not there."""
     wanted = None if topics is None else [message.MetadataRequestTopic(name=name) for name in topics]
     return message.new(topics=wanted, allow_auto_topic_creation=create)
+
+
+def request_by_id(message: Any, topic_ids: Iterable[TopicId]) -> Any:
+    """A Metadata request for the topics with these ids, from version 12 on."""
+    wanted = [message.MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in topic_ids]
+    return message.new(topics=wanted, allow_auto_topic_creation=False)
+
+
+def names_parsed(response: Any) -> dict[TopicId, str]:
+    """The names of the topics that are there, by id."""
+    return {bytes(topic.topic_id): topic.name for topic in response.topics if topic.name and not topic.error_code}
 
 
 def parsed(response: Any) -> ClusterMetadata:
