@@ -8,7 +8,8 @@ from typing import Annotated, Final
 import msgspec
 
 from duramen.gateway.edge.problem import ProblemError, bad_request
-from duramen.gateway.writes.topic_records import TXID_MISSING, WantedRecord, decoded_text, json_problems, raw_null
+from duramen.gateway.edge.request_json import decoded_json
+from duramen.gateway.writes.topic_records import TXID_MISSING, WantedRecord, decoded_text, raw_null
 from duramen.wire.batch import NewRecord
 
 _NULL: Final = b"null"
@@ -74,13 +75,12 @@ class WantedReport(msgspec.Struct):
 
 
 _RECORD: Final = msgspec.json.Decoder(ProducedRecord)
+_STRING: Final = msgspec.json.Decoder(str)
 
 
 def produced_record(text: bytes, now_ms: int | None) -> WantedReport:
     """The record of a JSON object. now_ms: as of `wanted_records`. Problem 400, 422 names the field."""
-    with json_problems("record"):
-        text.decode()
-        given = _RECORD.decode(text)
+    given = decoded_json(text, _RECORD, "body")
     key, key_type = _content("key", given.key)
     value, value_type = _content("value", given.value)
     headers = [
@@ -126,8 +126,7 @@ def _content(where: str, given: RecordData | None) -> tuple[bytes | None, str | 
         return None, given.type
     if given.type == "JSON":
         return raw, given.type
-    with json_problems(f"{where}.data"):
-        text = msgspec.json.decode(raw, type=str)
+    text = decoded_json(raw, _STRING, f"{where}.data")
     return decoded_text(f"{where}.data", text, "base64" if given.type == "BINARY" else "string"), given.type
 
 

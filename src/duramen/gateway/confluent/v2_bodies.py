@@ -10,12 +10,12 @@ import msgspec
 from duramen.client.protocol.metadata import PartitionMetadata
 from duramen.gateway.confluent.v2_media_types import Embedded
 from duramen.gateway.edge.problem import bad_request
+from duramen.gateway.edge.request_json import decoded_json
 from duramen.gateway.writes.topic_records import (
     RECORDS_MAX,
     TXID_MISSING,
     WantedRecord,
     decoded_text,
-    json_problems,
     raw_null,
 )
 
@@ -97,6 +97,7 @@ class ProducedV2(msgspec.Struct):
 
 
 _BODY: Final = msgspec.json.Decoder(RecordsV2)
+_STRING: Final = msgspec.json.Decoder(str)
 
 
 def partition_v2(partition: PartitionMetadata) -> PartitionV2:
@@ -110,9 +111,7 @@ def records_v2(body: bytes, embedded: Embedded, partition: int | None, now_ms: i
     """The records of a body. partition: that all of them go to, if the path names one; now_ms: as of `wanted_records`.
     Problem 400.
     """
-    with json_problems("body"):
-        body.decode()
-        given = _BODY.decode(body)
+    given = decoded_json(body, _BODY, "body")
     if not 1 <= len(given.records) <= RECORDS_MAX:
         raise bad_request("records", f"a body has 1 to {RECORDS_MAX} records, not {len(given.records)}")
     if now_ms is None:
@@ -136,6 +135,4 @@ def _content(where: str, raw: bytes, embedded: Embedded) -> bytes | None:
         return None
     if embedded == "json":
         return raw
-    with json_problems(where):
-        text = msgspec.json.decode(raw, type=str)
-    return decoded_text(where, text, "base64")
+    return decoded_text(where, decoded_json(raw, _STRING, where), "base64")

@@ -18,8 +18,8 @@ from duramen.gateway.confluent.rest_links import RestLinks
 from duramen.gateway.edge import media_type
 from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.edge.request_body import RequestBodies
+from duramen.gateway.edge.request_json import decoded_json
 from duramen.gateway.routes.route import Handler
-from duramen.gateway.writes.topic_records import json_problems
 
 V3Call = Callable[[Request, RestLinks], Awaitable[Any]]
 """What answers a request: a resource, or None where there is nothing to say."""
@@ -71,9 +71,7 @@ class V3Answers:
         """The JSON body. Problem 400 names the field; 408, 413, 415, 503."""
         json_body(request)
         async with self._bodies.whole(request) as body:
-            with json_problems("body"):
-                body.decode()
-                return msgspec.json.decode(body, type=kind)
+            return decoded_json(body, msgspec.json.Decoder(kind), "body")
 
 
 def json_body(request: Request) -> None:

@@ -10,8 +10,8 @@ import msgspec
 
 from duramen.client.protocol.namespaces import check_defaults, check_namespace
 from duramen.errors import ConfigError
-from duramen.gateway.edge.json_fault import json_fault
 from duramen.gateway.edge.problem import ProblemError, bad_request
+from duramen.gateway.edge.request_json import decoded_json
 from duramen.gateway.namespaces.namespace_bodies import NamespaceBody
 
 PAGE: Final = 1000
@@ -19,6 +19,7 @@ PAGE_MAX: Final = 10_000
 LIST: Final = "streams"
 """Behind a namespace: its streams. So no namespace ends with it."""
 
+_BODY: Final = msgspec.json.Decoder(NamespaceBody)
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
@@ -65,10 +66,7 @@ def wanted_defaults(body: bytes) -> dict[str, str] | None:
     """The defaults of a PUT's body; None where it says nothing of them. Problem 400."""
     if not body:
         return None
-    try:
-        defaults = msgspec.json.decode(body, type=NamespaceBody).defaults
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise bad_request("body", f'{json_fault(error)}; as in {{"defaults": {{"retention.ms": "…"}}}}') from None
+    defaults = decoded_json(body, _BODY, "body", '{"defaults": {"retention.ms": "…"}}').defaults
     try:
         check_defaults(defaults or {})
     except ConfigError as error:

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from duramen.client.protocol.stream_defaults import APPEND_RECORDS_MAX
-from duramen.gateway.edge.problem import bad_request
+from duramen.gateway.edge.request_json import decoded_json
 
 _ARRAY = msgspec.json.Decoder(Annotated[list[msgspec.Raw], msgspec.Meta(max_length=APPEND_RECORDS_MAX)])
 _VALUE = msgspec.json.Decoder(msgspec.Raw)
@@ -22,18 +22,10 @@ def split_messages(body: bytes) -> list[bytes]:
 
     Problem 400, with the position, where it is no JSON in UTF-8, nests too deeply or has more than APPEND_RECORDS_MAX.
     """
-    try:
-        body.decode()
-        text = body.strip(b" \t\r\n")
-        if text.startswith(b"["):
-            return [bytes(message) for message in _ARRAY.decode(text)]
-        _VALUE.decode(text)
-    except UnicodeDecodeError as error:
-        raise bad_request("body", f"it is not UTF-8 at byte {error.start}") from None
-    except msgspec.MsgspecError as error:
-        raise bad_request("body", str(error)) from None
-    except RecursionError:
-        raise bad_request("body", "it nests too deeply") from None
+    text = body.strip(b" \t\r\n")
+    if text.startswith(b"["):
+        return [bytes(message) for message in decoded_json(text, _ARRAY, "body")]
+    decoded_json(text, _VALUE, "body")
     return [text]
 
 

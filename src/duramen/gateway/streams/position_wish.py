@@ -10,8 +10,8 @@ import msgspec
 
 from duramen.client.protocol.list_offsets import EARLIEST, LATEST
 from duramen.client.protocol.positions import AtOffset, AtTime, Position
-from duramen.gateway.edge.json_fault import json_fault
 from duramen.gateway.edge.problem import bad_request
+from duramen.gateway.edge.request_json import decoded_json
 from duramen.gateway.streams.stream_expiry import parse_rfc_3339
 from duramen.gateway.streams.stream_position import BEGINNING, NOW, parse_position
 
@@ -42,6 +42,9 @@ class TruncateBody(msgspec.Struct, forbid_unknown_fields=True):
     before: Before
 
 
+_TRUNCATION: Final = msgspec.json.Decoder(TruncateBody)
+
+
 def asked_position(given: Iterable[tuple[str, str]]) -> PositionWish:
     """The position of (name, text) pairs, of which one has to be of KINDS, and of none another. Problem 400."""
     found = list(given)
@@ -56,10 +59,7 @@ def asked_position(given: Iterable[tuple[str, str]]) -> PositionWish:
 
 def position_before(body: bytes) -> PositionWish:
     """The position of a truncation's body: {"before": {"offset": 10}}. Problem 400."""
-    try:
-        before = msgspec.json.decode(body, type=TruncateBody).before
-    except msgspec.DecodeError as error:
-        raise bad_request("body", f'{json_fault(error)}; as in {{"before": {{"dlsn": …}}}}') from None
+    before = decoded_json(body, _TRUNCATION, "body", '{"before": {"dlsn": …}}').before
     given = [(name, getattr(before, name)) for name in KINDS]
     return asked_position((name, str(value)) for name, value in given if value is not None)
 

@@ -13,9 +13,9 @@ from duramen.client.protocol.namespaces import check_defaults
 from duramen.dlsn import Dlsn
 from duramen.errors import ConfigError
 from duramen.gateway.edge import media_type
-from duramen.gateway.edge.json_fault import json_fault
 from duramen.gateway.edge.problem import ProblemError, bad_request
 from duramen.gateway.edge.report_response import NDJSON
+from duramen.gateway.edge.request_json import decoded_json
 from duramen.gateway.streams.json_messages import split_messages
 from duramen.gateway.streams.stream_appends import AppendWish
 from duramen.gateway.streams.stream_expiry import requested_expiry
@@ -31,6 +31,7 @@ TXID: Final = "stream-txid"
 SETTINGS: Final = "stream-settings"
 TRUE: Final = "true"
 
+_SETTINGS: Final = msgspec.json.Decoder(dict[str, str])
 _TXID_KINDS: Final = ("none", APPLICATION_TXIDS, "assigned")
 _TXID: Final = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _TXID_MAX: Final = (1 << 63) - 1
@@ -164,11 +165,9 @@ def asked_form(query: Mapping[str, str]) -> tuple[str, str | None]:
 
 
 def _topic_settings(text: str | None) -> Mapping[str, str]:
+    found = decoded_json(text, _SETTINGS, "Stream-Settings", '{"retention.ms": "…"}') if text else {}
     try:
-        found = msgspec.json.decode(text, type=dict[str, str]) if text else {}
         check_defaults(found)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise bad_request("Stream-Settings", f'{json_fault(error)}; as in {{"retention.ms": "…"}}') from None
     except ConfigError as error:
         raise bad_request("Stream-Settings", str(error)) from None
     return found

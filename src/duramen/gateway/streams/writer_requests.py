@@ -17,9 +17,9 @@ from duramen.client.protocol import producers
 from duramen.client.protocol.open_writer import NO_TXID, OPEN_WRITER, WriterOpening
 from duramen.client.protocol.producers import DESCRIBE_PRODUCERS
 from duramen.errors import ErrorCode, KafkaError
-from duramen.gateway.edge.json_fault import json_fault
 from duramen.gateway.edge.problem import bad_request
 from duramen.gateway.edge.request_body import RequestBodies
+from duramen.gateway.edge.request_json import decoded_json
 from duramen.gateway.routes.route import Handler
 from duramen.gateway.streams.stream_path import topic_of
 from duramen.gateway.streams.stream_position import behind
@@ -32,6 +32,9 @@ class OpeningBody(msgspec.Struct, forbid_unknown_fields=True):
     """The body of an opening. name: told to those who are fenced."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_LENGTH_MAX)] = "unnamed"
+
+
+_OPENING = msgspec.json.Decoder(OpeningBody)
 
 
 class OpenedBody(msgspec.Struct, omit_defaults=True):
@@ -147,7 +150,4 @@ class WriterRequests:
 
 
 def _wish(body: bytes) -> OpeningBody:
-    try:
-        return msgspec.json.decode(body, type=OpeningBody) if body else OpeningBody()
-    except msgspec.DecodeError as error:
-        raise bad_request("body", f'{json_fault(error)}; as in {{"name": "…"}}') from None
+    return decoded_json(body, _OPENING, "body", '{"name": "…"}') if body else OpeningBody()

@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from duramen.gateway.edge.problem import ProblemError, bad_request
+from duramen.gateway.edge.request_json import decoded_json
 from duramen.gateway.tails.reader_start import ReaderStart
 from duramen.gateway.tails.record_form import RecordEncoding
 from duramen.gateway.tails.record_match import HEADER_PREFIX, record_match
@@ -61,10 +62,7 @@ _CREDITS = msgspec.json.Decoder(SocketCredits)
 
 def parse_start(message: str | bytes) -> SocketStart:
     """What the first message asks for. Problem 400."""
-    try:
-        return _START.decode(message)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise bad_request("message", f'{error}; it has to be as {{"from": "-1"}}') from None
+    return decoded_json(message, _START, "message", '{"from": "-1"}')
 
 
 class ReaderCredits:
@@ -82,10 +80,7 @@ class ReaderCredits:
         if self._room < 1:
             raise ProblemError(429, "quota", f"{_PER_S} messages a second are as many as a reader may send")
         self._room -= 1
-        try:
-            more = _CREDITS.decode(message).credits
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            raise bad_request("message", f'{error}; it has to be as {{"credits": 100}}') from None
+        more = decoded_json(message, _CREDITS, "message", '{"credits": 100}').credits
         if self.left + more > CREDITS_MAX:
             raise bad_request("credits", f"a reader has at most {CREDITS_MAX} at a time")
         self.left += more

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
 from duramen.client.protocol.stream_defaults import APPEND_RECORDS_MAX
-from duramen.gateway.edge.json_fault import json_fault
 from duramen.gateway.edge.problem import bad_request
+from duramen.gateway.edge.request_json import decoded_json
 from duramen.wire.batch import NewRecord
 from duramen.wire.key_partitions import partition_for
 
@@ -83,19 +82,19 @@ def wanted_records(body: bytes, now_ms: int | None) -> list[WantedRecord]:
     """The records of a body, one or more. now_ms: their timestamp where they have none; None where each needs one,
     which is its transaction id. Problem 400 names the field.
     """
-    with json_problems("body"):
-        body.decode()
-        many = _MANY.decode(body) if "records" in _FIELDS.decode(body) else RecordsJson([_ONE.decode(body)])
+    is_list = "records" in decoded_json(body, _FIELDS, "body")
+    many = decoded_json(body, _MANY, "body") if is_list else RecordsJson([decoded_json(body, _ONE, "body")])
     if not 1 <= len(many.records) <= RECORDS_MAX:
         raise bad_request("records", f"a body has 1 to {RECORDS_MAX} records, not {len(many.records)}")
-    return [_wanted(f"records[{number}]", each, many, now_ms) for number, each in enumerate(many.records)]
+    return [
+        _wanted(f"records[{number}]." if is_list else "", each, many, now_ms)
+        for number, each in enumerate(many.records)
+    ]
 
 
 def wanted_record(line: bytes, now_ms: int | None) -> WantedRecord:
     """The record of a line. Problem 400 names the field."""
-    with json_problems("line"):
-        line.decode()
-        return _wanted("record", _ONE.decode(line), RecordsJson([]), now_ms)
+    return _wanted("record.", decoded_json(line, _ONE, "record"), RecordsJson([]), now_ms)
 
 
 def line_steps(body: bytes, now_ms: int | None, encoding: str | None) -> Generator[None, None, list[NewRecord]]:
@@ -115,48 +114,35 @@ def line_steps(body: bytes, now_ms: int | None, encoding: str | None) -> Generat
     for number, line in lines:
         if len(found) % _STEP_LINES == _STEP_LINES - 1:
             yield
-        with json_problems(f"line {number}"):
-            line.decode()
-            record = _wanted(f"line {number}", _ONE.decode(line), of_all, now_ms)
+        where = f"line {number}"
+        record = _wanted(f"{where}.", decoded_json(line, _ONE, where), of_all, now_ms)
         if record.partition not in (None, 0):
-            raise bad_request(f"line {number}.partition", "a stream has the partition 0 alone")
+            raise bad_request(f"{where}.partition", "a stream has the partition 0 alone")
         found.append(record.record)
     return found
 
 
-@contextmanager
-def json_problems(where: str) -> Iterator[None]:
-    """What is wrong with JSON, as a problem."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        raise bad_request(where, f"it is not UTF-8 at byte {error.start}") from None
-    except msgspec.MsgspecError as error:
-        raise bad_request(where, json_fault(error)) from None
-    except RecursionError:
-        raise bad_request(where, "it nests too deeply") from None
-
-
 def _wanted(where: str, given: RecordJson, many: RecordsJson, now_ms: int | None) -> WantedRecord:
-    key = _content(f"{where}.key", bytes(given.key), given.key_encoding or many.key_encoding or "string")
+    """where: what stands in front of the names of its fields."""
+    key = _content(f"{where}key", bytes(given.key), given.key_encoding or many.key_encoding or "string")
     raw_value = bytes(given.value)
     if raw_value == _MISSING:
-        raise bad_request(f"{where}.value", "it is missing; null deletes the key")
-    value = _content(f"{where}.value", raw_value, given.value_encoding or many.value_encoding or "json")
+        raise bad_request(f"{where}value", "it is missing; null deletes the key")
+    value = _content(f"{where}value", raw_value, given.value_encoding or many.value_encoding or "json")
     headers = given.headers
     listed = [HeaderJson(*each) for each in headers.items()] if isinstance(headers, dict) else headers
     found = [
         (
             each.name.encode(),
-            None if each.value is None else decoded_text(f"{where}.headers", each.value, each.encoding),
+            None if each.value is None else decoded_text(f"{where}headers", each.value, each.encoding),
         )
         for each in listed
     ]
     timestamp = now_ms if given.timestamp is None else given.timestamp
     if timestamp is None:
-        raise bad_request(f"{where}.timestamp", TXID_MISSING)
+        raise bad_request(f"{where}timestamp", TXID_MISSING)
     if timestamp > TIMESTAMP_MAX:
-        raise bad_request(f"{where}.timestamp", f"it is above {TIMESTAMP_MAX}")
+        raise bad_request(f"{where}timestamp", f"it is above {TIMESTAMP_MAX}")
     return WantedRecord((key, value, found, timestamp), given.partition)
 
 

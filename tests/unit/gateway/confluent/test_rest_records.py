@@ -49,7 +49,7 @@ def test_all_of_a_record_and_its_report() -> None:
 @pytest.mark.parametrize(
     ("text", "status", "why"),
     [
-        (b'{"valu": 1}', 400, "`valu`"),
+        (b'{"valu": 1}', 400, "valu: there is no such field"),
         (b'{"value": {"type": "JSON", "data": 1x}}', 400, "byte 36"),
         (b'{"value": {"type": "JSON", "data": "\xff"}}', 400, "UTF-8 at byte 36"),
         (b'{"value": {"type": "BINARY", "data": "A"}}', 400, "value.data: it is not base64"),

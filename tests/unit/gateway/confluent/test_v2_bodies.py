@@ -23,11 +23,11 @@ def test_binary_and_json() -> None:
     ("body", "partition", "why"),
     [
         (b'{"records": []}', None, "1 to"),
-        (b'{"records": [{"val": 1}]}', None, "`val`"),
+        (b'{"records": [{"val": 1}]}', None, "records[0].val: there is no such field"),
         (b'{"records": [{"value": 1}]}', None, "records[0].value"),
         (b'{"records": [{"value": "AA==", "key": "?"}]}', None, "records[0].key: it is not base64"),
         (b'{"records": [{"value": "AA==", "partition": 1}]}', 0, "records[0].partition"),
-        (b'{"records": [', None, "truncated"),
+        (b'{"records": [', None, "in the middle"),
     ],
 )
 def test_what_is_refused(body: bytes, partition: int | None, why: str) -> None:

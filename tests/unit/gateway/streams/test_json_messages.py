@@ -51,8 +51,8 @@ def test_one_level_is_flattened() -> None:
         (b"\xef\xbb\xbf1", "byte 0"),
         (b'["\xff"]', "UTF-8 at byte 2"),
         (b"[" * 100_000, "too deeply"),
-        (b'"a', "truncated"),
-        (b" ", "truncated"),
+        (b'"a', "in the middle"),
+        (b" ", "it is empty"),
     ],
 )
 def test_what_is_no_json_is_refused_with_its_place(body: bytes, why: str) -> None:
