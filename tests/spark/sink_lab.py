@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from duramen.client import EARLIEST, LATEST, Cluster
 from duramen.model import TopicPartition
+from duramen.pipelines.jvm.session import make_active
 from duramen.spark.datasource import DuramenDataSource
 from duramen.spark.sink.sink import batch_writer, stream_writer
 from duramen.spark.sink.sink_points import Points
@@ -59,6 +60,7 @@ def register(spark: SparkSession, points: Points) -> None:
         def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
             return stream_writer(self.options, schema, points)
 
+    make_active(spark)  # where Spark looks for it, whatever other tests have left there
     spark.dataSource.register(Faulty)
 
 

@@ -178,15 +178,17 @@ def test_a_commit_that_fails_before_or_after_it_took_effect(lab: Lab, point: str
 def test_a_node_that_dies_between_commit_and_moving_goes_on_with_it(lab: Lab, point: str) -> None:
     topic = lab.topic(point)
     lab.points.set(point, "hold")
-    query = lab.start(topic, point)
-    give_up = time.monotonic() + PATIENCE_S
-    while lab.points.held(point) is None:
-        assert query.isActive, query.exception()
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-    lab.node.kill()
-    lab.points.clear(point)
-    lab.node.start()
+    try:
+        query = lab.start(topic, point)
+        give_up = time.monotonic() + PATIENCE_S
+        while lab.points.held(point) is None:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+    finally:  # who comes next has a node, and no point to be held at
+        lab.node.kill()
+        lab.points.clear(point)
+        lab.node.start()
     until_batch(query, (query.lastProgress or {"batchId": 0})["batchId"] + 2)
     assert_each_once(values(lab.node.bootstrap, topic))
 

@@ -16,6 +16,7 @@ from tests.worlds.served_node import Served
 from duramen import pipelines
 from duramen.cli.main import main
 from duramen.errors import ConfigError
+from duramen.pipelines.jvm.session import borrowed
 from duramen.pipelines.model import dead_letter
 from duramen.pipelines.model.progress import BatchProgress
 from duramen.pipelines.run.connector import DuramenConnector
@@ -108,6 +109,8 @@ def test_a_batch_that_is_done_again_has_each_dead_letter_once(at: str, spark: Sp
     ]
     assert [(each.written, each.quarantined) for each in told] == [(1, 3), (2, 1)]
     assert "quarantined 3" in told[0].line()
+    with borrowed("tests") as found:
+        assert found is spark, "and no copy of the query that made the dead letters"
 
 
 def test_rows_are_dropped_or_refused_and_counted(spark: SparkSession, tmp_path: Path) -> None:

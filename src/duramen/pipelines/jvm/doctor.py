@@ -22,7 +22,14 @@ from duramen.errors import DuramenError
 from duramen.pipelines.jvm import java
 from duramen.pipelines.jvm.phases import Phases
 from duramen.pipelines.jvm.requirements import Check, java_check, node, packages, storage
-from duramen.pipelines.jvm.session import NoMasterError, await_executors, borrowed, check_master, chosen_master
+from duramen.pipelines.jvm.session import (
+    NoMasterError,
+    await_executors,
+    borrowed,
+    check_master,
+    chosen_master,
+    process_session,
+)
 from duramen.version import INSTALL_SPARK
 
 ROUNDS = 5
@@ -150,7 +157,7 @@ def examine(
     yield from packages()
     found = java.prepare(os.environ)
     yield java_check(found)
-    there = SparkSession.getActiveSession()
+    there = process_session()
     where = chosen_master(master) if there is None else str(there.sparkContext.master)
     python = os.environ["PYSPARK_PYTHON"]
     # Other machines may have theirs elsewhere; whether it is the same is asked there.

@@ -133,7 +133,7 @@ def await_executors(spark: SparkSession, say: Callable[[str], None]) -> int:
 @contextmanager
 def borrowed(name: str, master: str | None = None, config: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """The session that this process has already, or one of our own that is stopped at the end."""
-    there = _there()
+    there = process_session()
     found = there or session(name, master, config)
     try:
         yield found
@@ -154,9 +154,14 @@ def make_active(spark: SparkSession) -> None:
         SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
-def _there() -> SparkSession | None:
-    """The thread's session, or the process's: a thread of a program's own has none, and would get that one."""
-    found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+def process_session() -> SparkSession | None:
+    """The session of this process that `getOrCreate` would give; None where there is none, or one that was stopped.
+
+    `getActiveSession` of PySpark tells the session that last made rows of data of Python, on whatever thread: a batch's
+    function makes them with the copy of its query, which lives on and knows no data source that was registered since.
+    """
+    active = SparkSession.getActiveSession()
+    found = active if active is not None and is_connect(active) else SparkSession._instantiatedSession
     if found is None or is_connect(found):
         return found
     return found if found._sc._jsc is not None else None

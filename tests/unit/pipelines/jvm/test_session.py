@@ -146,7 +146,7 @@ def test_the_workers_of_a_local_session_start_from_the_installed_package(tmp_pat
 def test_a_master_that_does_not_answer_is_told_before_spark_asks_for_a_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duramen.pipelines.jvm.doctor.SparkSession.getActiveSession", lambda: None)  # of another test
+    monkeypatch.setattr(doctor, "process_session", lambda: None)  # of another test
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))  # taken, and nobody listens
         other.bind(("127.0.0.1", 0))
