@@ -133,7 +133,8 @@ GATEWAY_SETTINGS: tuple[Setting, ...] = (
         "gateway.old.reads.max",
         "int",
         "4",
-        "Reads of the cluster at a time for readers who are not at the end of a stream; more wait for their turn.",
+        "Reads of each node at a time for readers who are not at the end of a stream; more wait for their turn, until "
+        "gateway.request.timeout.ms.",
         low=1,
     ),
     Setting(

@@ -32,6 +32,7 @@ from duramen.gateway.streams.writer_requests import WriterRequests
 from duramen.gateway.tails.live_readers import LiveReaders, ReadLimits
 from duramen.gateway.tails.old_chunks import OldChunks
 from duramen.gateway.tails.old_reads import OldReads
+from duramen.gateway.tails.read_turns import ReadTurns
 from duramen.gateway.tails.shared_tails import SharedTails
 from duramen.gateway.tails.stream_sockets import StreamSockets
 from duramen.gateway.tails.tail_rings import TailRings
@@ -79,7 +80,8 @@ class Gateway:
         tails = SharedTails(rings, streams.arriving, config.reader_max_bytes, clock, metrics, self.stopping)
         chunks = OldChunks(config.chunks_max_bytes)
         metrics.watch_chunks(chunks)
-        old_reads = OldReads(streams, chunks, lambda: len(rings) > 0, config.old_reads_max, clock, metrics)
+        turns = ReadTurns(config.old_reads_max, request_timeout_s)
+        old_reads = OldReads(streams, chunks, lambda: len(rings) > 0, turns, clock, metrics)
         followed = TopicReaders(streams, old_reads, tails, metrics)
         limits = ReadLimits(config.long_poll_ms / 1000, config.sse_ms / 1000)
         bodies = RequestBodies(config.body_max_bytes, request_timeout_s, unanswered)

@@ -225,6 +225,10 @@ class Streams:
                     return page
                 await asyncio.sleep(0)
 
+    async def leader(self, info: StreamInfo) -> int:
+        """Id of the node that leads it, as far as is known."""
+        return await self._cluster.leader(info.partition)
+
     async def log_start(self, info: StreamInfo) -> int:
         """The offset of the first record that there is."""
         return (await self._cluster.list_offsets({info.partition: EARLIEST}))[info.partition].offset

@@ -13,6 +13,7 @@ from duramen.gateway.streams.stream_topics import StreamInfo
 from duramen.gateway.streams.streams import Streams
 from duramen.gateway.tails.old_chunks import ChunkKey, OldChunks
 from duramen.gateway.tails.page_forms import PageForm
+from duramen.gateway.tails.read_turns import ReadTurns
 from duramen.gateway.tails.stream_cursor import interval_of
 from duramen.gateway.tails.tail_page import TailPage
 
@@ -26,7 +27,7 @@ _KNOWN_MAX: Final = 10_000
 
 
 class OldReads:
-    """Reads for one reader at a time. reads_max: of the cluster at a time; more wait for their turn.
+    """Reads for one reader at a time. turns: those of the nodes, which the leader of what is read gives.
 
     is_followed: whether anybody is at the end of a stream; then half of the time is left for that.
     """
@@ -36,14 +37,14 @@ class OldReads:
         streams: Streams,
         chunks: OldChunks,
         is_followed: Callable[[], bool],
-        reads_max: int,
+        turns: ReadTurns,
         clock: GatewayClock,
         metrics: GatewayMetrics,
     ) -> None:
         self._streams = streams
         self._chunks = chunks
         self._is_followed = is_followed
-        self._turns = asyncio.Semaphore(reads_max)
+        self._turns = turns
         self._turn = asyncio.Lock()
         self._clock = clock
         self._metrics = metrics
@@ -107,7 +108,7 @@ class OldReads:
         return found
 
     async def _read(self, info: StreamInfo, position: Dlsn) -> TailPage:
-        async with self._turns:
+        async with self._turns.turn(await self._streams.leader(info)):
             self._metrics.old_reads.inc()
             page = await self._streams.read(info, position)
         page = page._replace(stream_id=info.topic_id.hex())

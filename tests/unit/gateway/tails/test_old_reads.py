@@ -19,6 +19,7 @@ from duramen.gateway.streams.streams import Streams
 from duramen.gateway.tails.old_chunks import OldChunks
 from duramen.gateway.tails.old_reads import PAUSE_S, OldReads
 from duramen.gateway.tails.page_forms import MessageForm
+from duramen.gateway.tails.read_turns import ReadTurns
 from duramen.wire.batch import Record
 
 INFO = StreamInfo("a", b"a" * 16, "text/plain", NEVER, 0)
@@ -53,6 +54,9 @@ class CountedStreams:
         places = [BatchPlace(0, n) for n in offsets]
         return StreamPage(records, places, behind(0, last, last), last + 1 >= end, False, self.start)
 
+    async def leader(self, info: StreamInfo) -> int:
+        return 1 if info.topic_id == INFO.topic_id else 2
+
     async def log_start(self, _info: StreamInfo) -> int:
         return self.start
 
@@ -67,7 +71,7 @@ class World:
         self.chunks = OldChunks(1 << 20)
         clock = GatewayClock(lambda: 0, lambda: self.now_s)
         streams = cast(Streams, cast(Any, self.streams))
-        self.reads = OldReads(streams, self.chunks, lambda: self.followed, 2, clock, GatewayMetrics())
+        self.reads = OldReads(streams, self.chunks, lambda: self.followed, ReadTurns(2, 10), clock, GatewayMetrics())
 
     async def values(self, position: Dlsn, info: StreamInfo = INFO) -> list[bytes]:
         return (await self.reads.read(info, position, MessageForm("text/plain"))).page.messages
@@ -149,6 +153,24 @@ def test_so_many_at_a_time() -> None:
         world.streams.go.set()
         await asyncio.gather(*waiting)
         assert (world.streams.most, world.streams.reads) == (2, 10)
+
+    asyncio.run(scenario())
+
+
+def test_a_leader_that_does_not_answer_holds_up_its_own_readers_alone() -> None:
+    async def scenario() -> None:
+        world = World(99)
+        waiting = [asyncio.ensure_future(world.values(Dlsn(1, n, 0))) for n in range(10)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert world.streams.under_way == 2
+        other = asyncio.ensure_future(world.values(START, INFO._replace(topic_id=b"b" * 16)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert world.streams.under_way == 3, "that of another leader is under way, too"
+        world.streams.go.set()
+        assert await other == [b"0", b"1"]
+        await asyncio.gather(*waiting)
 
     asyncio.run(scenario())
 
