@@ -16,6 +16,8 @@ from duramen.sim.run.simulation import simulate
 from duramen.sim.world.plan import KINDS
 
 SEEDS = (10, 23)
+FOUND = (462,)
+"""Seeds that have shown something; docs/internals/sim.md says what."""
 SEARCHED = 20
 """Seeds within which the absence of a guard shows."""
 SHOWN_BY = {"stable-opening": 3, "stable-close": 8, "position-checked": 23, "place-of-time": 10}
@@ -27,6 +29,11 @@ def test_streams_keep_their_promises_and_every_step_occurs() -> None:
     for seed in SEEDS:
         states.update(simulate(seed, KINDS["streams"].single).states)
     assert {state for state in STREAM_STATES if not states[state]} == set()
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_a_seed_has_shown_does_not_come_back(seed: int) -> None:
+    simulate(seed, KINDS["streams"].single)
 
 
 def test_a_history_of_streams_repeats() -> None:

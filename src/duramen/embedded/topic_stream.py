@@ -106,8 +106,8 @@ class TopicStream:
         def ask() -> TopicStreamState:
             partition = self._topic._partition(_PARTITION)
             last_txid = -1 if partition.last_txid is None else partition.last_txid
-            closed = partition.log.producers.closed_at is not None
-            return TopicStreamState(partition.bound(READ_COMMITTED), partition.leader_epoch, closed, last_txid)
+            bound, epoch = partition.bound(READ_COMMITTED), partition.leader_epoch
+            return TopicStreamState(bound, epoch, partition.is_ended, last_txid)
 
         return self._topic._take(ask)
 
@@ -154,7 +154,7 @@ def _answer(
         result.is_duplicate,
         expected,
         epoch,
-        log.producers.closed_at is not None,
+        partition.is_ended,
         log.stable,
         len(partition.replication.isr),
         -1 if partition.last_txid is None else partition.last_txid,

@@ -91,7 +91,7 @@ def append_conditionally(partition: Partition, wanted: ConditionalBatch, now_ms:
         error = why if isinstance(why, KafkaError) else KafkaError(storage, f"{partition.tp}: {why}")
         if wanted.batch is not None:
             partition.retry_gate.remember(wanted.batch, error)
-        done(error)
+        partition.refuse(error, partial(_failed, done))
 
 
 def producer_state(partition: Partition, producer_id: int, epoch: int) -> tuple[int, int]:
@@ -169,11 +169,8 @@ def _append(
     if header is not None and not wanted.closes:
         end = (result.last_offset if duplicate is None else duplicate.last_offset) + 1
     result = result._replace(end_offset=log.end_offset)
-    if wanted.closes:
-        park_stable(partition, end, partial(_answer, done, result))
-    else:
-        answer = Appended(result.base_offset, NO_TIMESTAMP, log.start_offset)
-        partition.park(end, ALL_IN_SYNC, partial(_answer_parked, done, result), answer)
+    answer = Appended(result.base_offset, NO_TIMESTAMP, log.start_offset)
+    partition.park(end, ALL_IN_SYNC, partial(_answer, done, result), answer)
 
 
 def _stored(partition: Partition, duplicate: Duplicate) -> ConditionalResult:
@@ -212,7 +209,7 @@ def _append_batch(partition: Partition, view: memoryview, header: BatchHeader, n
     return ConditionalResult(base, end - 1, append_time, partition.log_start_offset, end, partition.leader_epoch, False)
 
 
-def _answer_parked(done: WhenDone, result: ConditionalResult, told: Appended | KafkaError) -> None:
+def _answer(done: WhenDone, result: ConditionalResult, told: Appended | KafkaError) -> None:
     done(_outcome_open(told) if isinstance(told, KafkaError) else result)
 
 
@@ -223,22 +220,3 @@ def _outcome_open(error: KafkaError) -> KafkaError:
     if error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return error
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"appended, but another node leads before it is committed: {error}")
-
-
-def _answer(done: WhenDone, result: ConditionalResult, error: KafkaError | None) -> None:
-    done(result if error is None else _outcome_open(error))
-
-
-def park_stable(partition: Partition, end: int, done: Callable[[KafkaError | None], None]) -> None:
-    """`done` when all in-sync replicas have everything below `end`, and it is on stable storage here."""
-    log = partition.log
-
-    def committed(result: Appended | KafkaError) -> None:
-        if isinstance(result, KafkaError):
-            done(result)
-        elif log.durable_end >= end:
-            done(None)
-        else:
-            partition.harden(partition, end, log.stable, done)
-
-    partition.park(end, ALL_IN_SYNC, committed, Appended(end - 1, NO_TIMESTAMP, log.start_offset))

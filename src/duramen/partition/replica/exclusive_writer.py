@@ -12,9 +12,8 @@ from functools import partial
 from typing import NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
-from duramen.model import MOST_ID_CHARACTERS, NO_PRODUCER_ID
-from duramen.partition.replica.conditional_append import park_stable
-from duramen.partition.replica.partition import Partition
+from duramen.model import MOST_ID_CHARACTERS, NO_PRODUCER_ID, NO_TIMESTAMP
+from duramen.partition.replica.partition import Appended, Partition
 from duramen.wire.batch import parse_header
 from duramen.wire.records.control import writer_record
 
@@ -67,9 +66,14 @@ def _in_order(partition: Partition, done: WhenOpened, work: Callable[[], None]) 
         else:
             work()
     except KafkaError as error:
-        done(error)
+        partition.refuse(error, partial(_refused, done))
     except (OSError, StorageError) as error:
         done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.tp}: {error}"))
+
+
+def _refused(done: WhenOpened, error: Appended | KafkaError) -> None:
+    assert isinstance(error, KafkaError)
+    done(error)
 
 
 def _append(partition: Partition, name: str, producer_id: int, now_ms: int, done: WhenOpened) -> None:
@@ -95,3 +99,18 @@ def _release(partition: Partition, name: str, producer_id: int, now_ms: int, don
 def _answer(partition: Partition, producer_id: int, end: int, done: WhenOpened) -> None:
     opened = Opened(producer_id, end, partition.leader_epoch)
     park_stable(partition, end, lambda error: done(opened if error is None else error))
+
+
+def park_stable(partition: Partition, end: int, done: Callable[[KafkaError | None], None]) -> None:
+    """`done` when all in-sync replicas have everything below `end`, and it is on stable storage here."""
+    log = partition.log
+
+    def committed(result: Appended | KafkaError) -> None:
+        if isinstance(result, KafkaError):
+            done(result)
+        elif log.durable_end >= end:
+            done(None)
+        else:
+            partition.harden(partition, end, log.stable, done)
+
+    partition.park(end, -1, committed, Appended(end - 1, NO_TIMESTAMP, log.start_offset))

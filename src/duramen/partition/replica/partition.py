@@ -85,7 +85,7 @@ PLAIN: Final = TransactionGuard(-1, -1, -1, False)
 """In the place of a guard: nobody speaks of a transaction. Transactional batches are refused."""
 
 Done = Callable[["Appended | KafkaError"], None]
-Parked = tuple[int, Done, Appended]
+Parked = tuple[int, Done, Appended | KafkaError]
 """The end that a producer waits for, whom to call, and what it is told then."""
 OnTouched = Callable[["Partition"], None]
 Harden = Callable[["Partition", int, bool, Callable[[KafkaError | None], None]], None]
@@ -182,7 +182,15 @@ class Partition:
 
     @property
     def durable_end(self) -> int:
-        return self.log.durable_end if self.log.stable else self.log.end_offset
+        """All below it that is written is where it is wanted: a close on stable storage, whatever the durability.
+
+        So nobody hears of a close that a power cut may take back.
+        """
+        log = self.log
+        if log.stable:
+            return log.durable_end
+        closed_at = log.producers.closed_at
+        return log.end_offset if closed_at is None or log.durable_end > closed_at else closed_at
 
     @property
     def last_stable_offset(self) -> int:
@@ -278,7 +286,20 @@ class Partition:
     def _refuse(self, view: memoryview, why: Exception, done: Done) -> None:
         error = why if isinstance(why, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {why}")
         self.retry_gate.remember(view, error)
-        done(error)
+        self.refuse(error, done)
+
+    def refuse(self, error: KafkaError, done: Done) -> None:
+        """Tell `done` what refuses it: that the log is closed, once the close is committed and so final."""
+        if isinstance(error, StreamClosedError):
+            self.park(self.log.end_offset, -1, done, error)
+        else:
+            done(error)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the log is closed, and the close committed: nothing will follow, whatever becomes of this replica."""
+        closed_at = self.log.producers.closed_at
+        return closed_at is not None and closed_at < self.replication.high_watermark
 
     def admit(self, view: memoryview, acks: int, guard: TransactionGuard | None = PLAIN) -> BatchHeader:
         """Everything that can refuse a batch before it costs anything; raises KafkaError."""
@@ -399,7 +420,7 @@ class Partition:
         replication = self.replication
         return f"{self.tp}: {len(replication.isr)} in-sync replicas, min.insync.replicas={replication.fewest}"
 
-    def park(self, end: int, acks: int, done: Done, answer: Appended) -> None:
+    def park(self, end: int, acks: int, done: Done, answer: Appended | KafkaError) -> None:
         """acks=1 waits until this replica has it where the topic's durability wants it, acks=all for all in sync."""
         replication = self.replication
         if acks == 0 or end <= (replication.own_end if acks == 1 else replication.high_watermark):

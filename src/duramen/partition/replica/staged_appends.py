@@ -24,6 +24,6 @@ def append_staged(partition: Partition, view: memoryview, now_ms: int, done: Don
         partition.admit_own()
         partition.append_checked(view, parse_header(view), -1, now_ms, done)
     except KafkaError as error:
-        done(error)
+        partition.refuse(error, done)
     except (OSError, StorageError) as error:
         done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.tp}: {error}"))

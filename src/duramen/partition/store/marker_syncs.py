@@ -1,9 +1,10 @@
-"""Markers in page-cache topics are on stable storage before their transaction may be over.
+"""Markers in page-cache topics are on stable storage before their transaction may be over; closes before they count.
 
 Their coordinator's log is there. If it said that a transaction is over, and a power cut took a marker, the transaction
 would stay open in that partition for ever, and readers of committed data would stand before it. A partition of one copy
 journals its markers, so that they share the group commit of all others. Of several copies each is synced: the leader's
-when the marker is committed, a follower's before it says that it has the marker (`server/replication`).
+when the marker is committed, a follower's before it says that it has the marker (`server/replication`). The record that
+closes a stream is synced by each replica before that says that it has the record.
 """
 
 from __future__ import annotations
@@ -45,6 +46,15 @@ class MarkerSyncs:
             return
         self._waiting[partition] = [(end, done)]
         self._go_on(partition)
+
+    def harden_close(self, partition: Partition) -> None:
+        """Have the record that closes it on stable storage; this replica does not count as having it before."""
+
+        def hardened(error: KafkaError | None) -> None:
+            if error is None:
+                partition.durable(partition.durable_end)
+
+        self.wait_for(partition, partition.log.end_offset, False, hardened)
 
     def _synced(self, partition: Partition) -> None:
         if partition in self._waiting:

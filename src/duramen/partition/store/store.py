@@ -292,8 +292,10 @@ class Store:
             if partition.is_stable or journal.failed is not None:
                 continue
             if journal.knows(partition.log) and not partition.log.dirty and partition not in self._durability_change:
-                partition.durable(partition.log.end_offset)
+                partition.durable(partition.durable_end)
                 self.flush_policy.appended(partition)
+                if partition.durable_end < partition.log.end_offset:
+                    self.marker_syncs.harden_close(partition)
             else:
                 self._touched[partition] = None
         self._write_waiters.answer_written(self._touched, self._failure)

@@ -118,7 +118,7 @@ def _describe(response: Any, partition: Partition) -> None:
     response.durability = int(log.stable)
     response.copies = len(partition.replication.isr)
     response.last_txid = -1 if partition.last_txid is None else partition.last_txid
-    response.closed = log.producers.closed_at is not None
+    response.closed = partition.is_ended
 
 
 def _producer_of(batch: memoryview | None) -> ProducerEpoch:

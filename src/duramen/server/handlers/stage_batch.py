@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from duramen.config import TopicConfig
-from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.errors import DuramenError, ErrorCode, KafkaError, StreamClosedError
 from duramen.machines.sink.commands import AdmitStage, NewHandle, RecordStaged
 from duramen.machines.sink.pieces import StagedPart, StagedRange
 from duramen.model import INTERNAL_TOPICS, NO_TOPIC_ID, TopicId
@@ -106,7 +106,8 @@ class StageCall:
         if len(wanted.records) > most:
             text = f"{len(wanted.records)} bytes for {name}-{wanted.index}; duramen.sink.staged.max.bytes is {most}"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
-        partition.check_open()
+        if partition.is_ended:
+            raise StreamClosedError(partition.tp)
         if partition.is_exclusive:
             exclusive = f"{name} is open for one writer (duramen.writer.exclusive), which no sink is"
             raise KafkaError(ErrorCode.PRODUCER_FENCED, exclusive)

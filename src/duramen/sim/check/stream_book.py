@@ -20,7 +20,7 @@ from duramen.sim.check.invariants import HighestKnown, InvariantViolated, Ledger
 STREAM_INVARIANTS: Final = {
     "FencedUnacknowledged": "no append of a writer is acknowledged, or in the log, once the stream is open for another",
     "OneAtAPosition": "of two conditional appends at one position one succeeds and is there; what is refused is not",
-    "NothingBehindAClose": "nothing is acknowledged or stored behind a close, and a close is never undone",
+    "NothingBehindAClose": "nothing is acknowledged or stored behind a close; who hears of one finds it there for ever",
     "NamedOnce": "each batch of a named writer is there once, in order, and none is missing that was acknowledged",
     "PositionLasts": "a position names one record for ever: what it leads to is that, or the news that it is gone",
     "TxidsNeverStepBack": "no transaction id of a record is below that of the record before it",
@@ -80,6 +80,8 @@ class StreamBook:
         """Whether a bit has changed somewhere."""
         self._closed: dict[TopicPartition, int] = {}
         """The end behind its close, where one was acknowledged."""
+        self._heard_closed: dict[TopicPartition, str] = {}
+        """Who was the first to hear that it is closed, and how."""
         self._opened: defaultdict[TopicPartition, dict[int, int]] = defaultdict(dict)
         """By producer id: the end behind the record that opened the stream for it."""
         self._fence: defaultdict[TopicPartition, HighestKnown] = defaultdict(HighestKnown)
@@ -117,7 +119,7 @@ class StreamBook:
         follows may be gone, closes and openings, too.
         """
         self.has_damage = True
-        for known in (self._closed, self._opened, self._fence):
+        for known in (self._closed, self._heard_closed, self._opened, self._fence):
             self.ledger.forget(known)
 
     # ---- what writers do and are told --------------------------------------------------------------------------
@@ -168,6 +170,10 @@ class StreamBook:
                 self._name(tp, stored.base + delta, stored.epoch, value)
         else:
             self._missing[tp].update(dict.fromkeys(sent.values, sent.sequence))
+
+    def heard_closed(self, tp: TopicPartition, who: str) -> None:
+        """A writer was refused for it, or a reader was given the end."""
+        self._heard_closed.setdefault(tp, who)
 
     def _close_known(self, tp: TopicPartition, end: int) -> None:
         before = self._closed.setdefault(tp, end)
@@ -234,6 +240,8 @@ class StreamBook:
         if acknowledged is not None and end != acknowledged:
             self.fail("NothingBehindAClose", f"{tp} ends at {end}, was closed with the end {acknowledged}")
         closes = [batch.base for batch in batches if batch.closes]
+        if tp in self._heard_closed and not closes:
+            self.fail("NothingBehindAClose", f"{tp} is open, and was closed for {self._heard_closed[tp]}")
         if closes and end != closes[0] + 1:
             self.fail("NothingBehindAClose", f"{tp} is closed at {closes[0]}, and ends at {end}")
         if acknowledged is not None and start < acknowledged and not closes:

@@ -117,11 +117,22 @@ class StableOpening(Guard):
         return park
 
 
-class StableClose(StableOpening):
-    """The same of a close."""
+class StableClose(Guard):
+    """A close of a page-cache stream counts when it is in the page cache: who was told of it finds the stream open when
+    a power cut has taken it.
+    """
 
-    owner = conditional_append
+    owner = Partition
+    method = "durable_end"
     caught_by = "NothingBehindAClose"
+    also = ("ReadOnce",)
+    plan = replace(STREAMS, faults=("power cut", "power cut in a call"))
+
+    def replacement(self, original: Any) -> Any:
+        """Go by the topic's durability alone."""
+        return property(
+            lambda partition: partition.log.durable_end if partition.is_stable else partition.log_end_offset
+        )
 
 
 class TxidOrder(Guard):

@@ -61,6 +61,7 @@ class Told(NamedTuple):
     stored: Stored
     expected_sequence: int = -1
     last_txid: int = -1
+    says_closed: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -194,6 +195,8 @@ class StreamStage:
                 else:
                     self.book.refused(tp, sent, told.code)
             self.scene.note(f"{name} {tp} {sent.values[:1]}{' and close' if sent.closes else ''}: {told}")
+            if told.says_closed:
+                self.book.heard_closed(tp, f"{name}, who sent {sent.values[:1]}")
             if told.code == ErrorCode.NONE:
                 self._acknowledged(tp, sent._replace(asked=asked), told.stored)
             elif told.code == ErrorCode.TXID_OUT_OF_ORDER:
@@ -274,12 +277,16 @@ class StreamStage:
 
 def _of_append(answer: Any) -> Told:
     stored = Stored(answer.base_offset, answer.leader_epoch, answer.end_offset, answer.duplicate)
-    return Told(ErrorCode(answer.error_code), stored, answer.expected_sequence, answer.last_txid)
+    code = ErrorCode(answer.error_code)
+    says_closed = answer.closed or code == ErrorCode.STREAM_CLOSED
+    return Told(code, stored, answer.expected_sequence, answer.last_txid, says_closed)
 
 
 def _of_produce(answer: Any) -> Told:
     told = answer.responses[0].partition_responses[0]
-    return Told(ErrorCode(told.error_code), Stored(told.base_offset, -1, -1, is_duplicate=False))
+    code = ErrorCode(told.error_code)
+    stored = Stored(told.base_offset, -1, -1, is_duplicate=False)
+    return Told(code, stored, says_closed=code == ErrorCode.POLICY_VIOLATION)
 
 
 def _read_batches(tp: TopicPartition, data: Any) -> Iterator[StreamBatch]:

@@ -267,6 +267,8 @@ class TailFollower:
             self.seen[value] = offset
             self._next = offset + 1
         self.position, self.is_closed = page.position, page.closed
+        if self.is_closed:
+            self.gateway.stage.book.heard_closed(self.tp, self.name)
 
     def judge(self) -> None:
         """All that is there has been read, at its place, and nothing else behind the start."""

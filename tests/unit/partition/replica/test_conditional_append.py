@@ -153,12 +153,49 @@ def test_a_close_is_answered_when_its_record_is_stable() -> None:
     bench.produce(plain(b"a"))
     answers = ask(bench, plain(b"b"), 1, closes=True)
     assert answers == []
-    assert isinstance(bench.send(plain(b"late"))[0], StreamClosedError)
     bench.run()
     assert done(answers[0]).end_offset == bench.partition.log.durable_end == 3
     bench.disk.power_cut()
     bench.disk.power_on()
     check_closed(Bench(bench.disk, duramen_ack_durability="page-cache", epoch=2))
+
+
+def test_nobody_hears_of_a_close_that_a_power_cut_may_take_back() -> None:
+    bench = Bench(duramen_ack_durability="page-cache")
+    bench.produce(plain(b"a"))
+    bench.lanes.held.add("checkpoint")
+    answers = [
+        ask(bench, plain(b"b"), 1, closes=True),
+        bench.send(plain(b"late")),
+        ask(bench, plain(b"late")),
+        ask(bench),
+    ]
+    staged: list[object] = []
+    append_staged(bench.partition, memoryview(plain(b"late")), NOW, staged.append)
+    bench.run()
+    assert (bench.values(), bench.partition.bound(0), bench.partition.is_ended) == ([b"a", b"b"], 2, False)
+    assert answers == [[], [], [], []]
+    assert staged == []
+    bench.lanes.held.clear()
+    bench.run()
+    assert (bench.partition.bound(0), bench.partition.is_ended) == (3, True)
+    assert [done(answers[0][0]).end_offset, done(answers[3][0]).end_offset] == [3, 3]
+    assert all(isinstance(each, StreamClosedError) for each in (answers[1][0], answers[2][0], staged[0]))
+    check_closed(bench)
+
+
+def test_who_was_refused_for_a_close_that_is_gone_may_send_again() -> None:
+    bench = Bench(duramen_ack_durability="page-cache")
+    bench.lanes.held.add("checkpoint")
+    ask(bench, plain(b"a"), closes=True)
+    late = bench.send(plain(b"late"))
+    bench.run()
+    bench.partition.resign(2, 3, (1, 2), (1, 2))
+    assert code(late[0]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cut(bench)
+    again = Bench(bench.disk, duramen_ack_durability="page-cache", epoch=4)
+    assert not isinstance(again.produce(plain(b"late")), KafkaError)
+    assert again.values() == [b"late"]
 
 
 def test_it_is_closed_once() -> None:
