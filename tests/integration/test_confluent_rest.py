@@ -265,7 +265,6 @@ def test_version_2(gateway: ServedGateway, served: Served) -> None:
     assert refused(post("rest.old", b'{"records": []}', "application/vnd.kafka.avro.v2+json")) == (415, 415)
     assert refused(gateway.ask("GET", "/topics", accept="text/html")) == (406, 406)
     assert refused(gateway.ask("DELETE", "/topics/rest.old")) == (405, 405)
-    assert refused(gateway.ask("POST", "/consumers/g", b"{}", content_type=v2)) == (404, 404)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")

@@ -63,6 +63,8 @@ class GatewayConfig:
         self.tail_linger_ms: int = known["gateway.tail.linger.ms"]
         self.long_poll_ms: int = known["gateway.long.poll.ms"]
         self.sse_ms: int = known["gateway.sse.ms"]
+        self.consumers_max: int = known["gateway.consumers.max"]
+        self.consumer_idle_ms: int = known["gateway.consumer.idle.ms"]
 
 
 def gateway_setting(name: str) -> Setting:

@@ -170,4 +170,20 @@ GATEWAY_SETTINGS: tuple[Setting, ...] = (
         unit="ms",
         low=100,
     ),
+    Setting(
+        "gateway.consumers.max",
+        "int",
+        "1000",
+        "Consumers of Confluent's REST API (POST /consumers/{group}) that this gateway holds; a further one is "
+        "answered 503.",
+        low=0,
+    ),
+    Setting(
+        "gateway.consumer.idle.ms",
+        "int",
+        "300000",
+        "How long such a consumer may go without a request; then it is gone, and what it reads is free for others.",
+        unit="ms",
+        low=100,
+    ),
 )

@@ -111,6 +111,7 @@ class RouteAccess:
             return
         principal = self._authenticator.principal(connection.headers)
         connection.scope["duramen.principal"] = principal.name
+        connection.scope["duramen.asking"] = principal
         right = right_of(row, connection.path_params)
         right.check(principal)
         if row.right == "read":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Final, Self, TextIO
 
 from duramen.client.aio import AsyncCluster
 from duramen.client.aio.async_namespaces import AsyncNamespaces
@@ -15,6 +15,8 @@ from duramen.gateway.access.running_reads import RunningReads
 from duramen.gateway.access.session_requests import SessionRequests
 from duramen.gateway.app import make_app
 from duramen.gateway.confluent.rest_handlers import confluent_handlers
+from duramen.gateway.consumers.consumer_requests import ConsumerRequests
+from duramen.gateway.consumers.held_consumers import HeldConsumers
 from duramen.gateway.edge.clock import GatewayClock
 from duramen.gateway.edge.event_lines import EventLines
 from duramen.gateway.edge.limits import Allowance
@@ -43,6 +45,9 @@ from duramen.gateway.writes.topic_requests import TopicRequests
 from duramen.gateway.writes.topic_writes import TopicWrites
 from duramen.gateway.writes.writer_batches import WriterBatches
 
+_SWEEP_MAX_S: Final = 5.0
+"""How often consumers that nobody uses are looked for, at least."""
+
 
 class Gateway:
     """The application `app` with what stands behind it; an asynchronous context manager, while it may be asked.
@@ -54,6 +59,7 @@ class Gateway:
         self.events = EventLines(log)
         self.stopping = asyncio.Event()
         self._expiry_delay_ms = config.expiry_delay_ms
+        self._consumer_sweep_s = min(_SWEEP_MAX_S, config.consumer_idle_ms / 4000)
         self._clock = clock = GatewayClock(lambda: time.time_ns() // 1_000_000, time.monotonic)
         metrics = GatewayMetrics()
         unanswered = Allowance("bytes of writes without an answer", config.writes_max_bytes)
@@ -99,6 +105,16 @@ class Gateway:
         positions = PositionRequests(streams, old_reads, bodies)
         writers = WriterRequests(cluster, streams, bodies, leader_timeout_ms)
         namespace_requests = NamespaceRequests(namespaces, topics, bodies, clock)
+        self._consumers = ConsumerRequests(
+            cluster,
+            HeldConsumers(config.consumers_max, config.consumer_idle_ms / 1000),
+            bodies,
+            config.long_poll_ms / 1000,
+            config.reader_max_bytes,
+            clock,
+            metrics,
+            self.stopping,
+        )
         guard = RequestGuard(config.hosts, config.origins)
         handlers = {
             **SessionRequests().handlers(),
@@ -109,6 +125,7 @@ class Gateway:
             **topic_reads.handlers(),
             **namespace_requests.handlers(),
             **confluent_handlers(cluster, topic_writes, bodies, clock),
+            **self._consumers.handlers(),
         }
         sockets = StreamSockets(streams, followed, readers, config.sse_ms / 1000, clock, metrics, self.stopping)
         self.reads = RunningReads(authenticator)
@@ -126,10 +143,17 @@ class Gateway:
                 lambda topic: self.events.write("info", "stream-expired", topic=topic),
             )
         )
+        self._consumer_sweep = asyncio.ensure_future(self._sweep_consumers())
         return self
+
+    async def _sweep_consumers(self) -> None:
+        while True:
+            await asyncio.sleep(self._consumer_sweep_s)
+            await self._consumers.end_idle()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._sweep.cancel()
+        self._consumer_sweep.cancel()
         await self._cluster.__aexit__(kind, error, trace)

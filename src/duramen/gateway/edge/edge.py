@@ -118,7 +118,7 @@ class Edge:
         problem = scope.get("duramen.problem")
         if problem is not None:
             self._events.write(
-                "error" if status == 500 else "warning" if status > 500 else "info",
+                "error" if problem.code == "bug" else "warning" if status > 500 else "info",
                 "request-failed",
                 status=status,
                 code=problem.code,

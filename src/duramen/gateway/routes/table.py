@@ -8,6 +8,7 @@ from __future__ import annotations
 from duramen.gateway.routes.confluent_routes import V3_ROUTES
 from duramen.gateway.routes.namespace_routes import NAMESPACE_ROUTES
 from duramen.gateway.routes.process_routes import PROCESS_ROUTES
+from duramen.gateway.routes.rest_consumer_routes import CONSUMER_ROUTES
 from duramen.gateway.routes.rest_v2_routes import V2_ROUTES
 from duramen.gateway.routes.route import RouteRow
 from duramen.gateway.routes.session_routes import SESSION_ROUTES
@@ -20,6 +21,7 @@ ROUTES: tuple[RouteRow, ...] = (
     *TOPIC_ROUTES,
     *V3_ROUTES,
     *V2_ROUTES,
+    *CONSUMER_ROUTES,
     *SESSION_ROUTES,
     *PROCESS_ROUTES,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duramen.gateway.confluent.v2_media_types import answer_type, embedded_format
+from duramen.gateway.confluent.v2_media_types import Embedded, answer_type, consumed_type, embedded_format
 from duramen.gateway.edge.problem import ProblemError
 
 V2 = "application/vnd.kafka.v2+json"
@@ -58,3 +58,31 @@ def test_an_answer_that_is_not_there(accept: str) -> None:
     with pytest.raises(ProblemError) as refused:
         answer_type(accept)
     assert refused.value.status == 406
+
+
+@pytest.mark.parametrize(
+    ("accept", "embedded", "answered"),
+    [
+        (None, "json", "application/vnd.kafka.json.v2+json"),
+        ("*/*", "binary", "application/vnd.kafka.binary.v2+json"),
+        ("application/vnd.kafka.json.v2+json", "json", "application/vnd.kafka.json.v2+json"),
+        ("application/vnd.kafka.avro.v2+json, application/vnd.kafka+json", "json", "application/vnd.kafka+json"),
+        (V2, "json", V2),
+    ],
+)
+def test_the_type_of_records(accept: str | None, embedded: Embedded, answered: str) -> None:
+    assert consumed_type(accept, embedded) == answered
+
+
+@pytest.mark.parametrize(
+    ("accept", "code"),
+    [
+        ("application/vnd.kafka.binary.v2+json", "another-format"),
+        ("application/vnd.kafka.avro.v2+json", "another-format"),
+        ("text/html", "not-acceptable"),
+    ],
+)
+def test_records_that_are_not_there_in_a_type(accept: str, code: str) -> None:
+    with pytest.raises(ProblemError) as refused:
+        consumed_type(accept, "json")
+    assert (refused.value.status, refused.value.code) == (406, code)

@@ -1,0 +1,198 @@
+"""Consumers of version 2 of Confluent's REST API on real gateways."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from tests.worlds.served_gateway import HttpAnswer, ServedGateway, request
+from tests.worlds.served_node import Served
+from tests.worlds.topic_contents import create
+
+V2 = "application/vnd.kafka.v2+json"
+BINARY = "application/vnd.kafka.binary.v2+json"
+AS_JSON = "application/vnd.kafka.json.v2+json"
+
+
+class RestConsumer:
+    """One consumer, as a client of the API has it."""
+
+    def __init__(self, gateway: ServedGateway, group: str, **settings: Any) -> None:
+        self.gateway = gateway
+        self.settings = {name.replace("_", "."): value for name, value in settings.items()}
+        self.path = f"/consumers/{group}"
+        made = self.post("", self.settings)
+        assert (made.status, made.headers["content-type"]) == (200, V2), made
+        self.path += f"/instances/{made.json()['instance_id']}"
+        assert made.json()["base_uri"] == f"http://localhost{self.path}"
+
+    def post(self, path: str, body: Any = None) -> HttpAnswer:
+        sent = b"" if body is None else json.dumps(body).encode()
+        return self.gateway.ask("POST", self.path + path, sent, content_type=V2)
+
+    def get(self, path: str, body: Any = None, **headers: str) -> HttpAnswer:
+        sent = b"" if body is None else json.dumps(body).encode()
+        return self.gateway.ask("GET", self.path + path, sent, **headers)
+
+    def told(self, path: str, body: Any = None) -> None:
+        answer = self.post(path, body)
+        assert (answer.status, answer.body) == (204, b""), answer
+
+    def records(self, query: str = "?timeout=5000") -> list[dict[str, Any]]:
+        answer = self.get(f"/records{query}")
+        assert answer.status == 200, answer
+        found: list[dict[str, Any]] = answer.json()
+        return found
+
+    def places(self, query: str = "?timeout=5000") -> list[tuple[int, int]]:
+        return [(each["partition"], each["offset"]) for each in self.records(query)]
+
+    def committed(self, *partitions: dict[str, Any]) -> list[tuple[int, int, str]]:
+        found = self.get("/offsets", {"partitions": partitions} if partitions else None, content_type=V2).json()
+        return [(each["partition"], each["offset"], each["metadata"]) for each in found["offsets"]]
+
+    def end(self) -> HttpAnswer:
+        return self.gateway.ask("DELETE", self.path)
+
+
+def of(topic: str, *partitions: int) -> dict[str, Any]:
+    return {"partitions": [{"topic": topic, "partition": each} for each in partitions]}
+
+
+def at(topic: str, **offsets: int) -> dict[str, Any]:
+    return {"offsets": [{"topic": topic, "partition": int(p[1:]), "offset": o} for p, o in offsets.items()]}
+
+
+def refused(answer: HttpAnswer) -> tuple[int, int]:
+    assert answer.headers["content-type"] == V2, answer
+    return answer.status, answer.json()["error_code"]
+
+
+def produce(bootstrap: str, topic: str, values: dict[int, list[bytes]], transactional_id: str = "") -> None:
+    settings = {"bootstrap.servers": bootstrap, **({"transactional.id": transactional_id} if transactional_id else {})}
+    producer = Producer(settings)
+    if transactional_id:
+        producer.init_transactions()
+        producer.begin_transaction()
+    for partition, each in values.items():
+        for value in each:
+            producer.produce(topic, value, partition=partition)
+    producer.flush()
+    if transactional_id:
+        producer.abort_transaction()
+
+
+def test_partitions_that_are_assigned(shared_gateway: ServedGateway, served: Served) -> None:
+    topic = "manual"
+    create(served.bootstrap, topic, 2)
+    produce(served.bootstrap, topic, {0: [b"%d" % n for n in range(5)], 1: [b"\xff"]})
+    produce(served.bootstrap, topic, {0: [b"no"]}, "manual-aborted")
+    settings = {"auto_offset_reset": "earliest", "auto_commit_enable": "false"}
+    consumer = RestConsumer(shared_gateway, "manual", name="m", **settings)
+    again = {"name": "m"}
+    assert refused(shared_gateway.ask("POST", "/consumers/manual", json.dumps(again).encode())) == (409, 40902)
+    assert consumer.records("?timeout=0") == []
+    consumer.told("/assignments", of(topic, 0, 1))
+    assert consumer.get("/assignments").json() == of(topic, 0, 1)
+    answer = consumer.get("/records?timeout=5000&max_bytes=3", accept=BINARY)
+    assert answer.headers["content-type"] == BINARY
+    assert answer.json()[0] == {"topic": topic, "key": None, "value": "MA==", "partition": 0, "offset": 0}
+    assert consumer.places("?max_bytes=1") == [(1, 0)]
+    assert consumer.places() == [(0, 3), (0, 4)]
+    began = time.monotonic()
+    assert consumer.places("?timeout=200") == []
+    assert time.monotonic() - began >= 0.2
+    assert consumer.committed() == []
+    consumer.told("/offsets")
+    assert (1, 1, "") in consumer.committed()
+    consumer.told("/offsets", {"offsets": [{"topic": topic, "partition": 0, "offset": 1, "metadata": "mine"}]})
+    assert consumer.committed(*of(topic, 0)["partitions"]) == [(0, 2, "mine")]
+    consumer.told("/positions", at(topic, p0=4))
+    assert consumer.places() == [(0, 4)]
+    consumer.told("/positions/beginning", of(topic, 0))
+    assert len(consumer.places()) == 5
+    consumer.told("/positions/end", of(topic, 0))
+    assert consumer.places("?timeout=0") == []
+    assert consumer.end().status == 204
+    assert refused(consumer.end()) == (404, 40403)
+    assert refused(consumer.get("/records")) == (404, 40403)
+    other = RestConsumer(shared_gateway, "manual", auto_offset_reset="latest")
+    other.told("/assignments", of(topic, 0, 1))
+    assert other.places() == [(0, 2), (0, 3), (0, 4)]
+    assert other.committed() == [(0, 2, "mine"), (1, 1, "")]
+    assert other.places("?timeout=0") == []
+    assert other.committed(*of(topic, 0)["partitions"])[0][1] >= 5  # by the second read, of what the first answered
+    assert other.end().status == 204
+
+
+def test_what_is_answered_on_the_way_is_waited_for(shared_gateway: ServedGateway, served: Served) -> None:
+    create(served.bootstrap, "waited", 1)
+    consumer = RestConsumer(shared_gateway, "waited", format="json", auto_commit_enable=False)
+    consumer.told("/assignments", of("waited", 0))
+    with shared_gateway.connect() as leaving:
+        leaving.sendall(request("GET", f"{consumer.path}/records?timeout=20000"))
+        time.sleep(0.1)
+    later = threading.Timer(0.3, produce, (served.bootstrap, "waited", {0: [b'{"n": 1.10}']}))
+    later.start()
+    began = time.monotonic()
+    (record,) = consumer.records("?timeout=20000")
+    assert record["value"] == {"n": 1.1}
+    assert time.monotonic() - began < 5
+    later.join()
+    produce(served.bootstrap, "waited", {0: [b"plain", b"2"]})
+    wrong = consumer.get("/records", accept=AS_JSON)
+    assert refused(wrong) == (500, 50002)
+    assert "waited-0 at offset 1" in wrong.json()["message"]
+    assert refused(consumer.get("/records")) == (500, 50002)
+    consumer.told("/positions", at("waited", p0=2))
+    assert [each["value"] for each in consumer.records()] == [2]
+
+
+def test_what_is_refused(shared_gateway: ServedGateway, served: Served) -> None:
+    create(served.bootstrap, "refusing", 1)
+    consumer = RestConsumer(shared_gateway, "refusing", auto_offset_reset="none")
+    wrong = b'{"auto.offset.reset": "never"}'
+    assert refused(shared_gateway.ask("POST", "/consumers/refusing", wrong, content_type=V2)) == (422, 42204)
+    assert refused(shared_gateway.ask("POST", "/consumers/refusing", b"{", content_type=V2)) == (400, 400)
+    assert refused(shared_gateway.ask("POST", "/consumers/refusing", b"{}", content_type="text/plain")) == (415, 415)
+    assert refused(consumer.get("/records", accept=AS_JSON)) == (406, 40601)
+    assert refused(consumer.get("/records", accept="text/html")) == (406, 406)
+    assert refused(consumer.get("/records?timeout=x")) == (400, 400)
+    assert refused(consumer.post("/assignments", of("nowhere", 0))) == (404, 40401)
+    assert refused(consumer.post("/assignments", of("refusing", 1))) == (404, 40402)
+    assert refused(consumer.post("/assignments", {"partitions": [{"topic": "refusing"}]})) == (400, 400)
+    assert refused(consumer.post("/positions", at("refusing", p0=0))) == (404, 40402)
+    consumer.told("/assignments", of("refusing", 0))
+    assert refused(consumer.get("/records")) == (409, 40903)
+    assert refused(consumer.post("/positions", at("refusing", p0=-1))) == (400, 400)
+    consumer.told("/positions", at("refusing", p0=0))
+    assert consumer.places("?timeout=0") == []
+    assert shared_gateway.ask("HEAD", f"{consumer.path}/records").status == 405
+    assert refused(shared_gateway.ask("PUT", f"{consumer.path}/offsets")) == (405, 405)
+
+
+@pytest.fixture
+def small_gateway(served: Served, tmp_path: Path) -> Any:
+    found = ServedGateway(tmp_path, served.bootstrap, {"gateway.consumers.max": "2", "gateway.consumer.idle.ms": "600"})
+    found.start()
+    yield found
+    found.kill()
+
+
+def test_so_many_consumers_and_those_that_nobody_uses_end(small_gateway: ServedGateway, served: Served) -> None:
+    create(served.bootstrap, "idle", 1)
+    kept, unused = (RestConsumer(small_gateway, "idle", name=name) for name in ("kept", "unused"))
+    full = small_gateway.ask("POST", "/consumers/idle", b"{}", content_type=V2)
+    assert refused(full) == (503, 50003)
+    assert full.headers["retry-after"]
+    kept.told("/assignments", of("idle", 0))
+    until = time.monotonic() + 1.2
+    while time.monotonic() < until:
+        assert kept.places("?timeout=300") == []
+    assert refused(unused.get("/records")) == (404, 40403)
+    RestConsumer(small_gateway, "idle", name="unused")
