@@ -8,7 +8,7 @@ import shutil
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -106,6 +106,7 @@ def test_tls_and_tokens(served: Served, tmp_path: Path, capsys: pytest.CaptureFi
         assert client.ask("GET", STREAM, cookie=own).status == 401
         assert client.ask("GET", STREAM, authorization=f"Bearer {writer}").body == b"onetwo"
         client.close()
+        check_that_certificates_change(gateway, settings, tmp_path)
         said = gateway.log()
         assert "tokens-changed ended_reads=1" in said
         assert "principal=reader" in said
@@ -113,6 +114,28 @@ def test_tls_and_tokens(served: Served, tmp_path: Path, capsys: pytest.CaptureFi
         assert gateway.stop() == 0
     finally:
         gateway.kill()
+
+
+def check_that_certificates_change(gateway: ServedGateway, settings: dict[str, str], folder: Path) -> None:
+    certificate = Path(settings["gateway.tls.certificate"])
+    before = certificate.read_text()
+    (folder / "renewed").mkdir()
+    renewed = make_certificate(folder / "renewed")
+    address = ("127.0.0.1", gateway.port)
+    certificate.write_text("nothing")
+    wait_for(lambda: "error certificate-left" in gateway.log())
+    assert ssl.get_server_certificate(address) == before
+    certificate.write_bytes(Path(renewed["gateway.tls.certificate"]).read_bytes())
+    Path(settings["gateway.tls.key"]).write_bytes(Path(renewed["gateway.tls.key"]).read_bytes())
+    wait_for(lambda: "info certificate-changed" in gateway.log())
+    assert ssl.get_server_certificate(address) == certificate.read_text() != before
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + WAIT_SECONDS
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("wrong", ["certificate", "key", "tokens"])

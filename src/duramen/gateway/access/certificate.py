@@ -17,7 +17,8 @@ class Certificate:
         self._files = (WatchedFile(certificate), WatchedFile(key))
         for file in self._files:
             file.has_changed()
-        self.context = self._loaded()
+        self.context = self._newest = self._loaded()
+        self.context.sni_callback = self._take_newest
 
     def refresh(self) -> str | None:
         """Load what has changed, for connections that come from now on: "" where it was loaded, why it could not be, or
@@ -25,11 +26,15 @@ class Certificate:
         if not [file for file in self._files if file.has_changed()]:
             return None
         try:
-            self._loaded()  # first elsewhere: half a change would leave a context without a key
+            self._newest = self._loaded()
         except ConfigError as error:
             return str(error)
-        self.context.load_cert_chain(self._certificate, self._key, _no_password)
         return ""
+
+    def _take_newest(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: object) -> None:
+        """Asked in each handshake, whether a name is sent or not. A context that is used is not loaded anew: a file
+        that changes meanwhile would leave it without a key."""
+        connection.context = self._newest
 
     def _loaded(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -49,6 +54,10 @@ class Certificate:
             else:
                 why = f"they are not a certificate and a key in PEM ({error.reason or error})"
             raise ConfigError(f"gateway.tls.certificate={self._certificate}, key={self._key}: {why}") from None
+        except OSError as error:  # it went meanwhile
+            raise ConfigError(
+                f"gateway.tls.certificate={self._certificate}, key={self._key} cannot be read: {error.strerror}"
+            ) from None
         return context
 
 
