@@ -26,7 +26,7 @@ from duramen.errors import (
 from duramen.version import VERSION
 
 if TYPE_CHECKING:
-    from duramen.embedded import EmbeddedLog, Record, StoredRecord, Topic, Writer
+    from duramen.embedded import EmbeddedLog, LogEnd, Record, StoredRecord, Topic, Writer
     from duramen.embedded import open_log as open
 
 __version__ = VERSION
@@ -41,6 +41,7 @@ __all__ = [
     "ErrorCode",
     "FencedDirectoryError",
     "KafkaError",
+    "LogEnd",
     "Record",
     "StorageError",
     "StoredRecord",
@@ -52,6 +53,7 @@ __all__ = [
 
 _EMBEDDED = {
     "EmbeddedLog": "EmbeddedLog",
+    "LogEnd": "LogEnd",
     "Record": "Record",
     "StoredRecord": "StoredRecord",
     "Topic": "Topic",

@@ -69,6 +69,25 @@ INVALID: Final = Dlsn(0, -1, -1)
 """Its InvalidDLSN: no position."""
 
 
+class LogEnd(NamedTuple):
+    """Where a log has to end, and the leader epoch that the record in front of that has (-1: any)."""
+
+    offset: int
+    epoch: int = -1
+
+
+ANYWHERE: Final = LogEnd(-1)
+NOWHERE: Final = LogEnd((1 << 63) - 2)
+"""An end that no log has."""
+
+
+def expected_end(position: Dlsn) -> LogEnd:
+    """The end that a position behind a record is. A record's own is NOWHERE: the log has it, and goes on behind it."""
+    if position <= FIRST:
+        return LogEnd(0)
+    return LogEnd(position.offset, position.leader_epoch) if position.slot > 0 else NOWHERE
+
+
 def dlsn_at(offset: int, base_offset: int, leader_epoch: int) -> Dlsn:
     """The position of the record at `offset`, in the batch with this base offset and leader epoch."""
     return Dlsn(leader_epoch + 1, base_offset, offset - base_offset)

@@ -360,9 +360,11 @@ def test_receipts_and_positions_of_one_history(gateway: ServedGateway, served: S
     for where, found in ((made.next, [3, 4]), (first["dlsn"], [1, 2, 3, 4]), (receipt["dlsn"], [3, 4])):
         assert gateway.ask("GET", f"{path}?offset={where}").json() == found
     lost = parse_dlsn(receipt["dlsn"])._replace(lssn=first["epoch"] + 1)  # of the leader before
-    for where, status in ((lost._replace(slot=2), 409), (parse_dlsn(written.next), 204)):  # both end at offset 4
-        expected = gateway.ask("POST", path, b"5", content_type=JSON, stream_expected_offset=str(where))
-        assert expected.status == status
+    behind = lost._replace(slot=2)  # it ends at offset 4, too
+    refused = gateway.ask("POST", path, b"5", content_type=JSON, stream_expected_offset=str(behind))
+    assert (refused.json()["type"], refused.next) == ("urn:duramen:position-diverged", written.next)
+    assert gateway.ask("POST", path, b"5", content_type=JSON, stream_expected_offset=receipt["dlsn"]).status == 409
+    assert gateway.ask("POST", path, b"5", content_type=JSON, stream_expected_offset=written.next).status == 204
     for where in (lost, lost.next, lost._replace(slot=2), lost._replace(entry=9)):
         for live in ("", "&live=long-poll", "&live=sse"):
             answer = gateway.ask("GET", f"{path}?offset={where}{live}")

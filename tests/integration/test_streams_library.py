@@ -110,6 +110,25 @@ def test_of_two_appends_at_one_position_one_succeeds(stream: streams.Stream) -> 
     assert values(stream.reader()) == [b"a", b"c"]
 
 
+def test_an_expected_position_names_the_history_in_front_of_it(stream: streams.Stream) -> None:
+    first = stream.append([b"a", b"b"], expected_position=stream.end_position())
+    with pytest.raises(streams.PositionDivergedError) as lost:
+        stream.append(b"c", expected_position=first.next._replace(lssn=first.dlsn.lssn + 1))
+    assert lost.value.end == 2
+    with pytest.raises(streams.StreamEndMovedError):
+        stream.append(b"c", expected_position=first.dlsn)
+    (*_, last) = stream.reader()
+    assert first.next == last.dlsn.next == stream.end_position()
+    with stream.writer(expected_position=last.dlsn.next) as writer:
+        writer.write(b"c")
+        writer.flush()
+        writer.write(b"d")
+    stream.truncate(4)
+    end = stream.end_position()
+    assert end.offset == 4
+    assert stream.append(b"e", expected_position=end, close=True).offset == 4
+
+
 def test_a_writer_appends_a_batch_per_flush_and_holds_its_position(stream: streams.Stream) -> None:
     with stream.writer(expected_position=0, max_bytes=4) as writer:
         assert writer.write(b"aa") is None

@@ -10,8 +10,11 @@ from duramen.dlsn import (
     BEFORE_FIRST,
     FIRST,
     INVALID,
+    NOWHERE,
     Dlsn,
+    LogEnd,
     dlsn_at,
+    expected_end,
     identified_text,
     is_of,
     parse_dlsn,
@@ -97,3 +100,9 @@ def test_a_text_tells_positions_of_streams_of_one_name_apart() -> None:
     assert is_of("", "a1b2c3d4")
     assert is_of("a1", "")
     assert not is_of("a1b2c3d5" + "00" * 12, "a1b2c3d4")
+
+
+def test_where_a_log_has_to_end() -> None:
+    assert [expected_end(each) for each in (BEFORE_FIRST, FIRST)] == [LogEnd(0)] * 2
+    assert expected_end(Dlsn(4, 10, 3)) == LogEnd(13, 3)
+    assert expected_end(Dlsn(4, 10, 0)) == NOWHERE

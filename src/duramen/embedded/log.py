@@ -18,11 +18,19 @@ from logging import getLogger
 from typing import Any, TypeVar
 
 from duramen.config import load_broker_config
+from duramen.dlsn import LogEnd
 from duramen.embedded.append_queue import BATCH_TARGET_BYTES, Done, PendingAppend, batch_bytes
 from duramen.embedded.arguments import Isolation, check_name, level_of, texts
 from duramen.embedded.log_chunk import LogChunk, content
 from duramen.embedded.records import Record, StoredRecord, check_records
-from duramen.embedded.stream_writes import Writer, append_batch, close_stream, open_exclusive, release_exclusive
+from duramen.embedded.stream_writes import (
+    Writer,
+    append_batch,
+    close_stream,
+    log_end,
+    open_exclusive,
+    release_exclusive,
+)
 from duramen.embedded.threads import ThreadResult, begin_thread, unbroken_long, waiting_time
 from duramen.embedded.world import Turn, local_world
 from duramen.errors import (
@@ -356,7 +364,7 @@ class Topic:
         partition: int | None = None,
         timeout: float | None = None,
         *,
-        expected_offset: int | None = None,
+        expected_offset: LogEnd | int | None = None,
         writer: Writer | None = None,
     ) -> list[int]:
         """Append and return the records' offsets, in their order, once they are on stable storage.
@@ -366,7 +374,8 @@ class Topic:
         was stored then, unless the message says how many) or when the disk failed (the outcome is unknown then).
 
         With `expected_offset` or `writer` all go into `partition` as one batch: only where that ends at the offset
-        (END_IS_ELSEWHERE), and once however often the writer sends them. What it stored long ago has offsets -1.
+        (END_IS_ELSEWHERE) and, given what `log_end` said, in that history (OFFSET_OUT_OF_RANGE); and once however often
+        the writer sends them. What it stored long ago has offsets -1.
         """
         if expected_offset is not None or writer is not None:
             self._turn.check_may_wait()
@@ -388,7 +397,9 @@ class Topic:
         """Give it up: nobody writes until it is opened again. PRODUCER_FENCED where it belongs to somebody else."""
         release_exclusive(self, partition, writer)
 
-    def close_stream(self, partition: int, expected_offset: int | None = None, writer: Writer | None = None) -> int:
+    def close_stream(
+        self, partition: int, expected_offset: LogEnd | int | None = None, writer: Writer | None = None
+    ) -> int:
         """Close a partition for good: nothing is appended any more, which is durable on return. Returns its end.
 
         writer: of an exclusive topic, which nobody else may close.
@@ -522,6 +533,10 @@ class Topic:
     def end_offset(self, partition: int, isolation: Isolation = "read_committed") -> int:
         """Offset behind the last record that can be read; "read_uncommitted": behind the last durable one."""
         return self._partition(partition).bound(level_of(isolation))  # likewise: here nothing begins a transaction
+
+    def log_end(self, partition: int) -> LogEnd:
+        """Where a partition ends, with the leader epoch of what lies in front of it, for an append there alone."""
+        return log_end(self, partition)
 
     def offset_at(self, partition: int, timestamp_ms: int, isolation: Isolation = "read_committed") -> int | None:
         """Offset of the first record whose timestamp is at least `timestamp_ms`; None when there is none.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
+from duramen.dlsn import ANYWHERE, LogEnd
 from duramen.embedded.append_queue import encode_row
 from duramen.embedded.records import Record, check_records
 from duramen.embedded.threads import ThreadResult, waiting_time
@@ -16,10 +17,10 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.commands import AllocateProducerIds, ProducerIds
 from duramen.model import NO_PRODUCER_ID, is_named, named_producer_id
 from duramen.partition.replica.conditional_append import (
-    NO_CONDITION,
     ConditionalBatch,
     ConditionalResult,
     append_conditionally,
+    end_epoch,
 )
 from duramen.partition.replica.exclusive_writer import Opened, WhenOpened, open_writer, release_writer
 from duramen.partition.replica.partition import Partition
@@ -68,7 +69,7 @@ def append_batch(
     topic: WrittenTopic,
     records: Iterable[Record],
     partition: int,
-    expected_offset: int | None,
+    expected: LogEnd | int | None,
     writer: Writer | None,
     timeout: float | None,
 ) -> list[int]:
@@ -80,7 +81,8 @@ def append_batch(
     id, epoch, sequence = (-1, -1, -1) if writer is None else (writer.producer_id, writer.epoch, writer.sequence)
     told = [encode_row(row, now) for row in rows]
     batch = build_batch(told, producer_id=id, producer_epoch=epoch, base_sequence=sequence)
-    wanted = ConditionalBatch(memoryview(batch), NO_CONDITION if expected_offset is None else expected_offset)
+    end = _end(expected)
+    wanted = ConditionalBatch(memoryview(batch), end.offset, expected_epoch=end.epoch)
     result = _appended(topic, partition, wanted, timeout)
     if writer is not None:
         writer.advance(len(rows))
@@ -88,11 +90,27 @@ def append_batch(
     return [base + number if base >= 0 else -1 for number in range(len(rows))]
 
 
-def close_stream(topic: WrittenTopic, partition: int, expected_offset: int | None, writer: Writer | None) -> int:
+def close_stream(topic: WrittenTopic, partition: int, expected: LogEnd | int | None, writer: Writer | None) -> int:
     """See `Topic.close_stream`."""
-    expected = NO_CONDITION if expected_offset is None else expected_offset
-    wanted = ConditionalBatch(None, expected, True, NO_PRODUCER_ID if writer is None else writer.producer_id)
+    end, closer = _end(expected), NO_PRODUCER_ID if writer is None else writer.producer_id
+    wanted = ConditionalBatch(None, end.offset, True, closer, end.epoch)
     return _appended(topic, partition, wanted, None).end_offset
+
+
+def log_end(topic: WrittenTopic, partition: int) -> LogEnd:
+    """See `Topic.log_end`."""
+
+    def ask() -> LogEnd:
+        found = topic._partition(partition)
+        return LogEnd(found.log_end_offset, end_epoch(found))
+
+    return topic._take(ask)
+
+
+def _end(expected: LogEnd | int | None) -> LogEnd:
+    if expected is None:
+        return ANYWHERE
+    return expected if isinstance(expected, LogEnd) else LogEnd(expected)
 
 
 def open_exclusive(topic: WrittenTopic, partition: int, name: str) -> Writer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from duramen.config.registry import TOPIC
+from duramen.dlsn import ANYWHERE, LogEnd
 from duramen.embedded.log import Topic
 from duramen.embedded.log_chunk import LogChunk
 from duramen.embedded.stream_writes import Writer
@@ -12,10 +13,10 @@ from duramen.embedded.threads import ThreadResult, waiting_time
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from duramen.partition.replica.conditional_append import (
-    NO_CONDITION,
     ConditionalBatch,
     ConditionalResult,
     append_conditionally,
+    end_epoch,
     own_code,
     producer_state,
 )
@@ -46,7 +47,7 @@ class TopicStream:
     def append(
         self,
         batch: bytearray | None,
-        expected_offset: int = NO_CONDITION,
+        expected: LogEnd = ANYWHERE,
         *,
         close: bool = False,
         closer: int = NO_PRODUCER_ID,
@@ -54,7 +55,7 @@ class TopicStream:
     ) -> ConditionalAnswer:
         """Append one finished batch, all of it or nothing, and say what became of it; a refusal is an answer, too.
 
-        batch None: close alone, or (not `close`) ask how the log stands. expected_offset: where the log has to end.
+        batch None: close alone, or (not `close`) ask how the log stands. expected: where the log has to end.
         closer: the producer id of who closes an exclusive topic without a batch. TimeoutError after `timeout_s`: it
         may be stored all the same. Raises what `Topic.append` does for a topic that is gone or may not be written, and
         for a log that is closed.
@@ -72,7 +73,7 @@ class TopicStream:
             def done(result: ConditionalResult | KafkaError) -> None:
                 stored.give(_answer(partition, header, result))
 
-            wanted = ConditionalBatch(view, expected_offset, close, closer)
+            wanted = ConditionalBatch(view, expected.offset, close, closer, expected.epoch)
             append_conditionally(partition, wanted, topic._turn.wall_ms(), done)
             topic._log._store.commit_soon()
 
@@ -138,7 +139,8 @@ def _answer(
     log = partition.log
     if isinstance(result, KafkaError):
         code, message = own_code(result), result.message
-        result = ConditionalResult(-1, -1, -1, -1, log.end_offset, partition.leader_epoch, False)
+        epoch = partition.leader_epoch
+        result = ConditionalResult(-1, -1, -1, -1, log.end_offset, epoch, False, end_epoch(partition))
     else:
         code, message = ErrorCode.NONE, ""
     expected, epoch = -1, NO_PRODUCER_EPOCH
@@ -158,4 +160,6 @@ def _answer(
         log.stable,
         len(partition.replication.isr),
         -1 if partition.last_txid is None else partition.last_txid,
+        result.append_time_ms,
+        result.end_epoch,
     )

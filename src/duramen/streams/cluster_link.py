@@ -23,7 +23,7 @@ from duramen.client.protocol.producers import DESCRIBE_PRODUCERS, ProducerProgre
 from duramen.client.protocol.stream_names import names_in
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
-from duramen.streams.link import NO_CONDITION, AppendTerms, StreamTail, TxidKind
+from duramen.streams.link import AppendTerms, StreamTail, TxidKind
 from duramen.streams.logged_namespaces import LoggedNamespaces
 from duramen.streams.lookup import find_spot
 from duramen.streams.ready_cluster import AwaitableCluster
@@ -156,7 +156,7 @@ class ClusterLink:
             tp,
             NO_TOPIC_ID,
             batch,
-            terms.expected,
+            terms.expected_end,
             close=terms.close,
             timeout_ms=self._timeout_ms,
             producer_id=terms.closer,
@@ -259,7 +259,7 @@ class ClusterLink:
     async def state(self, topic: str) -> StreamTail:
         """See `StreamLink`."""
         await self._find(topic)
-        answer = await self._send(topic, None, AppendTerms(NO_CONDITION))
+        answer = await self._send(topic, None, AppendTerms())
         if answer.code:
             raise KafkaError(answer.code, answer.message or answer.code.name)
         return StreamTail(answer.end_offset, answer.closed, answer.last_txid)

@@ -47,7 +47,8 @@ class TruncatedError(KafkaError):
 
 
 class PositionDivergedError(KafkaError):
-    """A position names a record that this stream does not hold: it was lost, or is another history's.
+    """A position names a record that this stream does not hold: it was lost, or is another history's. An append that
+    expected the position is not stored.
 
     end: where the stream ends (an offset), -1 where that was not asked.
     """

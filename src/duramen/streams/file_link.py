@@ -85,7 +85,7 @@ class FileLink:
         )
         try:
             return self._stream(topic).append(
-                batch, terms.expected, close=terms.close, closer=terms.closer, timeout_s=self._timeout_s
+                batch, terms.expected_end, close=terms.close, closer=terms.closer, timeout_s=self._timeout_s
             )
         except TimeoutError as error:
             raise DeadlineError(str(error)) from error

@@ -29,7 +29,7 @@ from duramen.streams.http_words import (
     spot_in,
     stretch_in,
 )
-from duramen.streams.link import NO_CONDITION, AppendTerms, StreamTail, TxidKind, WriterTurn
+from duramen.streams.link import AppendTerms, StreamTail, TxidKind, WriterTurn
 from duramen.streams.records import Row, StreamSpot, Stretch
 from duramen.wire.batch import MAX_SEQUENCE
 from duramen.wire.conditional_answer import ConditionalAnswer
@@ -95,8 +95,9 @@ class HttpLink:
     async def append(self, topic: str, rows: Sequence[Row] | None, terms: AppendTerms) -> ConditionalAnswer:
         """See `StreamLink`. What has no writer is appended under a name of this link's own."""
         headers = {"Stream-Closed": "true"} if terms.close else {}
-        if terms.expected != NO_CONDITION:
-            position = self._expected(topic, terms.expected)
+        if terms.expected is not None:
+            wanted = terms.expected
+            position = wanted if isinstance(wanted, Dlsn) else self._expected(topic, wanted)
             if position is None:
                 end = (await self.state(topic)).end
                 text = f"the stream ends at {end}, not at {terms.expected}"

@@ -40,7 +40,15 @@ _UNSAID: Final = {
 }
 """What a status says to HEAD, whose answers have no problem that would say more."""
 _ANSWERS: Final = frozenset(
-    ("closed", "end-is-elsewhere", "sequence", "writer-fenced", "txid-out-of-order", "record-too-large")
+    (
+        "closed",
+        "end-is-elsewhere",
+        "position-diverged",
+        "sequence",
+        "writer-fenced",
+        "txid-out-of-order",
+        "record-too-large",
+    )
 )
 """Problems of an append that are answers, as a leader gives them."""
 
@@ -157,6 +165,7 @@ def append_answer(answer: GatewayAnswer, count: int) -> ConditionalAnswer:
         answer.is_closed,
         receipt.get("durability", "stable") == "stable",
         receipt.get("copies", 0),
+        end_epoch=answer.next.leader_epoch,
     )
 
 
@@ -168,14 +177,14 @@ def append_refusal(error: GatewayError) -> ConditionalAnswer:
     code = error.code
     if error.problem == "writer-fenced" and "producer-epoch" in headers:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
-    end = headers.get("stream-next-offset")
+    end = parse_dlsn(headers["stream-next-offset"]) if "stream-next-offset" in headers else None
     expected = headers.get("producer-expected-seq") or headers.get("stream-writer-next-seq") or "-1"
     return ConditionalAnswer(
         code,
         error.message,
         -1,
         -1,
-        parse_dlsn(end).offset if end else -1,
+        end.offset if end else -1,
         -1,
         False,
         int(expected),
@@ -184,6 +193,7 @@ def append_refusal(error: GatewayError) -> ConditionalAnswer:
         True,
         0,
         int(headers.get("stream-last-txid", "-1")),
+        end_epoch=end.leader_epoch if end else -1,
     )
 
 

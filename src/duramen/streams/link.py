@@ -7,16 +7,15 @@ at once; those on asyncio do. What is written upon them is written once, for bot
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from duramen.client.protocol.positions import Position
 from duramen.client.protocol.producers import ProducerProgress
+from duramen.dlsn import ANYWHERE, Dlsn, LogEnd, expected_end
 from duramen.model import NO_PRODUCER_ID, is_named
 from duramen.streams.namespace_link import NamespaceLink
 from duramen.streams.records import Row, StreamSpot, Stretch
 from duramen.wire.conditional_answer import ConditionalAnswer
-
-NO_CONDITION: Final = -1
 
 TxidKind = Literal["none", "application", "assigned"]
 """Who gives the transaction ids of a stream."""
@@ -32,11 +31,20 @@ class WriterTurn(NamedTuple):
 
 
 class AppendTerms(NamedTuple):
-    """expected: the offset where the stream has to end, or NO_CONDITION. close: nothing is appended behind it."""
+    """expected: where the stream has to end, as a position that names its history, too, or as an offset alone; None:
+    anywhere. close: nothing is appended behind it.
+    """
 
-    expected: int = NO_CONDITION
+    expected: Dlsn | int | None = None
     close: bool = False
     writer: WriterTurn | None = None
+
+    @property
+    def expected_end(self) -> LogEnd:
+        """The same as a leader is asked."""
+        if self.expected is None:
+            return ANYWHERE
+        return expected_end(self.expected) if isinstance(self.expected, Dlsn) else LogEnd(self.expected)
 
     @property
     def closer(self) -> int:

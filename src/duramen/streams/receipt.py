@@ -25,6 +25,11 @@ class Receipt(NamedTuple):
     copies: int
     duplicate: bool = False
 
+    @property
+    def next(self) -> Dlsn:
+        """The position behind its last record: where the stream ends if nobody has appended since."""
+        return self.dlsn._replace(slot=self.end - self.offset) if self.offset >= 0 else INVALID
+
 
 def receipt_of(answer: ConditionalAnswer, count: int) -> Receipt:
     """Of an append of so many records that was granted."""

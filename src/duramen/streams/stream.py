@@ -34,12 +34,14 @@ class Stream:
     def __repr__(self) -> str:
         return f"<duramen.streams.Stream {self.name!r}>"
 
-    def append(self, records: Records, *, expected_position: int | None = None, close: bool = False) -> Receipt:
+    def append(self, records: Records, *, expected_position: Dlsn | int | None = None, close: bool = False) -> Receipt:
         """Store records as one batch, all of them or none, and say where once they are durable.
 
         records: bytes for one record's value, a NewStreamRecord, or several of either; together no larger than the
-        topic's max.message.bytes. expected_position: the offset at which the stream has to end; StreamEndMovedError
-        with the real end where it does not, and nothing is stored. close: nothing is appended behind them, by anybody.
+        topic's max.message.bytes. expected_position: where the stream has to end, `next` of a receipt or of a record's
+        DLSN; StreamEndMovedError with the real end where it does not, PositionDivergedError where it ends there behind
+        another record, and nothing is stored. An offset is taken, too, and finds out nothing of records that were lost
+        and replaced. close: nothing is appended behind them, by anybody.
         StreamClosedError where the stream is closed, WriterFencedError where it is exclusive, TxidOutOfOrderError with
         the last transaction id where one steps back. A connection that is lost on the way never stores them twice.
         """
@@ -48,7 +50,7 @@ class Stream:
     def writer(
         self,
         *,
-        expected_position: int | None = None,
+        expected_position: Dlsn | int | None = None,
         max_bytes: int = WRITER_BYTES,
         name: str | None = None,
         exclusive: bool = False,
@@ -57,8 +59,8 @@ class Stream:
     ) -> StreamWriter:
         """A writer that gathers records and appends them as one batch per flush; a context manager that flushes.
 
-        expected_position: each batch is appended only where the one before it ended, the first at this offset: who
-        else appends meanwhile ends it with StreamEndMovedError. max_bytes: of records that are gathered before they
+        expected_position: each batch is appended only where the one before it ended, the first at this position:
+        who else appends meanwhile ends it with StreamEndMovedError. max_bytes: of records that are gathered before they
         are appended without being asked to; 50,000 are, too.
 
         name: a named writer, whose batches have numbers, so that one that is sent again is stored once. It begins the
@@ -94,7 +96,7 @@ class Stream:
         """Delete every record before a position, durably; the offset of the first that is left."""
         return run(self._calls.truncate(before))
 
-    def close_stream(self, *, expected_position: int | None = None) -> None:
+    def close_stream(self, *, expected_position: Dlsn | int | None = None) -> None:
         """Let nothing be appended any more, by anybody, for ever; readers that follow end when they reach the end.
 
         Durable when it returns. Closing it again does nothing. expected_position: as in `append`.
@@ -117,3 +119,7 @@ class Stream:
     def end(self) -> int:
         """Offset behind the last record, where the next goes, asked now."""
         return run(self._calls.end())
+
+    def end_position(self) -> Dlsn:
+        """The same as a position, which names what lies in front of it: an append that expects it finds that there."""
+        return run(self._calls.end_position())

@@ -10,7 +10,7 @@ from time import time_ns
 from duramen.client.protocol.list_offsets import EARLIEST, LATEST
 from duramen.client.protocol.positions import AtOffset, BelowStartError, DlsnDivergedError
 from duramen.client.protocol.producers import ProducerProgress
-from duramen.dlsn import Dlsn
+from duramen.dlsn import BEFORE_FIRST, FIRST, Dlsn
 from duramen.errors import DeadlineError, ErrorCode, KafkaError, StreamClosedError, TopicReplacedError
 from duramen.model import NO_TIMESTAMP
 from duramen.streams.errors import (
@@ -22,7 +22,7 @@ from duramen.streams.errors import (
     WriterFencedError,
     WriterSequenceError,
 )
-from duramen.streams.link import NO_CONDITION, AppendTerms, StreamLink, StreamTail, TxidKind
+from duramen.streams.link import AppendTerms, StreamLink, StreamTail, TxidKind
 from duramen.streams.read_positions import Position, Txid, wanted
 from duramen.streams.receipt import Receipt, receipt_of
 from duramen.streams.records import NewStreamRecord, Row, StreamSpot, Stretch, has_txid, rows_of
@@ -47,7 +47,7 @@ class StreamCalls:
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
-    async def append(self, records: Records, expected: int | None, *, close: bool) -> Receipt:
+    async def append(self, records: Records, expected: Dlsn | int | None, *, close: bool) -> Receipt:
         """See `Stream.append`."""
         given = list(records) if isinstance(records, Iterable) and not isinstance(records, _BYTES | str) else records
         rows = rows_of(given, await self.now_ms())
@@ -67,6 +67,8 @@ class StreamCalls:
         text = f"{self.name}: {answer.message or answer.code.name}"
         if answer.code is ErrorCode.END_IS_ELSEWHERE:
             return StreamEndMovedError(text, answer.end_offset)
+        if answer.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            return PositionDivergedError(text, answer.end_offset)
         if answer.code is ErrorCode.STREAM_CLOSED:
             return StreamClosedError(self.name)
         if answer.code is ErrorCode.TXID_OUT_OF_ORDER:
@@ -82,7 +84,7 @@ class StreamCalls:
             return WriterSequenceError(f"{self.name}: {gap}", expected)
         return KafkaError(answer.code, text)
 
-    async def close_stream(self, expected: int | None) -> None:
+    async def close_stream(self, expected: Dlsn | int | None) -> None:
         """See `Stream.close_stream`."""
         await self.send(None, AppendTerms(condition(expected), close=True))
 
@@ -208,8 +210,12 @@ class StreamCalls:
 
     async def end(self) -> int:
         """See `Stream.end`."""
+        return (await self.end_position()).offset
+
+    async def end_position(self) -> Dlsn:
+        """See `Stream.end_position`."""
         with self.errors():
-            return (await self._link.locate(self.topic, AtOffset(LATEST))).offset
+            return (await self._link.locate(self.topic, AtOffset(LATEST))).dlsn
 
     async def truncate(self, before: Position) -> int:
         """See `Stream.truncate`."""
@@ -247,6 +253,8 @@ class StreamCalls:
         except DeadlineError as error:
             if error.last is not None and error.last.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise NoSuchStreamError(self.name) from error
+            if error.last is not None and error.last.code is ErrorCode.UNKNOWN_LEADER_EPOCH:
+                raise PositionDivergedError(f"{self.name}: {error.last}") from error
             raise
         except KafkaError as error:
             if isinstance(error, NoSuchStreamError | WriterFencedError):
@@ -263,10 +271,14 @@ class StreamCalls:
 _BYTES = bytes | bytearray | memoryview
 
 
-def condition(expected: int | None) -> int:
-    """As a back end takes it. TypeError."""
+def condition(expected: Dlsn | int | None) -> Dlsn | int | None:
+    """As a back end takes it. TypeError, ValueError."""
+    if isinstance(expected, Dlsn):
+        if expected != BEFORE_FIRST and not expected.is_record:
+            raise ValueError(f"expected_position: {expected} is no position")
+        return max(expected, FIRST)
     if expected is None:
-        return NO_CONDITION
+        return None
     if not isinstance(expected, int) or isinstance(expected, bool) or not 0 <= expected < 1 << 63:
-        raise TypeError(f"expected_position is an offset or None, not {expected!r:.80}")
+        raise TypeError(f"expected_position is a Dlsn, an offset or None, not {expected!r:.80}")
     return expected

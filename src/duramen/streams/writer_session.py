@@ -6,7 +6,7 @@ import os
 import socket
 from typing import Final, NamedTuple
 
-from duramen.dlsn import dlsn_at
+from duramen.dlsn import Dlsn, dlsn_at
 from duramen.errors import ClosedError, DeadlineError, DuramenError, NetworkError
 from duramen.model import MOST_ID_CHARACTERS, named_producer_id
 from duramen.streams.errors import StreamEndMovedError, WriterFencedError
@@ -26,7 +26,7 @@ EPOCH_MAX: Final = (1 << 15) - 1
 class WriterWish(NamedTuple):
     """What a writer is to be; see `Stream.writer`."""
 
-    expected_position: int | None = None
+    expected_position: Dlsn | int | None = None
     max_bytes: int = WRITER_BYTES
     name: str | None = None
     exclusive: bool = False
@@ -130,8 +130,8 @@ class WriterSession:
             step = len(rows) if self._is_exclusive else 1
             self.turn = self.turn._replace(sequence=(self.turn.sequence + step) & MAX_SEQUENCE)
         receipt = receipt_of(answer, len(rows))
-        if self._expected is not None:
-            self._expected = receipt.end if answer.duplicate else answer.end_offset
+        if self._expected is not None and receipt.offset >= 0:  # else others have appended since, which is told then
+            self._expected = receipt.next
         return receipt
 
     async def _check_ours(self, answer: ConditionalAnswer, rows: list[Row]) -> None:

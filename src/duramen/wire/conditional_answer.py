@@ -14,7 +14,7 @@ class ConditionalAnswer(NamedTuple):
     next from the batch's producer, -1 where that was no question; writer_epoch: its newest epoch, -1 unknown.
     is_stable: on stable storage, else in the page cache; copies: in-sync replicas that had it. last_txid: the log's
     last transaction id, 0 before the first, -1 where it has none. log_append_time_ms: of all records of the batch, -1
-    where they keep their own.
+    where they keep their own. end_epoch: the leader epoch of the record in front of `end_offset`, -1 unknown.
     """
 
     code: ErrorCode
@@ -31,3 +31,4 @@ class ConditionalAnswer(NamedTuple):
     copies: int
     last_txid: int = -1
     log_append_time_ms: int = -1
+    end_epoch: int = -1

@@ -43,6 +43,21 @@ def test_writers_conditions_and_closing(tmp_path: Path) -> None:
         assert len(list(topic.read(0, follow=False))) == 16
 
 
+def test_an_end_names_the_history_in_front_of_it(tmp_path: Path) -> None:
+    record = duramen.Record(value=b"v")
+    with duramen.open(tmp_path) as log:
+        topic = log.topic("t", partitions=1)
+        assert topic.log_end(0) == (0, -1)
+        assert topic.append([record], expected_offset=topic.log_end(0)) == [0]
+        end = topic.log_end(0)
+        for act in (lambda of: topic.append([record], expected_offset=of), lambda of: topic.close_stream(0, of)):
+            with pytest.raises(KafkaError) as caught:
+                act(end._replace(epoch=end.epoch + 1))
+            assert refusal(caught) is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert topic.append([record], expected_offset=duramen.LogEnd(*end)) == [1]
+        assert topic.close_stream(0, topic.log_end(0)) == 3
+
+
 def test_an_exclusive_writer(tmp_path: Path) -> None:
     record = duramen.Record(value=b"v")
     with duramen.open(tmp_path) as log:

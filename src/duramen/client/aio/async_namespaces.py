@@ -22,6 +22,7 @@ from duramen.client.protocol.namespace_log import (
 )
 from duramen.client.protocol.namespaces import NAMESPACES_SETTINGS, NAMESPACES_TOPIC, NamespaceRecord, defaults_for
 from duramen.client.protocol.routes import CONTROLLER
+from duramen.dlsn import LogEnd
 from duramen.errors import ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import NO_TOPIC_ID, TopicPartition
 from duramen.wire.batch import NewRecord, build_batch
@@ -121,7 +122,7 @@ class AsyncNamespaces:
             await self._create()
         batch = build_batch(ask.rows, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=0)
         request = conditional.request(
-            _PARTITION, self._topic_id, batch, ask.expected, close=False, timeout_ms=_TIMEOUT_MS
+            _PARTITION, self._topic_id, batch, LogEnd(ask.expected), close=False, timeout_ms=_TIMEOUT_MS
         )
         response = await self._cluster.call(
             _PARTITION, CONDITIONAL_APPEND, request, code_of=lambda response: int(response.error_code)

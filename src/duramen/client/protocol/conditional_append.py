@@ -5,28 +5,28 @@ from __future__ import annotations
 from typing import Any, Final
 
 from duramen.client.protocol.metadata import error_code
+from duramen.dlsn import LogEnd
 from duramen.model import NO_PRODUCER_ID, TopicId, TopicPartition
 from duramen.ports import Buffer
 from duramen.wire.conditional_answer import ConditionalAnswer
 from duramen.wire.messages import API
 
 CONDITIONAL_APPEND: Final = 10031
-NO_CONDITION: Final = -1
 
-__all__ = ["CONDITIONAL_APPEND", "NO_CONDITION", "ConditionalAnswer", "parsed", "request"]
+__all__ = ["CONDITIONAL_APPEND", "ConditionalAnswer", "parsed", "request"]
 
 
 def request(
     tp: TopicPartition,
     topic_id: TopicId,
     batch: Buffer | None,
-    expected_offset: int,
+    expected: LogEnd,
     *,
     close: bool,
     timeout_ms: int,
     producer_id: int = NO_PRODUCER_ID,
 ) -> Any:
-    """The request. batch None: close alone, or ask. expected_offset: where the log has to end, or NO_CONDITION.
+    """The request. batch None: close alone, or ask. expected: where the log has to end, or ANYWHERE.
 
     producer_id: who closes an exclusive topic alone.
     """
@@ -35,7 +35,8 @@ def request(
         topic_id=topic_id,
         partition=tp.partition,
         timeout_ms=timeout_ms,
-        expected_offset=expected_offset,
+        expected_offset=expected.offset,
+        expected_epoch=expected.epoch,
         close=close,
         records=batch,
         producer_id=producer_id,
@@ -59,4 +60,5 @@ def parsed(response: Any) -> ConditionalAnswer:
         response.copies,
         response.last_txid,
         response.log_append_time_ms,
+        response.end_epoch,
     )

@@ -21,6 +21,7 @@ _BY_CODE: dict[ErrorCode, tuple[int, str, str]] = {
     ErrorCode.TXID_OUT_OF_ORDER: (409, "txid-out-of-order", "the stream's transaction ids never step back"),
     ErrorCode.INVALID_TIMESTAMP: (409, "txid-out-of-order", "the stream's transaction ids never step back"),
     ErrorCode.OFFSET_OUT_OF_RANGE: (409, "position-diverged", "it is no position of this stream, or no longer one"),
+    ErrorCode.UNKNOWN_LEADER_EPOCH: (409, "position-diverged", "it is of a leader that this stream never had"),
     ErrorCode.NOT_ENOUGH_REPLICAS: (503, "too-few-replicas", "too few copies are in sync; try again"),
     ErrorCode.KAFKA_STORAGE_ERROR: (503, "disk-full", "the leader's disk takes nothing; try again when it does"),
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: (429, "quota", "too much of it at a time; try again"),

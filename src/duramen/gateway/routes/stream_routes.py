@@ -62,8 +62,8 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             RouteAnswer(200, "Of a named writer: all of it is stored now", _WRITTEN),
         ),
         (*ANY_CALL, "bad-request", "no-such-stream", "exists", "closed", "sequence", "end-is-elsewhere",
-         "txid-out-of-order", "writer-fenced", "body-too-large", "record-too-large", "overloaded", "too-few-replicas",
-         "disk-full", "quota", "outcome-unknown", "foreign-origin", "body-timeout"),
+         "position-diverged", "txid-out-of-order", "writer-fenced", "body-too-large", "record-too-large", "overloaded",
+         "too-few-replicas", "disk-full", "quota", "outcome-unknown", "foreign-origin", "body-timeout"),
         (
             _PATH,
             _TYPE,

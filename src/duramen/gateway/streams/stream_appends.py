@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from duramen.client.aio import AsyncCluster
 from duramen.client.protocol import conditional_append as conditional
 from duramen.client.protocol import producers
-from duramen.client.protocol.conditional_append import CONDITIONAL_APPEND, NO_CONDITION, ConditionalAnswer
+from duramen.client.protocol.conditional_append import CONDITIONAL_APPEND, ConditionalAnswer
 from duramen.client.protocol.producers import DESCRIBE_PRODUCERS, ProducerProgress
-from duramen.dlsn import Dlsn
+from duramen.dlsn import ANYWHERE, NOWHERE, Dlsn, LogEnd, expected_end
 from duramen.errors import ErrorCode
 from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.streams.stream_sequences import SEQUENCE_HEADER, StreamSequences
@@ -26,9 +26,6 @@ from duramen.gateway.streams.writer_headers import (
 from duramen.gateway.writes.partition_writes import PartitionWrites, WrittenShare, check_stored
 from duramen.gateway.writes.writer_batches import WriterBatches
 from duramen.wire.batch import NewRecord, build_batch
-
-_NOWHERE: Final = (1 << 63) - 2
-"""An end that no log has: only what is stored already is answered."""
 
 CLOSED_HEADER: Final = "stream-closed"
 
@@ -56,11 +53,12 @@ class AppendWish(NamedTuple):
 
 
 class EndMovedError(Exception):
-    """The stream ends elsewhere than was expected; end: the log's offset there."""
+    """The stream ends elsewhere than was expected, or `diverged`: there, in another history. end: the log's offset."""
 
-    def __init__(self, end: int) -> None:
+    def __init__(self, end: int, *, diverged: bool = False) -> None:
         super().__init__(f"the log ends at {end}")
         self.end = end
+        self.diverged = diverged
 
 
 class StreamAppends:
@@ -88,7 +86,7 @@ class StreamAppends:
 
         A batch of a named writer that is there already is answered before any condition is looked at.
         """
-        expected = NO_CONDITION if wish.expected is None else wish.expected.offset
+        expected = ANYWHERE if wish.expected is None else expected_end(wish.expected)
         if wish.sequence is not None and wish.records:
             return await self._in_sequence(info, wish, wish.sequence, expected)
         if wish.close and not wish.records and isinstance(wish.writer, NamedWriter):
@@ -100,12 +98,12 @@ class StreamAppends:
         answer = await self._send(info, wish, expected)
         if _was_stored(answer, wish):
             # Beyond the last five batches the leader refuses it; what it asks next waits until all is committed.
-            found = await self._send(info, AppendWish([]), NO_CONDITION)
+            found = await self._send(info, AppendWish([]), ANYWHERE)
             return found._replace(duplicate=True, expected_sequence=answer.expected_sequence)
         return _granted(answer, wish)
 
     async def _in_sequence(
-        self, info: StreamInfo, wish: AppendWish, sequence: bytes, expected: int
+        self, info: StreamInfo, wish: AppendWish, sequence: bytes, expected: LogEnd
     ) -> ConditionalAnswer:
         """Append where the last Stream-Seq is a smaller one: at the end up to which that is known."""
         async with self._sequences.of(info) as last:
@@ -114,28 +112,28 @@ class StreamAppends:
                     await self._refuse_unless_stored(info, wish)
                     said = last.sequence.decode("latin-1")
                     raise ProblemError(409, "sequence", f"Stream-Seq: it is not above the last one, {said!r}")
-                if last.end >= 0 and expected in (NO_CONDITION, last.end):
+                if last.end is not None and expected in (ANYWHERE, last.end):
                     answer = await self._send(info, wish, last.end)
-                    if answer.code != ErrorCode.END_IS_ELSEWHERE:
+                    if answer.code not in (ErrorCode.END_IS_ELSEWHERE, ErrorCode.OFFSET_OUT_OF_RANGE):
                         granted = _granted(answer, wish)
                         if not granted.duplicate:
-                            last.end, last.sequence = granted.end_offset, sequence
+                            last.end, last.sequence = _end_of(granted), sequence
                         return granted
                 else:
-                    answer = await self._send(info, AppendWish([]), NO_CONDITION)
-                    if answer.end_offset == last.end:
+                    answer = await self._send(info, AppendWish([]), ANYWHERE)
+                    if _end_of(answer) == last.end:
                         return _granted(await self._send(info, wish, expected), wish)  # another end was expected
-                await self._sequences.read_on(info, last, answer.end_offset)
+                await self._sequences.read_on(info, last, _end_of(answer))
 
     async def _refuse_unless_stored(self, info: StreamInfo, wish: AppendWish) -> None:
         """Problem of a named writer that comes before that of the sequence; StoredBatchError for a duplicate."""
         if wish.writer is None:
             return
-        answer = await self._send(info, wish._replace(close=False), _NOWHERE)
+        answer = await self._send(info, wish._replace(close=False), NOWHERE)
         if answer.code != ErrorCode.END_IS_ELSEWHERE:
             raise StoredBatchError(_granted(answer, wish))
 
-    async def _close_as(self, info: StreamInfo, writer: NamedWriter, expected: int) -> ConditionalAnswer:
+    async def _close_as(self, info: StreamInfo, writer: NamedWriter, expected: LogEnd) -> ConditionalAnswer:
         """Close without a record, as a named writer that is not fenced.
 
         A close alone carries no sequence. So the writer's state is asked for, and the stream closed where it ended
@@ -143,13 +141,14 @@ class StreamAppends:
         """
         nothing = AppendWish([])
         while True:
-            before = await self._send(info, nothing, NO_CONDITION)
+            before = await self._send(info, nothing, ANYWHERE)
             if before.closed:
                 return before
-            if expected not in (NO_CONDITION, before.end_offset):
+            if expected.offset not in (ANYWHERE.offset, before.end_offset):
                 raise EndMovedError(before.end_offset)
             _check_turn(writer, await self.progress(info, writer.producer_id))
-            answer = await self._send(info, nothing._replace(close=True), before.end_offset)
+            end = _end_of(before) if expected == ANYWHERE else expected
+            answer = await self._send(info, nothing._replace(close=True), end)
             if answer.code != ErrorCode.END_IS_ELSEWHERE:
                 return _granted(answer, nothing._replace(close=True))
 
@@ -160,7 +159,7 @@ class StreamAppends:
         )
         return producers.parsed(response, producer_id)
 
-    async def _send(self, info: StreamInfo, wish: AppendWish, expected: int) -> ConditionalAnswer:
+    async def _send(self, info: StreamInfo, wish: AppendWish, expected: LogEnd) -> ConditionalAnswer:
         """One ConditionalAppend. OutcomeUnknownError where it may be stored and cannot be sent again."""
         writer = wish.writer
         batch = _batch(wish) if wish.records else None
@@ -207,11 +206,16 @@ def _batch(wish: AppendWish) -> bytearray:
     )
 
 
+def _end_of(answer: ConditionalAnswer) -> LogEnd:
+    """Where the log ends, as it was when that was answered."""
+    return LogEnd(answer.end_offset, answer.end_epoch)
+
+
 def _granted(answer: ConditionalAnswer, wish: AppendWish) -> ConditionalAnswer:
     """The answer, if it is one that something is stored."""
     writer = wish.writer
-    if answer.code == ErrorCode.END_IS_ELSEWHERE:
-        raise EndMovedError(answer.end_offset)
+    if answer.code in (ErrorCode.END_IS_ELSEWHERE, ErrorCode.OFFSET_OUT_OF_RANGE):
+        raise EndMovedError(answer.end_offset, diverged=answer.code == ErrorCode.OFFSET_OUT_OF_RANGE)
     if isinstance(writer, NamedWriter) and answer.code == ErrorCode.INVALID_PRODUCER_EPOCH:
         raise _fenced(writer, answer.writer_epoch)
     if answer.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:

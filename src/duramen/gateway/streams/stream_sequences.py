@@ -13,6 +13,7 @@ from typing import Final
 
 from duramen.client.aio import AsyncCluster
 from duramen.client.protocol.list_offsets import EARLIEST
+from duramen.dlsn import LogEnd
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.streams.stream_page import INFLATED_MAX
 from duramen.gateway.streams.stream_topics import StreamInfo
@@ -29,10 +30,10 @@ _WAIT_MS: Final = 500
 
 
 class LastSequence:
-    """end: the offset up to which the log is known, -1 for nothing yet; sequence: the last one before it."""
+    """end: up to where the log is known, None for nothing yet; sequence: the last one before it."""
 
     def __init__(self) -> None:
-        self.end = -1
+        self.end: LogEnd | None = None
         self.sequence: bytes | None = None
         self.lock = asyncio.Lock()
 
@@ -55,12 +56,13 @@ class StreamSequences:
         async with last.lock:
             yield last
 
-    async def read_on(self, info: StreamInfo, last: LastSequence, end: int) -> None:
-        """Bring what is known up to the offset `end`."""
-        if last.end >= 0:
-            last.sequence = await self._last_in(info, last.end, end) or last.sequence
+    async def read_on(self, info: StreamInfo, last: LastSequence, end: LogEnd) -> None:
+        """Bring what is known up to `end`. What other leaders had may have been lost since it was read."""
+        known, last.end = last.end, None
+        if known is None or end.epoch != known.epoch or end.offset < known.offset:
+            last.sequence = await self._backwards(info, end.offset)
         else:
-            last.sequence = await self._backwards(info, end)
+            last.sequence = await self._last_in(info, known.offset, end.offset) or last.sequence
         last.end = end
 
     async def _backwards(self, info: StreamInfo, end: int) -> bytes | None:

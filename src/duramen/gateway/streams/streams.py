@@ -12,8 +12,6 @@ from duramen.client.protocol.list_offsets import EARLIEST, LATEST
 from duramen.client.protocol.metadata import error_code, only
 from duramen.client.protocol.positions import (
     AtOffset,
-    BelowStartError,
-    DlsnDivergedError,
     LogPlace,
     Position,
     check_later_leader,
@@ -84,17 +82,18 @@ class Streams:
         try:
             if wish.is_plain:
                 return _shared(await self._appends.append_plain(info, wish.records), wish.txid)
-            if wish.expected is not None:
-                await self._check_expected(info, wish.expected)
             answer = await self._appends.append(info, wish)
         except StoredBatchError as stored:
             answer = stored.answer
-        except EndMovedError:
+        except EndMovedError as moved:
             end = await self.end(info)
+            code, why = "end-is-elsewhere", "the stream does not end where it was expected to, but at"
+            if moved.diverged:
+                code, why = "position-diverged", "what was in front of Stream-Expected-Offset was lost; the end is now"
             raise ProblemError(
                 409,
-                "end-is-elsewhere",
-                f"the stream does not end where it was expected to, but at {end.position}",
+                code,
+                f"{why} {end.position}",
                 {"stream-next-offset": str(end.position), **({CLOSED_HEADER: "true"} if end.closed else {})},
             ) from None
         except ProblemError as problem:
@@ -109,25 +108,6 @@ class Streams:
         return StreamAppended(
             position, answer.duplicate, closed, answer.expected_sequence, receipt_header(answer, txid=wish.txid)
         )
-
-    async def _check_expected(self, info: StreamInfo, position: Dlsn) -> None:
-        """EndMovedError where the position is of another history; whether the log ends there the leader says."""
-        if position <= START:
-            return
-        try:
-            found = (await self._fetch(info, position.offset - 1, 1)).data
-        except KafkaError as error:
-            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            found = memoryview(b"")
-        if is_confirmed(position, found):
-            return
-        try:
-            await self.locate(info, position)
-        except BelowStartError:
-            return  # a named writer may send again what it appended there
-        except DlsnDivergedError:
-            raise EndMovedError(position.offset) from None
 
     async def progress(self, info: StreamInfo, name: str) -> ProducerProgress:
         """How far a named writer is."""

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
 from duramen.client.protocol import conditional_append as conditional
-from duramen.client.protocol.conditional_append import CONDITIONAL_APPEND, NO_CONDITION, ConditionalAnswer
+from duramen.client.protocol.conditional_append import CONDITIONAL_APPEND, ConditionalAnswer
+from duramen.dlsn import ANYWHERE
 from duramen.errors import DuramenError, ErrorCode, KafkaError, OutcomeUnknownError
 from duramen.gateway.edge.kafka_problems import problem_of
 from duramen.gateway.edge.metrics import GatewayMetrics
@@ -129,7 +130,7 @@ class BatchSender:
         producer_id, epoch = self._producer
         batch = build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=self._sequence)
         timeout_ms = int(self._timeout_s * 500)
-        request = conditional.request(self._tp, self._topic_id, batch, NO_CONDITION, close=False, timeout_ms=timeout_ms)
+        request = conditional.request(self._tp, self._topic_id, batch, ANYWHERE, close=False, timeout_ms=timeout_ms)
         now = asyncio.get_running_loop().time
         end = now() + self._timeout_s
         maybe_stored = False

@@ -27,20 +27,22 @@ ALL_IN_SYNC = -1
 class ConditionalBatch(NamedTuple):
     """What is to be appended. batch: None for nothing but closing, or (not `closes`) to ask how things are.
 
-    expected_offset: where the log has to end; -1: anywhere. closes: nothing is appended behind it, by anybody.
-    producer_id: who closes an exclusive topic without a batch.
+    expected_offset: where the log has to end; -1: anywhere. expected_epoch: the leader epoch that the record in front
+    of it has; -1: any. closes: nothing is appended behind it, by anybody. producer_id: who closes an exclusive topic
+    without a batch.
     """
 
     batch: memoryview | None
     expected_offset: int = NO_CONDITION
     closes: bool = False
     producer_id: int = NO_PRODUCER_ID
+    expected_epoch: int = NO_EPOCH
 
 
 class ConditionalResult(NamedTuple):
     """It took effect, or had done so before (`is_duplicate`). Offsets of a batch, -1 where they are not known.
 
-    append_time_ms: -1 unless the topic stamps its own; end_offset: of the log behind it.
+    append_time_ms: -1 unless the topic stamps its own; end_offset: of the log behind it; end_epoch: see `epoch_before`.
     """
 
     base_offset: int
@@ -50,6 +52,7 @@ class ConditionalResult(NamedTuple):
     end_offset: int
     leader_epoch: int
     is_duplicate: bool
+    end_epoch: int
 
 
 class EndIsElsewhereError(KafkaError):
@@ -60,6 +63,15 @@ class EndIsElsewhereError(KafkaError):
         super().__init__(ErrorCode.END_IS_ELSEWHERE, f"{partition.tp} ends at {found}, not at {expected}")
 
 
+class HistoryDivergedError(KafkaError):
+    """The log ends where it was expected to, behind another record than was expected."""
+
+    def __init__(self, partition: Partition, expected_epoch: int) -> None:
+        where, found = f"{partition.tp} ends at {partition.log_end_offset}", end_epoch(partition)
+        why = f"behind a record of leader epoch {found}, not {expected_epoch}: what was there was lost"
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"{where}, {why}")
+
+
 WhenDone = Callable[[ConditionalResult | KafkaError], None]
 
 
@@ -67,6 +79,7 @@ def append_conditionally(partition: Partition, wanted: ConditionalBatch, now_ms:
     """Append as `wanted` says, or nothing; `done` when all in-sync replicas have it, and a close is on stable storage.
 
     `done` may be called before this returns. KafkaErrors: what `Partition.append` says with acks -1; END_IS_ELSEWHERE;
+    HistoryDivergedError; UNKNOWN_LEADER_EPOCH where a later leader is expected to have written, and there may be one;
     StreamClosedError; to close: CONCURRENT_TRANSACTIONS while a transaction is open, INVALID_TOPIC_EXCEPTION for a
     topic of the broker's own, PRODUCER_FENCED for an exclusive one that is somebody else's.
     """
@@ -101,6 +114,15 @@ def producer_state(partition: Partition, producer_id: int, epoch: int) -> tuple[
         return 0, NO_PRODUCER_EPOCH
     is_known = epoch == producer.epoch and producer.last_sequence >= 0
     return (producer.last_sequence + 1) & MAX_SEQUENCE if is_known else 0, producer.epoch
+
+
+def end_epoch(partition: Partition) -> int:
+    """Leader epoch of the record in front of the log end; of whoever leads where nothing is left; -1 of a new log."""
+    log = partition.log
+    end = log.end_offset
+    if log.start_offset < end:
+        return log.epochs.epoch_at(end - 1)
+    return partition.leader_epoch if end else NO_EPOCH
 
 
 def own_code(error: KafkaError) -> ErrorCode:
@@ -141,8 +163,8 @@ def _append(
     if found is None:
         if log.producers.stream is not None:
             partition.check_open()
-        if wanted.expected_offset not in (NO_CONDITION, log.end_offset):
-            raise EndIsElsewhereError(partition, wanted.expected_offset)
+        if wanted.expected_offset != NO_CONDITION:
+            _check_end(partition, wanted.expected_offset, wanted.expected_epoch)
     closes = wanted.closes and log.producers.closed_at is None
     if closes:
         _check_closable(partition)
@@ -151,9 +173,7 @@ def _append(
     view = wanted.batch
     result = found
     if result is None and (header is None or view is None):
-        result = ConditionalResult(
-            -1, -1, NO_TIMESTAMP, log.start_offset, log.end_offset, partition.leader_epoch, False
-        )
+        result = ConditionalResult(-1, -1, NO_TIMESTAMP, log.start_offset, -1, partition.leader_epoch, False, NO_EPOCH)
     marker = build_own(ControlType.STREAM_CLOSED, StreamClosedRecord.new(version=0), now_ms) if closes else b""
     log.journal.admit((0 if view is None or found is not None else len(view)) + len(marker))
     if result is None:
@@ -168,9 +188,31 @@ def _append(
     end = log.end_offset
     if header is not None and not wanted.closes:
         end = (result.last_offset if duplicate is None else duplicate.last_offset) + 1
-    result = result._replace(end_offset=log.end_offset)
+    result = result._replace(end_offset=log.end_offset, end_epoch=end_epoch(partition))
     answer = Appended(result.base_offset, NO_TIMESTAMP, log.start_offset)
     partition.park(end, ALL_IN_SYNC, partial(_answer, done, result), answer)
+
+
+def _check_end(partition: Partition, offset: int, epoch: int) -> None:
+    """Raise unless the log ends at `offset`, behind a record of this leader epoch (-1: any).
+
+    A log that was emptied only knows that it is none of a later history: positions behind what was there are in the
+    epoch of whoever led then.
+    """
+    log, replication = partition.log, partition.replication
+    leads_for_certain = replication.lease is None or (replication.is_alone and not replication.lacks_lease())
+    if epoch > partition.leader_epoch and not leads_for_certain:
+        later = f"{partition.tp}: leader epoch {epoch} is later than {partition.leader_epoch}, in which this node leads"
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, later)
+    if offset != log.end_offset:
+        raise EndIsElsewhereError(partition, offset)
+    if epoch == NO_EPOCH or not offset:
+        return
+    is_same = end_epoch(partition) == epoch
+    if log.start_offset == offset:
+        is_same = log.epochs.latest <= epoch <= partition.leader_epoch
+    if not is_same:
+        raise HistoryDivergedError(partition, epoch)
 
 
 def _stored(partition: Partition, duplicate: Duplicate) -> ConditionalResult:
@@ -181,7 +223,7 @@ def _stored(partition: Partition, duplicate: Duplicate) -> ConditionalResult:
     config = partition.config
     has_own = config.message_timestamp_type != "LogAppendTime" and config.txid != "assigned"
     time = NO_TIMESTAMP if has_own or base < 0 else duplicate.timestamp
-    return ConditionalResult(base, last, time, log.start_offset, -1, epoch, True)
+    return ConditionalResult(base, last, time, log.start_offset, -1, epoch, True, NO_EPOCH)
 
 
 def _closed_before(partition: Partition, wanted: ConditionalBatch) -> ConditionalResult | None:
@@ -189,10 +231,11 @@ def _closed_before(partition: Partition, wanted: ConditionalBatch) -> Conditiona
     closed_at = partition.log.producers.closed_at
     if closed_at is None or wanted.batch is not None:
         return None
-    if wanted.expected_offset not in (NO_CONDITION, closed_at):
+    before = partition.log.epochs.epoch_at(closed_at - 1)
+    if wanted.expected_offset not in (NO_CONDITION, closed_at) or wanted.expected_epoch not in (NO_EPOCH, before):
         partition.check_open()
     start, epoch = partition.log_start_offset, partition.leader_epoch
-    return ConditionalResult(-1, -1, NO_TIMESTAMP, start, -1, epoch, wanted.closes)
+    return ConditionalResult(-1, -1, NO_TIMESTAMP, start, -1, epoch, wanted.closes, NO_EPOCH)
 
 
 def _check_closable(partition: Partition) -> None:
@@ -206,7 +249,8 @@ def _append_batch(partition: Partition, view: memoryview, header: BatchHeader, n
     header, append_time = partition.stamp(view, header, now_ms)
     base = partition.log_end_offset
     end = partition.append_own(view, header, now_ms)
-    return ConditionalResult(base, end - 1, append_time, partition.log_start_offset, end, partition.leader_epoch, False)
+    start, epoch = partition.log_start_offset, partition.leader_epoch
+    return ConditionalResult(base, end - 1, append_time, start, end, epoch, False, epoch)
 
 
 def _answer(done: WhenDone, result: ConditionalResult, told: Appended | KafkaError) -> None:

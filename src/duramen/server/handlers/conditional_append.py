@@ -1,4 +1,6 @@
-"""ConditionalAppend (key 10031, ours): append to one partition led here under conditions, close it, or ask. Version 0.
+"""ConditionalAppend (key 10031, ours): append to one partition led here under conditions, close it, or ask.
+
+Versions 0-1.
 
 An error answer tells what the caller needs in order to go on: where the log ends, which sequence and which epoch of its
 producer are known, whether the stream is closed.
@@ -10,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
-from duramen.model import INTERNAL_TOPICS, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TOPIC_ID
+from duramen.model import INTERNAL_TOPICS, NO_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TOPIC_ID
 from duramen.partition.replica.conditional_append import (
     ConditionalBatch,
     ConditionalResult,
     append_conditionally,
+    end_epoch,
     own_code,
     producer_state,
 )
@@ -74,13 +77,15 @@ class ConditionalAppendCall:
         try:
             if body.acks != -1:
                 raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, not {body.acks}")
+            if body.expected_epoch != NO_EPOCH and body.expected_offset < 0:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "expected_epoch goes with an expected_offset")
             self._partition = find_stream(self._request, body.topic_name, body.topic_id, body.partition)
         except KafkaError as error:
             self._settle(error)
             return
         services.cold_reads.busy_at = self._request.started
         self._producer = _producer_of(body.records)
-        wanted = ConditionalBatch(body.records, body.expected_offset, body.close, body.producer_id)
+        wanted = ConditionalBatch(body.records, body.expected_offset, body.close, body.producer_id, body.expected_epoch)
         append_conditionally(self._partition, wanted, services.clock.wall_ms(), self._settle)
 
     def expire(self) -> None:
@@ -102,7 +107,7 @@ class ConditionalAppendCall:
             response.base_offset, response.last_offset = result.base_offset, result.last_offset
             response.log_append_time_ms = result.append_time_ms
             response.log_start_offset = result.log_start_offset
-            response.end_offset = result.end_offset
+            response.end_offset, response.end_epoch = result.end_offset, result.end_epoch
             response.leader_epoch = result.leader_epoch
             response.duplicate = result.is_duplicate
             if result.is_duplicate and self._partition is not None and self._producer != NO_PRODUCER:
@@ -114,7 +119,7 @@ def _describe(response: Any, partition: Partition) -> None:
     """How the log stands."""
     log = partition.log
     response.log_start_offset, response.end_offset = log.start_offset, log.end_offset
-    response.leader_epoch = partition.leader_epoch
+    response.leader_epoch, response.end_epoch = partition.leader_epoch, end_epoch(partition)
     response.durability = int(log.stable)
     response.copies = len(partition.replication.isr)
     response.last_txid = -1 if partition.last_txid is None else partition.last_txid

@@ -68,14 +68,16 @@ class AsyncStream:
     def __repr__(self) -> str:
         return f"<duramen.streams.aio.AsyncStream {self.name!r}>"
 
-    async def append(self, records: Records, *, expected_position: int | None = None, close: bool = False) -> Receipt:
+    async def append(
+        self, records: Records, *, expected_position: Dlsn | int | None = None, close: bool = False
+    ) -> Receipt:
         """As of `Stream`."""
         return await self._calls.append(records, expected_position, close=close)
 
     async def writer(
         self,
         *,
-        expected_position: int | None = None,
+        expected_position: Dlsn | int | None = None,
         max_bytes: int = WRITER_BYTES,
         name: str | None = None,
         exclusive: bool = False,
@@ -101,7 +103,7 @@ class AsyncStream:
         """As of `Stream`."""
         return await self._calls.truncate(before)
 
-    async def close_stream(self, *, expected_position: int | None = None) -> None:
+    async def close_stream(self, *, expected_position: Dlsn | int | None = None) -> None:
         """As of `Stream`."""
         await self._calls.close_stream(expected_position)
 
@@ -120,3 +122,7 @@ class AsyncStream:
     async def end(self) -> int:
         """As of `Stream`."""
         return await self._calls.end()
+
+    async def end_position(self) -> Dlsn:
+        """As of `Stream`."""
+        return await self._calls.end_position()

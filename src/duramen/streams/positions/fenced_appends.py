@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from duramen.dlsn import Dlsn
+from duramen.dlsn import FIRST, Dlsn
 from duramen.errors import ConfigError
-from duramen.streams.errors import StreamEndMovedError, TruncatedError
+from duramen.streams.errors import PositionDivergedError, StreamEndMovedError
 from duramen.streams.positions.position_store import (
     NamedStream,
     PositionTakenError,
@@ -42,13 +41,11 @@ class FencedAppends:
     def __init__(self, stream: Stream, is_ours: Callable[[StreamRecord], bool]) -> None:
         self._stream = stream
         self._is_ours = is_ours
-        self._end = 0
-        self._last: Dlsn | None = None
-        """The last record in front of the end, where a power cut may take it."""
+        self._end = FIRST
 
-    def begin(self, end: int, last: Dlsn | None) -> None:
-        """Go on behind what was read: everything in front of the offset `end`, the last record of which is `last`."""
-        self._end, self._last = end, last
+    def begin(self, end: Dlsn) -> None:
+        """Go on behind what was read: everything in front of the position `end`."""
+        self._end = end
 
     def append(self, records: Sequence[NewStreamRecord]) -> None:
         """Store them as one batch.
@@ -56,34 +53,27 @@ class FencedAppends:
         PositionTakenError where somebody else wrote as we do, PositionDivergedError where what it follows upon was
         lost in a power cut; nothing is stored then.
         """
-        if self._last is not None:
-            self._check_kept(self._last)
         while True:
             try:
-                receipt = self._stream.append(records, expected_position=self._end)
-                last = receipt.dlsn._replace(slot=len(records) - 1)
-                self.begin(receipt.end, None if receipt.durability == "stable" else last)
+                self._end = self._stream.append(records, expected_position=self._end).next
             except StreamEndMovedError as moved:
-                if moved.end < self._end:  # a page-cache topic after a power cut
-                    raise
+                if moved.end < self._end.offset:  # a page-cache topic after a power cut
+                    lost = f"{self._stream.name} ends at {moved.end}, and what was at {self._end} is lost"
+                    raise PositionDivergedError(lost, moved.end) from moved
                 self._catch_up(moved.end)
             else:
                 return
 
-    def _check_kept(self, last: Dlsn) -> None:
-        """The end alone would not tell: others may have appended as much as was lost."""
-        with suppress(TruncatedError):  # deleted, which is not lost
-            next(self._stream.reader(last), None)
-
     def _catch_up(self, end: int) -> None:
         """Read on to `end`, which is that of the log: what lies in front of it may not be committed yet."""
         until = time.monotonic() + _COMMIT_SECONDS
-        while (committed := self._stream.end()) < end:
+        while (committed := self._stream.end_position()).offset < end:
             if time.monotonic() > until:
                 raise StreamEndMovedError(f"{self._stream.name}: nothing behind {committed} is committed", end)
             time.sleep(0.01)
         for record in self._stream.reader(self._end):
-            committed = max(committed, record.offset + 1)
+            if record.offset >= committed.offset:
+                committed = record.dlsn.next
             if self._is_ours(record):
                 raise PositionTakenError(
                     f"{self._stream.name}: another process moved the position at {record.dlsn}; stop, or load() and "

@@ -49,19 +49,18 @@ class OutputPositions:
         may have gone, and nobody knows what was written. PositionDivergedError where it is of a stream that was
         deleted, and another one has its name.
         """
-        first, end = self._output.start(), self._output.end()
-        found, last, stop, window = None, None, end, 1
+        first, end = self._output.start(), self._output.end_position()
+        found, stop, window = None, end.offset, 1
         while found is None and stop > first:
             begin = max(first, stop - window)
             for record in self._output.reader(begin):
                 if record.offset >= stop:
                     break
                 found = self._position_in(record) or found
-                last = record.dlsn if stop == end else last
             stop, window = begin, window * 4
         if found is None and first > 0:
             raise TruncatedError(self._output.name, f"the position of {self._reader!r}", first)
-        self._appends.begin(end, last)
+        self._appends.begin(end)
         if found is None:
             return None
         where = f"{self._output.name}: the position of {self._reader!r}"

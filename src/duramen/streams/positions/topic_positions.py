@@ -51,9 +51,10 @@ class TopicPositions:
         """
         found: PositionDocument | None = None
         rows: dict[bytes, bytes] = {}
-        end, last = self._table.end(), None
+        end = self._table.end_position()
         for record in self._table.reader():
-            end, last = max(end, record.offset + 1), record.dlsn
+            if record.offset >= end.offset:
+                end = record.dlsn.next
             if self._is_ours(record):
                 where = f"{self._table.name} at {record.dlsn}"
                 found = None if record.value is None else parse_document(where, record.value)
@@ -62,7 +63,7 @@ class TopicPositions:
                     rows.pop(record.key, None)
                 else:
                     rows[record.key] = record.value
-        self._appends.begin(end, last)
+        self._appends.begin(end)
         self.rows = rows
         if found is None:
             return None

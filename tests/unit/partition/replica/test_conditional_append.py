@@ -13,6 +13,7 @@ from duramen.model import TopicPartition, named_producer_id
 from duramen.partition.replica.conditional_append import (
     ConditionalBatch,
     ConditionalResult,
+    HistoryDivergedError,
     append_conditionally,
 )
 from duramen.partition.replica.offset_lookup import delete_records
@@ -27,19 +28,19 @@ DAY = 86_400_000
 
 
 def ask(
-    bench: Bench, data: bytearray | None = None, expected: int = -1, closes: bool = False
+    bench: Bench, data: bytearray | None = None, expected: int = -1, closes: bool = False, epoch: int = -1
 ) -> list[ConditionalResult | KafkaError]:
     """The list gets the answer when there is one."""
     answers: list[ConditionalResult | KafkaError] = []
     batch = None if data is None else memoryview(bytearray(data))
-    append_conditionally(bench.partition, ConditionalBatch(batch, expected, closes), NOW, answers.append)
+    append_conditionally(bench.partition, ConditionalBatch(batch, expected, closes, -1, epoch), NOW, answers.append)
     return answers
 
 
 def answered(
-    bench: Bench, data: bytearray | None = None, expected: int = -1, closes: bool = False
+    bench: Bench, data: bytearray | None = None, expected: int = -1, closes: bool = False, epoch: int = -1
 ) -> ConditionalResult | KafkaError:
-    answers = ask(bench, data, expected, closes)
+    answers = ask(bench, data, expected, closes, epoch)
     bench.run()
     (answer,) = answers
     return answer
@@ -59,7 +60,7 @@ def closed_bench(disk: CrashDisk | None = None, **configs: str) -> Bench:
     """Two records and the record that closed it, at offset 2."""
     bench = Bench(disk, **configs)
     bench.produce(plain(b"a"))
-    assert done(answered(bench, plain(b"b"), 1, closes=True)) == (1, 1, -1, 0, 3, 1, False)
+    assert done(answered(bench, plain(b"b"), 1, closes=True)) == (1, 1, -1, 0, 3, 1, False, 1)
     return bench
 
 
@@ -91,7 +92,7 @@ def test_of_two_appends_at_one_place_one_succeeds() -> None:
     assert code(second[0]) is ErrorCode.END_IS_ELSEWHERE
     bench.lanes.held.clear()
     bench.run()
-    assert done(first[0]) == (0, 1, -1, 0, 2, 1, False)
+    assert done(first[0]) == (0, 1, -1, 0, 2, 1, False, 1)
     assert done(answered(bench, plain(b"c"), 2)).base_offset == 2
     assert bench.values() == [b"a", b"b", b"c"]
 
@@ -143,6 +144,84 @@ def test_who_asks_changes_nothing() -> None:
     assert bench.partition.log_end_offset == 1
     closed = closed_bench()
     assert done(answered(closed)).end_offset == 3
+
+
+def refilled_bench() -> Bench:
+    """A page-cache log that lost its last two records in a power cut, and got two others in epoch 2."""
+    bench = Bench(duramen_ack_durability="page-cache")
+    assert done(answered(bench, plain(b"a", b"b"), 0))[-1] == 1
+    cut(bench)
+    again = Bench(bench.disk, duramen_ack_durability="page-cache", epoch=2)
+    assert again.partition.log_end_offset == 0
+    assert done(answered(again, plain(b"x", b"y"), 0))[-1] == 2
+    return again
+
+
+def test_an_end_that_others_filled_after_a_power_cut_is_told_by_its_epoch() -> None:
+    bench = refilled_bench()
+    lost = answered(bench, plain(b"c"), 2, epoch=1)
+    assert isinstance(lost, HistoryDivergedError)
+    assert lost.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert isinstance(answered(bench, None, 2, closes=True, epoch=1), HistoryDivergedError)
+    assert code(answered(bench, plain(b"c"), 1, epoch=1)) is ErrorCode.END_IS_ELSEWHERE
+    assert bench.values() == [b"x", b"y"]
+    assert done(answered(bench, plain(b"c"), 2, epoch=2)).base_offset == 2
+    assert done(answered(bench, None, 3, epoch=2))[-3:] == (2, False, 2)
+
+
+def test_the_epoch_is_that_of_the_record_in_front_whoever_leads() -> None:
+    bench = Bench()
+    bench.produce(plain(b"a"))
+    bench.partition.lead(5, (1,), (1,), 1)
+    assert isinstance(answered(bench, plain(b"b"), 1, epoch=5), HistoryDivergedError)
+    assert done(answered(bench, None))[-3:] == (5, False, 1)
+    assert done(answered(bench, plain(b"b"), 1, epoch=1))[-1] == 5
+    for path in files(bench.disk):
+        if not path.endswith(KEPT):
+            bench.disk.remove(path)
+    killed(bench)
+    again = Bench(bench.disk, epoch=6)
+    assert done(answered(again, plain(b"c"), 2, epoch=5)).base_offset == 2
+
+
+def test_in_front_of_the_first_record_there_is_no_epoch() -> None:
+    bench = Bench()
+    assert done(answered(bench))[-1] == -1
+    assert done(answered(bench, plain(b"a"), 0, epoch=7)).base_offset == 0
+
+
+def test_positions_of_a_log_that_was_emptied() -> None:
+    bench = Bench()
+    bench.produce(plain(b"a"))
+    bench.partition.lead(4, (1,), (1,), 1)
+    assert delete_records(bench.partition, -1) == 1
+    bench.run()
+    assert done(answered(bench))[-1] == 4
+    for epoch, expected in ((0, HistoryDivergedError), (1, ConditionalResult), (4, ConditionalResult)):
+        assert isinstance(answered(bench, None, 1, epoch=epoch), expected)
+    assert isinstance(answered(bench, None, 1, epoch=5), HistoryDivergedError)
+
+
+def test_a_leader_that_may_be_none_any_more_does_not_judge_a_later_ones_end() -> None:
+    bench = Bench()
+    bench.produce(plain(b"a"))
+    bench.partition.lead(2, (1, 2), (1, 2), 1, Lease())
+    assert code(ask(bench, plain(b"b"), 1, epoch=3)[0]) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert code(ask(bench, plain(b"b"), 9, epoch=3)[0]) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    bench.partition.lead(2, (1, 2), (1,), 2, Lease())
+    assert isinstance(ask(bench, plain(b"b"), 1, epoch=3)[0], HistoryDivergedError)
+
+
+class Lease:
+    def holds(self) -> bool:
+        return True
+
+
+def test_a_close_is_repeated_in_its_own_history() -> None:
+    bench = refilled_bench()
+    done(answered(bench, None, 2, closes=True, epoch=2))
+    assert done(answered(bench, None, 2, closes=True, epoch=2)).is_duplicate
+    assert isinstance(answered(bench, None, 2, closes=True, epoch=1), StreamClosedError)
 
 
 # ---- closing -----------------------------------------------------------------------------------------------------
@@ -200,7 +279,7 @@ def test_who_was_refused_for_a_close_that_is_gone_may_send_again() -> None:
 
 def test_it_is_closed_once() -> None:
     bench = closed_bench()
-    assert done(answered(bench, None, closes=True)) == (-1, -1, -1, 0, 3, 1, True)
+    assert done(answered(bench, None, closes=True)) == (-1, -1, -1, 0, 3, 1, True, 1)
     assert done(answered(bench, None, 2, closes=True)).is_duplicate
     assert isinstance(answered(bench, None, 3, closes=True), StreamClosedError)
     assert isinstance(answered(bench, plain(b"c"), closes=True), StreamClosedError)

@@ -2,74 +2,96 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 
-from duramen.dlsn import Dlsn
+from duramen.dlsn import FIRST, Dlsn, expected_end
 from duramen.streams.errors import PositionDivergedError, StreamEndMovedError
 from duramen.streams.positions.fenced_appends import FencedAppends
+from duramen.streams.positions.position_store import PositionTakenError
 from duramen.streams.receipt import Receipt
-from duramen.streams.records import NewStreamRecord
+from duramen.streams.records import NewStreamRecord, StreamRecord
 from duramen.streams.stream import Stream
 
 
 class LosingStream(Stream):
-    """A stream without a log: it knows where it ends, and which of its batches are lost by now."""
+    """A stream of records that are known by the leader epochs that they were stored in. One batch has one record."""
 
-    def __init__(self, durability: Literal["stable", "page-cache"]) -> None:
+    def __init__(self) -> None:
         self.name = "s"
-        self.durability: Literal["stable", "page-cache"] = durability
-        self.ends_at = 0
-        self.lost: set[Dlsn] = set()
-        self.looked_at: list[Dlsn] = []
+        self.epoch = 0
+        self.stored: list[int] = []
 
-    def append(self, records: list[NewStreamRecord], *, expected_position: int) -> Receipt:  # type: ignore[override]
-        if expected_position != self.ends_at:
-            raise StreamEndMovedError("elsewhere", self.ends_at)
-        at, self.ends_at = self.ends_at, self.ends_at + len(records)
-        return Receipt(at, Dlsn(1, at, 0), self.ends_at, 0, self.durability, 1)
+    @property
+    def _place(self) -> Dlsn:
+        return Dlsn(self.stored[-1] + 1, len(self.stored) - 1, 1) if self.stored else FIRST
+
+    def append(self, records: list[NewStreamRecord], *, expected_position: Dlsn) -> Receipt:  # type: ignore[override]
+        wanted = expected_end(expected_position)
+        if wanted.offset != len(self.stored):
+            raise StreamEndMovedError("elsewhere", len(self.stored))
+        if wanted.offset and wanted.epoch != self.stored[-1]:
+            raise PositionDivergedError("lost", len(self.stored))
+        at = len(self.stored)
+        self.stored += [self.epoch] * len(records)
+        return Receipt(at, Dlsn(self.epoch + 1, at, 0), len(self.stored), self.epoch, "page-cache", 1)
+
+    def end_position(self) -> Dlsn:
+        return self._place
 
     def reader(self, start: Dlsn) -> object:  # type: ignore[override]
-        self.looked_at.append(start)
-        if start in self.lost:
+        if start.offset and self.stored[start.offset - 1] != start.leader_epoch:
             raise PositionDivergedError("lost")
-        return iter([object()])
+        places = range(start.offset, len(self.stored))
+        return iter([StreamRecord(at, Dlsn(self.stored[at] + 1, at, 0), 0, b"k", b"", ()) for at in places])
 
 
-TWO = [NewStreamRecord(b"a"), NewStreamRecord(b"b")]
+ONE = [NewStreamRecord(b"a")]
 
 
-def test_a_lost_append_is_seen_where_others_filled_its_place() -> None:
-    stream = LosingStream("page-cache")
+@pytest.fixture
+def stream() -> LosingStream:
+    return LosingStream()
+
+
+def test_a_lost_append_is_seen_where_others_filled_its_place(stream: LosingStream) -> None:
     appends = FencedAppends(stream, lambda record: False)
-    appends.append(TWO)
-    appends.append(TWO)
-    assert stream.looked_at == [Dlsn(1, 0, 1)]
-    stream.lost.add(Dlsn(1, 2, 1))
+    appends.append(ONE)
+    appends.append([*ONE, *ONE])
+    stream.epoch = 1
+    stream.stored[1:] = [1, 1]
     with pytest.raises(PositionDivergedError):
-        appends.append(TWO)
-    assert stream.ends_at == 4
-    appends.begin(4, Dlsn(9, 3, 0))
-    appends.append(TWO)
-    assert stream.looked_at[-1] == Dlsn(9, 3, 0)
+        appends.append(ONE)
+    assert stream.stored == [0, 1, 1]
+    appends.begin(stream.end_position())
+    appends.append(ONE)
+    assert stream.stored == [0, 1, 1, 1]
 
 
-def test_an_end_in_front_of_what_was_appended_is_said() -> None:
-    stream = LosingStream("stable")
+def test_a_lost_append_is_seen_where_others_went_beyond_its_place(stream: LosingStream) -> None:
     appends = FencedAppends(stream, lambda record: False)
-    appends.append(TWO)
-    stream.ends_at = 1
-    with pytest.raises(StreamEndMovedError):
-        appends.append(TWO)
+    appends.append(ONE)
+    stream.stored[:] = [1, 1]
+    with pytest.raises(PositionDivergedError):
+        appends.append(ONE)
 
 
-def test_what_is_on_stable_storage_is_not_looked_at_again() -> None:
-    stream = LosingStream("stable")
+def test_an_end_in_front_of_what_was_appended_is_said(stream: LosingStream) -> None:
     appends = FencedAppends(stream, lambda record: False)
-    appends.append(TWO)
-    appends.append(TWO)
-    assert stream.looked_at == []
-    appends.begin(4, Dlsn(1, 3, 0))
-    appends.append(TWO)
-    assert stream.looked_at == [Dlsn(1, 3, 0)], "of what was read nobody knows it"
+    appends.append([*ONE, *ONE])
+    stream.stored.pop()
+    with pytest.raises(PositionDivergedError, match="ends at 1"):
+        appends.append(ONE)
+
+
+def test_others_are_passed_over_but_one_like_ours(stream: LosingStream) -> None:
+    ours: list[int] = []
+    appends = FencedAppends(stream, lambda record: record.offset in ours)
+    appends.append(ONE)
+    stream.epoch = 3
+    stream.stored += [2, 3]
+    appends.append(ONE)
+    assert stream.stored == [0, 2, 3, 3]
+    ours.append(4)
+    stream.stored.append(3)
+    with pytest.raises(PositionTakenError):
+        appends.append(ONE)
