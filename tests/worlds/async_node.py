@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -49,8 +49,11 @@ class Asked:
 class AsyncNode:
     """Listens on a port of its own. `behave` is called with each request; where it returns True, that is in `asked`."""
 
-    def __init__(self, behave: Callable[[Asked], bool | None]) -> None:
+    def __init__(
+        self, behave: Callable[[Asked], bool | None], versions: Mapping[int, tuple[int, int]] = VERSIONS
+    ) -> None:
         self.behave = behave
+        self.versions = versions
         self.port = 0
         self.connections = 0
         self.open = 0
@@ -89,7 +92,9 @@ class AsyncNode:
     def _take(self, asked: Asked) -> None:
         if asked.key == 18:
             message = API[18].response
-            ranges = [message.ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in VERSIONS.items()]
+            ranges = [
+                message.ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in self.versions.items()
+            ]
             asked.answer(message.new(api_keys=ranges))
             return
         self.seen.append(asked)
@@ -103,8 +108,11 @@ class AsyncNode:
 
 
 @asynccontextmanager
-async def async_node(behave: Callable[[Asked], bool | None] = lambda asked: True) -> AsyncIterator[AsyncNode]:
-    node = AsyncNode(behave)
+async def async_node(
+    behave: Callable[[Asked], bool | None] = lambda asked: True,
+    versions: Mapping[int, tuple[int, int]] = VERSIONS,
+) -> AsyncIterator[AsyncNode]:
+    node = AsyncNode(behave, versions)
     server = await asyncio.start_server(node.serve, "127.0.0.1", 0)
     node.port = server.sockets[0].getsockname()[1]
     try:

@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 _ATTEMPT_S: Final = 5.0
 """How long one heartbeat is waited for; the session at the coordinator lasts 45 s by default."""
 _NAMES_S: Final = 2.0
-_NAMES_PAUSE_S: Final = 0.5
+_NAMES_PAUSE_S: Final = 0.2
 _THROWN_OUT: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from duramen.client import GROUP, Cluster, CoordinatorKey
-from duramen.client.protocol.metadata import error_code
+from duramen.client.protocol.group_descriptions import OFFSET_FETCH
+from duramen.client.protocol.group_offsets import OFFSET_COMMIT, GroupOffset, OffsetsExchange
 from duramen.dlsn import Dlsn, identified_text, is_of, parse_identified
 from duramen.errors import ConfigError, ErrorCode, KafkaError
+from duramen.model import TopicPartition
 from duramen.streams.errors import NoSuchStreamError
 from duramen.streams.positions.position_store import (
     NamedStream,
@@ -16,12 +19,8 @@ from duramen.streams.positions.position_store import (
     check_same_stream,
     position_text,
 )
-from duramen.wire.messages import API
 
-_OFFSET_COMMIT: Final = 8
-_OFFSET_FETCH: Final = 9
-_BY_NAME: Final = {_OFFSET_COMMIT: 9, _OFFSET_FETCH: 7}
-"""Their highest versions that name one group, and topics by their names."""
+_T = TypeVar("_T")
 _MEMBERS: Final = frozenset(
     (
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -31,7 +30,6 @@ _MEMBERS: Final = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
     )
 )
-_NONE: Final = -1
 
 
 class GroupPositions:
@@ -48,9 +46,10 @@ class GroupPositions:
         if not group:
             raise ConfigError("a group has a name")
         self._cluster = Cluster(nodes, client_id="duramen-streams")
-        self._topic = stream.topic
+        self._partition = TopicPartition(stream.topic, 0)
         self._stream = stream
         self._group = group
+        self._offsets = OffsetsExchange(group)
 
     def __enter__(self) -> Self:
         return self
@@ -72,23 +71,21 @@ class GroupPositions:
         (7 days). PositionDivergedError where it is of a stream that was deleted, and another one has its name.
         KafkaError where the cluster refuses.
         """
-        message = API[_OFFSET_FETCH].request
-        topic = message.OffsetFetchRequestTopic(name=self._topic, partition_indexes=[0])
-        request = message.new(group_id=self._group, topics=[topic], require_stable=True)
-        reply = self._call(_OFFSET_FETCH, request, lambda found: found.error_code or _partition(found).error_code)
-        found = _partition(reply)
-        if found.committed_offset == _NONE:
+        exchange, wanted = self._offsets, [self._partition]
+        reply = self._call(OFFSET_FETCH, exchange.fetch(wanted), exchange.fetch_code)
+        found = self._checked(lambda: exchange.fetched(reply, wanted)).get(self._partition)
+        if found is None:
             return None
         try:
-            position, digits = parse_identified(found.metadata or "")
+            position, digits = parse_identified(found.metadata)
         except ValueError:
-            return int(found.committed_offset) - 1
-        is_ours = position.is_record and position.offset + 1 == found.committed_offset
+            return found.offset - 1
+        is_ours = position.is_record and position.offset + 1 == found.offset
         if is_ours and not is_of(self._stream.stream_id, digits):
             stored_id = digits  # the first of them
             remedy = "reset it (duramen group reset-offsets), or take another group"
             check_same_stream(f"the position of the group {self._group!r}", stored_id, self._stream, remedy)
-        return position if is_ours else int(found.committed_offset) - 1
+        return position if is_ours else found.offset - 1
 
     def save(self, position: Dlsn) -> None:
         """Commit the offset behind the record, its leader epoch, and as metadata the DLSN (`identified_text`).
@@ -97,34 +94,27 @@ class GroupPositions:
         deleted. KafkaError for other refusals.
         """
         position_text(position)  # refuses what is none of a record
-        message = API[_OFFSET_COMMIT].request
-        partition = message.OffsetCommitRequestPartition(
-            partition_index=0,
-            committed_offset=position.offset + 1,
-            committed_leader_epoch=position.leader_epoch,
-            committed_metadata=identified_text(position, self._stream.stream_id),
-        )
-        topic = message.OffsetCommitRequestTopic(name=self._topic, partitions=[partition])
-        request = message.new(group_id=self._group, member_id="", topics=[topic])
-        self._call(_OFFSET_COMMIT, request, lambda reply: _partition(reply).error_code)
+        note = identified_text(position, self._stream.stream_id)
+        offsets = {self._partition: GroupOffset(position.offset + 1, position.leader_epoch, note)}
+        reply = self._call(OFFSET_COMMIT, self._offsets.commit(offsets), self._offsets.commit_code)
+        self._checked(lambda: self._offsets.check_committed(reply, offsets))
 
-    def _call(self, key: int, request: Any, code_of: Any) -> Any:
+    def _call(self, key: int, request: Any, code_of: Callable[[Any], int]) -> Any:
         def final(reply: Any) -> int:
-            code = int(code_of(reply))
+            code = code_of(reply)
             return 0 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code  # there will be none later either
 
-        route = CoordinatorKey(self._group, GROUP)
-        reply = self._cluster.call(route, key, request, code_of=final, highest=_BY_NAME[key])
-        if refused := code_of(reply):
-            code = error_code(refused)
-            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise NoSuchStreamError(self._topic)
-            if code in _MEMBERS:
+        highest = self._offsets.highest([self._partition])
+        return self._cluster.call(CoordinatorKey(self._group, GROUP), key, request, code_of=final, highest=highest)
+
+    def _checked(self, take: Callable[[], _T]) -> _T:
+        """What it takes from an answer; refusals as this class raises them."""
+        try:
+            return take()
+        except KafkaError as error:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise NoSuchStreamError(self._partition.topic) from None
+            if error.code in _MEMBERS:
                 text = f"the group {self._group!r} has members, which commit its positions; take another name"
-                raise PositionTakenError(text)
-            raise KafkaError(code, f"the position of the group {self._group!r} in {self._topic}: {code.name}")
-        return reply
-
-
-def _partition(reply: Any) -> Any:
-    return reply.topics[0].partitions[0]
+                raise PositionTakenError(text) from None
+            raise
