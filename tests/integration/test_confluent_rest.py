@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -315,10 +315,10 @@ def test_a_node_is_killed_while_records_stream(tmp_path: Path) -> None:
     try:
         for thread in writers:
             thread.start()
-        time.sleep(0.4)
+        until(lambda: min(sent) > 100)
         node.kill()
         node.start()
-        time.sleep(0.3)
+        until(lambda: min(sent) > 200)
         stop.set()
         for thread in writers:
             thread.join()
@@ -327,7 +327,6 @@ def test_a_node_is_killed_while_records_stream(tmp_path: Path) -> None:
             for place in range(2)
             for _, value in stored(node.bootstrap, "streamed", place)
         ]
-        assert min(sent) > 50
         assert [[each["error_code"] for each in reports] for reports in reported] == [[200] * each for each in sent]
         assert Counter(found) == {(writer, number): 1 for writer in range(4) for number in range(sent[writer])}
         for writer in range(4):
@@ -336,6 +335,13 @@ def test_a_node_is_killed_while_records_stream(tmp_path: Path) -> None:
         stop.set()
         gateway.kill()
         node.kill()
+
+
+def until(there: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not there():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def chunked_head(path: str) -> bytes:

@@ -18,7 +18,8 @@ from tests.worlds.served_node import Served
 from duramen.cli.main import main
 
 STREAM = "/v1/stream/finance/logins"
-WAIT_SECONDS = 5.0
+WAIT_SECONDS = 15.0
+"""Half of what its events may go on."""
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 

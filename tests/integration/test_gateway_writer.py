@@ -161,8 +161,8 @@ def test_a_node_is_killed_between_opening_and_append(node: Served, gateways: lis
 
 
 def test_two_writers_race_over_two_gateways(gateways: list[ServedGateway]) -> None:
-    """Each opens, writes as long as it is let, and opens again: whatever is acknowledged is there once, and nothing of
-    a deposed writer behind the opening that deposed it."""
+    """Each opens, writes as long as it is let, and opens again until one was deposed while it wrote: whatever is
+    acknowledged is there once, and nothing of a deposed writer behind the opening that deposed it."""
     path = "/v1/stream/raced"
     gateways[0].ask("PUT", path, content_type=JSON, stream_exclusive="true")
     acknowledged: list[tuple[str, int, str]] = []
@@ -172,7 +172,7 @@ def test_two_writers_race_over_two_gateways(gateways: list[ServedGateway]) -> No
 
     def race(gateway: ServedGateway, name: str) -> None:
         together.wait()
-        for _ in range(6):
+        while len(openings) < 12 or not fenced:
             answer = gateway.ask("PUT", f"{path}/.writer", b'{"name": "%s"}' % name.encode())
             writer = answer.headers["stream-writer"]
             openings.append((answer.next, writer))
@@ -198,8 +198,7 @@ def test_two_writers_race_over_two_gateways(gateways: list[ServedGateway]) -> No
         if is_opening:
             holder = writer
         assert writer == holder
-    assert len(openings) == 12
-    assert fenced, "they did not meet"
+    assert len({writer for _, writer in openings}) == len(openings) >= 12
 
 
 def txid(answer: HttpAnswer) -> int:

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.worlds.served_gateway import ServedGateway, answer_from, head_from, report_lines, request
@@ -15,6 +16,14 @@ from tests.worlds.topic_contents import create, stored
 from duramen.wire.key_partitions import partition_for
 
 JSON = "application/json"
+SECONDS_MAX = 60
+
+
+def until(there: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS_MAX
+    while not there():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_records_of_a_topic(served: Served, tmp_path: Path) -> None:
@@ -75,11 +84,11 @@ def test_lines_are_answered_while_they_come(served: Served, tmp_path: Path) -> N
         endless = b'{"value": 4}\n{"value": "' + b"x" * 2001
         answer = gateway.ask("POST", "/v1/topics/lines/records", endless, content_type="application/x-ndjson")
         assert json.loads(answer.body.splitlines()[-1])["error"]["status"] == 413
-        with gateway.connect() as connection:  # a client that leaves costs nothing
+        with gateway.connect() as connection, connection.makefile("rb") as file:  # a client that leaves costs nothing
             connection.sendall(head.replace(b"content-length: 0", length) + first)
-            time.sleep(0.2)
+            assert head_from(file)[0] == 200
         unanswered = b"duramen_gateway_unanswered_write_bytes 0.0"
-        assert unanswered in gateway.ask("GET", "/metrics").body.splitlines()
+        until(lambda: unanswered in gateway.ask("GET", "/metrics").body.splitlines())
     finally:
         gateway.kill()
 
@@ -123,11 +132,11 @@ def test_a_node_is_killed_under_many_writers(tmp_path: Path) -> None:
     try:
         for thread in writers:
             thread.start()
-        for _ in range(2):
-            time.sleep(0.5)
-            node.kill()
-            node.start()
-        time.sleep(0.5)
+        for round_ in range(1, 4):
+            until(lambda: len(acknowledged) >= round_ * 100)  # noqa: B023
+            if round_ < 3:
+                node.kill()
+                node.start()
         stop.set()
         for thread in writers:
             thread.join()
@@ -136,7 +145,6 @@ def test_a_node_is_killed_under_many_writers(tmp_path: Path) -> None:
             tuple(json.loads(value or b"")) for place in places for _, value in stored(node.bootstrap, *place)
         ]
         counts = Counter(found)
-        assert len(acknowledged) > 32
         assert not unknown
         assert {*acknowledged} == {*counts}
         assert set(counts.values()) == {1}
