@@ -16,12 +16,12 @@ from duramen.sim.world.disk import CrashDisk
 from duramen.storage.compaction.compaction_pass import CompactionPass
 from duramen.storage.directory.checkpointer import CheckpointJob
 from duramen.storage.directory.housekeeping import HousekeepingJob
+from duramen.storage.directory.truncations import RebuildJob
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.journal.journal import JournalGroup
 from duramen.storage.log.leases import Lease
 from duramen.storage.log.log import Log
 from duramen.storage.log.sync import SyncJob
-from duramen.storage.log.truncation import RebuildJob
 
 
 class Cycle(Session):

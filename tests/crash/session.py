@@ -25,6 +25,7 @@ from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import Strays
 from duramen.storage.log.follower import append_as_follower
 from duramen.storage.log.log import Log
+from duramen.storage.log.truncation import truncate_log
 from duramen.wire.batch import ABORT, COMMIT, build_batch, build_marker, parse_header, place
 
 KIB = 1024
@@ -284,7 +285,7 @@ class Session:
         promise.cuts_asked += 1
         promise.cut_asked = offset
         self.mark()
-        log.truncate_to(offset)
+        truncate_log(log, offset)
         for base, data in list(promise.acknowledged.items()):
             if parse_header(data).next_offset > offset:
                 del promise.acknowledged[base]

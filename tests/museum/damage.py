@@ -16,6 +16,7 @@ from duramen.sim.world.disk import CrashDisk
 from duramen.storage.journal import reader
 from duramen.storage.journal.format import ALIGNMENT, ENTRY_SIZE, MARK_SIZE, EntryHeader, EntryKind, decode_entry
 from duramen.storage.journal.reader import PartScan
+from duramen.storage.log.truncation import truncate_log
 from duramen.storage.read import read_plan
 from duramen.storage.read.read_plan import ColdRead, ReadPlan
 from duramen.storage.recovery import replay, startup
@@ -190,7 +191,7 @@ class Recycled:
         return group.part.name
 
     def truncate(self, end: int) -> None:
-        self.log.truncate_to(end)
+        truncate_log(self.log, end)
         self.acknowledged = {offset: value for offset, value in self.acknowledged.items() if offset < end}
         commit(self.directory)
 

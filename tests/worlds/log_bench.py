@@ -14,6 +14,7 @@ from duramen.storage.log.create import create_log
 from duramen.storage.log.log import Log
 from duramen.storage.log.open import open_log
 from duramen.storage.log.seals import complete_seal, take_seals
+from duramen.storage.log.truncation import complete_rebuild, complete_truncation, take_rebuild, truncate_log
 from duramen.storage.read.read_plan import LogRead, Pending
 from duramen.wire.batch import NewRecord, batches, build_batch, parse_header, records
 
@@ -47,10 +48,10 @@ class NoteJournal:
 
 def rebuild_producers(log: Log) -> None:
     """What is read off the loop behind a truncation, here and now."""
-    job = log.take_rebuild()
+    job = take_rebuild(log)
     if job is not None:
         job.run()
-        assert log.complete_rebuild(job)
+        assert complete_rebuild(log, job)
 
 
 class Bench:
@@ -82,8 +83,8 @@ class Bench:
 
     def truncate(self, offset: int) -> None:
         """Cut the log, as when the truncation's entry is durable at once."""
-        self.log.truncate_to(offset)
-        self.log.complete_truncation()
+        truncate_log(self.log, offset)
+        complete_truncation(self.log)
         rebuild_producers(self.log)
 
     def sync(self, *, full: bool = False) -> None:
@@ -169,8 +170,8 @@ class Bench:
 def cold(bench: Bench) -> None:
     """Forget what is hot, so that reads verify."""
     for segment in bench.log.segments:
-        bench.log._reader.dropped(segment)
-    bench.log._reader.forget()
+        bench.log.reader.dropped(segment)
+    bench.log.reader.forget()
 
 
 def without_nowait(bench: Bench) -> None:

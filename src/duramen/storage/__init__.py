@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from duramen.storage.log.retention import PendingRemoval as PendingRemoval
     from duramen.storage.log.retention import RemoveFilesJob as RemoveFilesJob
     from duramen.storage.log.segment_layout import Outline as Outline
+    from duramen.storage.log.truncation import truncate_log as truncate_log
     from duramen.storage.read.read_plan import Pending as Pending
     from duramen.storage.read.timestamp_lookup import TimeLookup as TimeLookup
     from duramen.storage.read.timestamp_lookup import Timestamped as Timestamped
@@ -229,6 +230,7 @@ _PLACES: Final = {
         "RemoveFilesJob",
     ),
     "log.segment_layout": ("Outline",),
+    "log.truncation": ("truncate_log",),
     "read.read_plan": ("Pending",),
     "read.timestamp_lookup": (
         "search_by_timestamp",

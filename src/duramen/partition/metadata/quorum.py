@@ -34,7 +34,7 @@ from duramen.partition.metadata.snapshot_download import SnapshotDownload
 from duramen.partition.metadata.snapshots import Report, Snapshots
 from duramen.partition.store.store import Store
 from duramen.ports import Timer, World
-from duramen.storage import QUORUM_STATE_LANE, QuorumState, SnapshotId, WriteQuorumStateJob, read_piece
+from duramen.storage import QUORUM_STATE_LANE, QuorumState, SnapshotId, WriteQuorumStateJob, read_piece, truncate_log
 from duramen.wire.batch import batches, build_batch, check_crc
 
 LATE: Final = 0.5
@@ -385,7 +385,7 @@ class Quorum:
 
     def _truncate(self, effect: effects.Truncate) -> None:
         try:
-            self._partition.log.truncate_to(effect.offset)
+            truncate_log(self._partition.log, effect.offset)
             self._partition.touched()
         except (OSError, DuramenError) as error:
             self._report("metadata-not-truncated", offset=effect.offset, error=error)

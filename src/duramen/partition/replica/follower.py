@@ -95,7 +95,7 @@ def _damaged(partition: Partition, offset: int, reason: str) -> KafkaError:
 
 
 def cut(partition: Partition, directory: LogDirectory, offset: int) -> None:
-    """Remove everything from `offset` on, the watermark with it where that is above; see `Log.truncate_to`.
+    """Remove everything from `offset` on, the watermark with it where that is above; see `truncate_log`.
 
     KafkaError, retriable, CorruptLogError, NoRoomError: nothing has changed. Any other OSError: the directory is
     fenced.

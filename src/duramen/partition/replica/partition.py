@@ -38,7 +38,7 @@ from duramen.partition.replica.batch_rules import (
 from duramen.partition.replica.retry_gate import RetryGate
 from duramen.partition.replica.writer_rule import check_exclusive_writer
 from duramen.ports import Part, Submit
-from duramen.storage import COPIED_BYTES, Log, LogDirectory, Pending, TransactionGuard
+from duramen.storage import COPIED_BYTES, Log, LogDirectory, Pending, TransactionGuard, truncate_log
 from duramen.wire.batch import (
     CONTROL,
     TRANSACTIONAL,
@@ -728,18 +728,19 @@ class Partition:
     def truncate_to(self, offset: int) -> None:
         """Cut this replica's log, which must not lead, at the start of the batch that holds `offset`; journaled.
 
-        What it has told of its end, and its high watermark, end there, too. Raises as `Log.truncate_to` does; then
+        What it has told of its end, and its high watermark, end there, too. Raises as `truncate_log` does; then
         nothing has changed.
         """
         check(not self.replication.is_leader, "a leader's log is what the others follow")
-        self.log.truncate_to(offset)
+        truncate_log(self.log, offset)
         self.replication.cut(self.log.end_offset)
         self.touched()
 
     def begin_anew(self, directory: LogDirectory, offset: int, segment_base: int | None = None) -> None:
-        """Drop all that this replica has, which must not lead: it begins with `offset`, empty (`Log.begin_anew`).
+        """Drop all that this replica has, which must not lead: it begins with `offset`, empty.
 
-        Whoever waits for what was there is sent to the leader. KafkaError, retriable, NoRoomError: nothing has changed.
+        Whoever waits for what was there is sent to the leader. Raises as `LogDirectory.begin_anew` does; where that is
+        KafkaError or NoRoomError, nothing has changed.
         """
         check(not self.replication.is_leader, "a leader's log is what the others follow")
         directory.begin_anew(self.log, offset, segment_base)

@@ -6,13 +6,13 @@ from contextlib import suppress
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.storage.directory.checkpointer import Checkpointer
+from duramen.storage.directory.truncations import Truncations
 from duramen.storage.files.ballast import Ballast
 from duramen.storage.files.disk_full import NoRoomError, without_traceback
 from duramen.storage.files.open_files import OpenFiles
 from duramen.storage.journal.journal import Journal, JournalGroup
 from duramen.storage.log.log import Log
 from duramen.storage.log.sync import FlushQueue
-from duramen.storage.log.truncation import Truncations
 
 
 class GroupCommit:

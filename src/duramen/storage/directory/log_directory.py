@@ -24,6 +24,7 @@ from duramen.storage.directory.group_commit import GroupCommit
 from duramen.storage.directory.housekeeping import Housekeeping, HousekeepingJob
 from duramen.storage.directory.log_registry import LogRegistry
 from duramen.storage.directory.scrubber import Scrubber, ScrubJob
+from duramen.storage.directory.truncations import RebuildJob, Truncations
 from duramen.storage.files.atomic import remove_file, replace_file
 from duramen.storage.files.ballast import Ballast
 from duramen.storage.files.disk_full import NoRoomError, lacks_files
@@ -39,7 +40,7 @@ from duramen.storage.log.log import Log
 from duramen.storage.log.offline import Offline
 from duramen.storage.log.open import open_log
 from duramen.storage.log.sync import FlushQueue
-from duramen.storage.log.truncation import RebuildJob, Truncations
+from duramen.storage.log.truncation import begin_anew
 from duramen.storage.read.verified_window import VerifiedWindow
 from duramen.storage.recovery.open_partition import PartitionOpening, missing_log_offline
 from duramen.storage.recovery.replay import RecoveryReport
@@ -317,7 +318,7 @@ class LogDirectory:
         return self._registry.complete_creation(job)
 
     def begin_anew(self, log: Log, offset: int, segment_base: int | None = None) -> None:
-        """Drop all that the log has: it begins with `offset`, empty. See `Log.begin_anew`.
+        """Drop all that the log has: it begins with `offset`, empty. See `log/truncation.py`.
 
         KafkaError, retriable, also while a compaction or retention is about to give files of the log other names.
         NoRoomError: not yet. Any other OSError: the directory is fenced.
@@ -326,7 +327,7 @@ class LogDirectory:
         if self.cleaner.is_swapping(log) or self._housekeeping.is_renaming(log):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.tp}: its files are getting other names")
         try:
-            log.begin_anew(offset, segment_base)
+            begin_anew(log, offset, segment_base)
         except OSError as error:
             if not isinstance(error, NoRoomError):
                 self.journal.fail(None, error)  # some of what was queued is not written

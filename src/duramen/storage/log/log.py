@@ -8,10 +8,9 @@ elsewhere and are completed here.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, check
-from duramen.model import INTERNAL_TOPICS, NO_EPOCH, TopicId, TopicPartition
+from duramen.model import INTERNAL_TOPICS, TopicId, TopicPartition
 from duramen.ports import Buffer, Disk
 from duramen.storage.files import disk_full
 from duramen.storage.files.disk_full import NoRoomError
@@ -22,8 +21,7 @@ from duramen.storage.journal.journal import LogJournal
 from duramen.storage.log.config import LogConfig, dated_from
 from duramen.storage.log.leases import UNBOUNDED, Lease, Leases
 from duramen.storage.log.open_segment import SegmentLoader, Walk
-from duramen.storage.log.producer_rebuild import ProducerRebuild
-from duramen.storage.log.segment_cut import SegmentCut, find_cut, write_cut_indexes
+from duramen.storage.log.segment_cut import PendingTruncation
 from duramen.storage.log.snapshot_files import ProducerSnapshots
 from duramen.storage.log.sync import FlushQueue, GrowingSegment, Sidecars, SideWrite, SyncChain, SyncJob, write
 from duramen.storage.read.log_reader import LogReader, aborted_between, segment_number
@@ -38,9 +36,9 @@ from duramen.storage.read.timestamp_lookup import (
 from duramen.storage.read.verified_window import Recall, VerifiedWindow
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.segment.leader_epochs import EpochCache
-from duramen.storage.segment.producer_state import AbortedTransaction, ProducerStates
+from duramen.storage.segment.producer_state import ProducerStates
 from duramen.storage.segment.rollbacks import track_producer
-from duramen.storage.segment.segment import INDEX, MAX_RELATIVE, SUFFIXES, TIME_INDEX, TXN_INDEX, Segment
+from duramen.storage.segment.segment import INDEX, MAX_RELATIVE, TIME_INDEX, TXN_INDEX, Segment
 from duramen.storage.segment.write_checksums import SUMMED_BYTES, WrittenSums
 from duramen.wire.batch import CONTROL, BatchHeader
 from duramen.wire.checksum import crc32c
@@ -50,19 +48,6 @@ COPIED_BYTES = 16 * 1024
 _BATCH, _DURABILITY, _GAP = EntryKind.BATCH, EntryKind.DURABILITY, EntryKind.GAP
 SNAPSHOT_BYTES = 16 << 20
 """Appended bytes after which a checkpoint writes the producers too, so that an open has little to replay."""
-
-
-class PendingTruncation(NamedTuple):
-    """A truncation that memory knows of and the files do not: whole segments to remove, and the place in the last.
-
-    anew: nothing of the log stays, and the last segment is a new one.
-    """
-
-    removed: list[Segment]
-    segment: Segment
-    position: int
-    aborted: list[AbortedTransaction] | None
-    anew: bool = False
 
 
 class Log:
@@ -84,10 +69,8 @@ class Log:
         "_dated_from",
         "_leases",
         "_queue",
-        "_reader",
         "_roll_after_ms",
         "_rolls_at_entries",
-        "_unsnapshotted",
         "active",
         "config",
         "dirty",
@@ -103,6 +86,7 @@ class Log:
         "path",
         "pending_truncation",
         "producers",
+        "reader",
         "rebuild_from",
         "recovery_point",
         "recovery_position",
@@ -114,6 +98,7 @@ class Log:
         "topic_id",
         "tp",
         "truncations",
+        "unsnapshotted",
         "writers",
     )
 
@@ -152,9 +137,9 @@ class Log:
         self.marked = False
         self.syncs: SyncChain | None = None
         self._queue: list[Buffer] = []
-        self._reader = LogReader(VerifiedWindow() if hot is None else hot)
+        self.reader = LogReader(VerifiedWindow() if hot is None else hot)
         self._leases: Leases | None = None
-        self._unsnapshotted = self._dated_from = 0
+        self.unsnapshotted = self._dated_from = 0
         self._take_over(config)
 
     def configure(self, config: LogConfig) -> None:
@@ -174,9 +159,9 @@ class Log:
                     sync.run()
                     self.complete_sync(sync)
                 self.mark_durable(self.end_offset)
-                self._journal(EntryKind.DURABILITY, self.end_offset, b"stable")
+                self.journal_entry(EntryKind.DURABILITY, self.end_offset, b"stable")
             elif self.marked:
-                self._journal(EntryKind.DURABILITY, self.end_offset)
+                self.journal_entry(EntryKind.DURABILITY, self.end_offset)
 
     def _take_over(self, config: LogConfig) -> None:
         self.config = config
@@ -186,9 +171,9 @@ class Log:
             self.active.date_by_storing()
         times = config.segment_index_bytes // TIME_ENTRY_SIZE - 1
         self._rolls_at_entries = min(config.segment_index_bytes // OFFSET_ENTRY_SIZE, times)
-        self._set_roll_time()
+        self.set_roll_time()
 
-    def _set_roll_time(self) -> None:
+    def set_roll_time(self) -> None:
         """`segment.ms` less a jitter that differs between partitions, so that they do not all roll at once.
 
         A dormant segment's first append takes the way of a roll, where it is woken.
@@ -229,7 +214,7 @@ class Log:
         ):
             if segment.dormant is not None:
                 SegmentLoader(segment, self.config.index_interval_bytes, Walk()).wake()
-                self._set_roll_time()
+                self.set_roll_time()
                 return self.append(data, header, now_ms)
             segment = self.roll()
             position = 0
@@ -276,9 +261,13 @@ class Log:
         """A leader epoch starts at the end of the log; journaled. Nothing happens when it is the latest."""
         if epoch > self.epochs.latest:
             self.epochs.assign(epoch, self.end_offset)
-            self._journal(EntryKind.EPOCH, self.end_offset)
+            self.journal_entry(EntryKind.EPOCH, self.end_offset)
 
-    def _journal(self, kind: int, offset: int, data: bytes | None = None, epoch: int | None = None) -> int:
+    def journal_entry(self, kind: int, offset: int, data: bytes | None = None, epoch: int | None = None) -> int:
+        """Journal a change of the log, which has been made in memory, in its place among the appends; returns its LSN.
+
+        epoch: the latest without one.
+        """
         if not self.dirty:
             self.dirty = True
             self.flush_queue.append(self)
@@ -305,8 +294,8 @@ class Log:
                 if segment.written_sums is None:
                     segment.written_sums = WrittenSums()
                 segment.written_sums.add(queue, start)
-            self._unsnapshotted += segment.size - start
-            self._reader.wrote(segment, start, queue)
+            self.unsnapshotted += segment.size - start
+            self.reader.wrote(segment, start, queue)
         self.dirty = False
 
     def abandon(self) -> None:
@@ -331,13 +320,13 @@ class Log:
             raise
         old.close_indexes()  # last: a roll that failed leaves a segment that can still grow
         self.end_mark()
-        self._set_roll_time()
-        self._journal(EntryKind.ROLL, segment.base_offset)
+        self.set_roll_time()
+        self.journal_entry(EntryKind.ROLL, segment.base_offset)
         return segment
 
     def add_segment(self, base_offset: int) -> Segment:
         """A new, empty active segment; its name is synced with the next `take_sync`. NoRoomError, OSError."""
-        segment = Segment(self.disk, self.path, base_offset, self._reader.files)
+        segment = Segment(self.disk, self.path, base_offset, self.reader.files)
         segment.open_file(create=True)
         segment.activate()
         self.segments.append(segment)
@@ -350,7 +339,7 @@ class Log:
         self.path = self.snapshots.directory = path
         for segment in self.segments:
             segment.directory = path
-            self._reader.dropped(segment)
+            self.reader.dropped(segment)
 
     def replace_segments(self, old: list[Segment], new: Segment) -> None:
         """Compaction: `new` holds what is left of `old`, which are neighbours and never the active one.
@@ -362,9 +351,9 @@ class Log:
         new.stored_ms = max(segment.latest_ms for segment in old)
         for segment in old:
             segment.replaced = True
-            self._reader.dropped(segment)
+            self.reader.dropped(segment)
             segment.forget()
-        self._reader.forget()
+        self.reader.forget()
 
     def detach_before(self, offset: int) -> list[Segment]:
         """Take out the segments wholly below `offset`, never the active one; the caller removes their files.
@@ -379,9 +368,9 @@ class Log:
         gone = self.segments[:keep]
         del self.segments[:keep]
         for segment in gone:
-            self._reader.dropped(segment)
+            self.reader.dropped(segment)
         if gone:
-            self._reader.forget()
+            self.reader.forget()
         return gone
 
     def advance_start(self, offset: int) -> None:
@@ -393,7 +382,7 @@ class Log:
         self.journal.admit(0)
         self.start_offset = offset
         self.epochs.truncate_from_start(offset)
-        self._journal(EntryKind.LOG_START, offset)
+        self.journal_entry(EntryKind.LOG_START, offset)
 
     # ---- truncation ---------------------------------------------------------------------------------------------
 
@@ -409,135 +398,10 @@ class Log:
                 position = 0 if base == point else self.recovery_position  # the sync may have been of the one before
                 self.journal.append(EntryKind.DURABILITY, self, point, self.epochs.latest, base, position)
 
-    def truncate_to(self, offset: int) -> None:
-        """Remove everything from `offset` on (to the start of the batch that holds it); journaled.
-
-        Files change when the entry is durable (`complete_truncation`), and what is known of producers is read again
-        off the loop (`take_rebuild`). Until both is done appends are refused: KafkaError, retriable. CorruptLogError
-        where the place cannot be found, OSError. At the end or above it only epochs go that have no record yet.
-        """
-        if offset >= self.end_offset:
-            if self.epochs.latest_start >= self.end_offset:  # whoever led here then appended nothing: nobody knows it
-                self.journal.admit(0)
-                self.epochs.truncate_from_end(self.end_offset)
-                self._journal(EntryKind.EPOCH, self.end_offset, epoch=NO_EPOCH)
-            return
-        check(offset >= self.segments[0].base_offset, "a truncation stays inside the log")
-        self.check_whole()
-        self.journal.admit(0)
-        self.flush()
-        keep = len(self.segments)
-        while keep > 1 and self.segments[keep - 1].base_offset >= offset:
-            keep -= 1
-        cut = find_cut(self.segments[keep - 1], offset, self.config.index_interval_bytes)
-        aborted = cut.segment.aborted()
-        self._reader.cutting(self.segments, offset)
-        self.end_mark()
-        self.pending_truncation = self._truncate_memory(cut, aborted, self.segments[keep:])
-        self.is_whole = False
-        self._set_roll_time()
-        self._journal(EntryKind.TRUNCATE, self.end_offset)
-
-    def _truncate_memory(
-        self, cut: SegmentCut, aborted: list[AbortedTransaction], removed: list[Segment]
-    ) -> PendingTruncation:
-        """Forget the batches behind the cut; the files stay as they are. aborted: the cut segment's, until now."""
-        active, end = cut.segment, cut.next_offset
-        cut.apply()
-        del self.segments[len(self.segments) - len(removed) :]
-        self.active, self.end_offset = active, end
-        kept = [entry for entry in aborted if entry.last_offset < end]
-        gone = [*aborted, *(entry for segment in removed if segment.has_aborted for entry in segment.aborted())]
-        is_unsynced = active.aborted_unsynced
-        active.take_aborted(kept)
-        active.aborted_unsynced = is_unsynced
-        self.epochs.truncate_from_end(end)
-        self.producers.cut(end, [entry.first_offset for entry in gone if entry.last_offset >= end])
-        snapshots = self.snapshots
-        # One that a start believed counts, too, though it is to be written again.
-        self.rebuild_from = tuple(each for each in sorted({*snapshots.offsets, *snapshots.kept}) if each <= end)
-        snapshots.kept = tuple(each for each in snapshots.kept if each <= end)
-        self.truncations += 1
-        self.durable_end = min(self.durable_end, end)
-        if end <= self.recovery_point:
-            self.recovery_point, self.recovery_position = end, cut.position
-        self.start_offset = min(self.start_offset, end)
-        return PendingTruncation(removed, active, cut.position, kept if len(kept) != len(aborted) else None)
-
-    def complete_truncation(self) -> None:
-        """The truncation's entry is durable: truncate the files. No appends before they are synced. OSError.
-
-        Not while there are `writers`: what they know from before would appear after the truncation.
-        """
-        truncation = self.pending_truncation
-        if truncation is None:
-            return
-        check(not self.writers, "a truncation waits for whoever writes beside the log")
-        for segment in reversed(truncation.removed):
-            segment.forget()  # a job may be about to seal it, a reply to send from it
-            for suffix in SUFFIXES:
-                path = segment.path_of(suffix)
-                if self.disk.exists(path):
-                    self.disk.remove(path)
-        active = truncation.segment
-        active.drop_seal()
-        file = active.open_file(create=truncation.anew)
-        file.truncate(truncation.position)
-        write_cut_indexes(active)
-        if truncation.aborted is not None:
-            active.rewrite_aborted(truncation.aborted)
-        self.snapshots.find_again()
-        self.snapshots.drop_beyond(-1 if truncation.anew else self.end_offset)
-        self.names_changed = True
-        self.pending_truncation = None
-        self.is_whole = self.rebuild_from is None
-
-    def take_rebuild(self) -> ProducerRebuild | None:
-        """The job that reads what is known of producers behind a truncation; None when they are known."""
-        return None if self.rebuild_from is None else ProducerRebuild(self, self.rebuild_from)
-
-    def complete_rebuild(self, job: ProducerRebuild) -> bool:
-        """The job has run; False where it was overtaken, and another one is wanted."""
-        if job.overtaken:
-            return False
-        self.producers.take_over(job.found)
-        self.rebuild_from = None
-        self.is_whole = self.pending_truncation is None
-        return True
-
     @property
     def producer_count(self) -> int:
         """How many are known; until they are rebuilt one, so that no start takes it that there are none."""
         return len(self.producers) if self.rebuild_from is None else 1
-
-    def begin_anew(self, offset: int, segment_base: int | None = None) -> None:
-        """Drop everything, producers and epochs too: an empty log that starts and ends at `offset`; journaled. OSError.
-
-        As with a truncation files change when that is durable, and appends are refused until then. segment_base: where
-        the batch may begin that holds `offset`; None: nowhere in front of it.
-        """
-        self.check_cut()
-        self.journal.admit(0)
-        self.flush()  # an extent in the journal's group may speak of it
-        base = offset if segment_base is None else min(offset, segment_base)
-        removed, segment = self.segments, Segment(self.disk, self.path, base, self._reader.files)
-        for gone in removed:
-            self._reader.dropped(gone)
-        self._reader.forget()
-        segment.activate()
-        segment.next_offset = offset
-        self.segments, self.active, self.marked = [segment], segment, False
-        self.start_offset = self.end_offset = self.durable_end = self.recovery_point = offset
-        self.recovery_position = self._unsnapshotted = 0
-        self.epochs.truncate_from_end(0)
-        self.epochs.changed = True
-        self.producers.clear()
-        self.snapshots.offsets = self.snapshots.kept = ()
-        self.truncations += 1
-        self.pending_truncation = PendingTruncation(removed, segment, 0, None, anew=True)
-        self.is_whole, self.rebuild_from = False, None  # a rebuild under way is overtaken: there is nobody to know
-        self._set_roll_time()
-        self._journal(EntryKind.BEGIN, offset)
 
     def check_cut(self) -> None:
         """KafkaError, retriable, while the files have still more than the log."""
@@ -560,9 +424,9 @@ class Log:
         unsynced = [segment for segment in self.segments if segment.synced < segment.size]
         if not (unsynced or full or self.names_changed or self.epochs.changed or self.has_unsynced_aborted):
             return None
-        snapshot = self.rebuild_from is None and (full or self._unsnapshotted > SNAPSHOT_BYTES)
+        snapshot = self.rebuild_from is None and (full or self.unsnapshotted > SNAPSHOT_BYTES)
         if snapshot:
-            self._unsnapshotted = 0
+            self.unsnapshotted = 0
         sidecars = self._collect_sidecars(final=full, full=snapshot, synced=full)
         if self.syncs is None:
             self.syncs = SyncChain()
@@ -716,7 +580,7 @@ class Log:
     @property
     def open_files(self) -> OpenFiles:
         """The open files of all logs of the process."""
-        return self._reader.files
+        return self.reader.files
 
     # ---- reads --------------------------------------------------------------------------------------------------
 
@@ -739,15 +603,15 @@ class Log:
             outside = f"{self.tp}: offset {offset} is outside {self.start_offset}..{self.end_offset}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, outside)
         self._flush_below(end)
-        return self._reader.read(self.segments, offset, max_bytes, min(end, self.end_offset), at_least_one=at_least_one)
+        return self.reader.read(self.segments, offset, max_bytes, min(end, self.end_offset), at_least_one=at_least_one)
 
     def read_ahead(self, offset: int, size: int) -> Recall | None:
         """See LogReader.ahead."""
-        return self._reader.ahead(self.segments, offset, size)
+        return self.reader.ahead(self.segments, offset, size)
 
     def take_notices(self) -> tuple[CorruptLogError, ...]:
         """Damage that reads met and got around since the last call."""
-        notices, self._reader.notices = self._reader.notices, ()
+        notices, self.reader.notices = self.reader.notices, ()
         return notices
 
     def aborted(self, first: int, last: int) -> list[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """Where a segment is cut, and what it is up to there, by its index: only what lies between two entries is read.
 
-Nothing changes before `SegmentCut.apply`.
+Nothing changes before `SegmentCut.apply`, and no file before `PendingTruncation.cut_files`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from duramen.storage.segment.index import (
     decode_offset_index,
     decode_time_index,
 )
+from duramen.storage.segment.producer_state import AbortedTransaction
 from duramen.storage.segment.scan import NO_END, Limit, header_at, scan
 from duramen.storage.segment.segment import (
     INDEX,
+    SUFFIXES,
     TIME_INDEX,
     Segment,
     checked_file,
@@ -63,6 +65,36 @@ class SegmentCut(NamedTuple):
         segment.first_timestamp = self.first_timestamp
         segment.max_timestamp, segment.max_timestamp_offset = self.max_timestamp, self.max_timestamp_offset
         segment.unindexed = self.position - (self.offset_index.positions[-1] if self.entries else 0)
+
+
+class PendingTruncation(NamedTuple):
+    """A truncation that memory knows of and the files do not: whole segments to remove, and the place in the last.
+
+    aborted: what is left of its aborted transactions, where that is less than its file has. anew: nothing of the log
+    stays, and the last segment is a new one.
+    """
+
+    removed: list[Segment]
+    segment: Segment
+    position: int
+    aborted: list[AbortedTransaction] | None
+    anew: bool = False
+
+    def cut_files(self) -> None:
+        """Remove what is behind the cut from the files. OSError."""
+        for segment in reversed(self.removed):
+            segment.forget()  # a job may be about to seal it, a reply to send from it
+            for suffix in SUFFIXES:
+                path = segment.path_of(suffix)
+                if segment.disk.exists(path):
+                    segment.disk.remove(path)
+        active = self.segment
+        active.drop_seal()
+        file = active.open_file(create=self.anew)
+        file.truncate(self.position)
+        write_cut_indexes(active)
+        if self.aborted is not None:
+            active.rewrite_aborted(self.aborted)
 
 
 def find_cut(segment: Segment, offset: int, interval: int) -> SegmentCut:

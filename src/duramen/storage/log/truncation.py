@@ -1,170 +1,136 @@
-"""Truncation: first memory and the journal, then, when the journal's entry is durable, the files.
+"""Truncation of one log: first memory and the journal, then, when the journal's entry is durable, the files.
 
-What is known of producers is read again beside that, by a job.
-
-A crash before that finds the log as it was. The files are synced before anything journaled behind the truncation, so
-bytes that were cut off are never taken for those that came later.
+What is known of producers is read again beside that, by a job. `directory/truncations.py` has what is under way in a
+directory. A crash before the entry is durable finds the log as it was. The files are synced before anything journaled
+after the truncation, so bytes that were cut off are never taken for those that came later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-from duramen.errors import CorruptLogError
-from duramen.model import LogKey
-from duramen.storage.files.disk_full import NoRoomError
-from duramen.storage.files.sync_history import to_sync
+from duramen.errors import check
+from duramen.model import NO_EPOCH
+from duramen.storage.journal.format import EntryKind
+from duramen.storage.log.log import Log
 from duramen.storage.log.producer_rebuild import ProducerRebuild
-from duramen.storage.segment.corruption import Findings, damage_of
-
-if TYPE_CHECKING:
-    from duramen.storage.journal.journal import Journal, JournaledLog
-    from duramen.storage.log.log import Log
+from duramen.storage.log.segment_cut import PendingTruncation, SegmentCut, find_cut
+from duramen.storage.segment.producer_state import AbortedTransaction
+from duramen.storage.segment.segment import Segment
 
 
-class RecoveryPoints(Protocol):
-    """What a truncation needs of the directory's checkpoints: they may not say that more is synced than there is."""
+def truncate_log(log: Log, offset: int) -> None:
+    """Remove everything from `offset` on (to the start of the batch that holds it); journaled.
 
-    def truncated(self, key: LogKey, offset: int, segment_base: int, position: int) -> None: ...
-
-    def begun_anew(self, key: LogKey, offset: int, segment_base: int) -> None: ...
-
-
-@dataclass(slots=True)
-class RebuildJob:
-    """Reads what a log knows of its producers: `run` on any thread, then `complete` or `fail` on the loop."""
-
-    truncations: Truncations
-    log: Log
-    rebuild: ProducerRebuild
-
-    def run(self) -> None:
-        """Read it. NoRoomError, OSError, CorruptLogError."""
-        self.rebuild.run()
-
-    def complete(self) -> None:
-        """The log takes it over; once more where a compaction renamed what was read."""
-        if self.truncations.knows(self.log) and not self.log.complete_rebuild(self.rebuild):
-            self.truncations.rebuild_later(self.log)
-
-    def fail(self, error: BaseException) -> None:
-        """As `complete` where it was overtaken or found no room; damage is told, and the log takes no appends."""
-        self.truncations.rebuild_failed(self.log, error, overtaken=self.rebuild.overtaken)
-
-
-class Truncations:
-    """The truncations of a directory that are not over; loop thread only.
-
-    Files have still to be cut, or producers to be rebuilt.
+    Files change when the entry is durable (`complete_truncation`), and what is known of producers is read again
+    off the loop (`take_rebuild`). Until both is done appends are refused: KafkaError, retriable. CorruptLogError
+    where the place cannot be found, OSError. At the end or above it only epochs go that have no record yet.
     """
+    if offset >= log.end_offset:
+        if log.epochs.latest_start >= log.end_offset:  # whoever led here then appended nothing: nobody knows it
+            log.journal.admit(0)
+            log.epochs.truncate_from_end(log.end_offset)
+            log.journal_entry(EntryKind.EPOCH, log.end_offset, epoch=NO_EPOCH)
+        return
+    check(offset >= log.segments[0].base_offset, "a truncation stays inside the log")
+    log.check_whole()
+    log.journal.admit(0)
+    log.flush()
+    keep = len(log.segments)
+    while keep > 1 and log.segments[keep - 1].base_offset >= offset:
+        keep -= 1
+    cut = find_cut(log.segments[keep - 1], offset, log.config.index_interval_bytes)
+    aborted = cut.segment.aborted()
+    log.reader.cutting(log.segments, offset)
+    log.end_mark()
+    log.pending_truncation = _truncate_memory(log, cut, aborted, log.segments[keep:])
+    log.is_whole = False
+    log.set_roll_time()
+    log.journal_entry(EntryKind.TRUNCATE, log.end_offset)
 
-    def __init__(
-        self, journal: Journal, points: RecoveryPoints, logs: Mapping[LogKey, Log], findings: Findings
-    ) -> None:
-        self._journal = journal
-        self._points = points
-        self._logs = logs
-        self._findings = findings
-        self._waiting: list[tuple[int, LogKey]] = []
-        self._unread: list[LogKey] = []
-        self.on_cut: Callable[[LogKey, int], None] = lambda key, offset: None
-        """Files were cut, where, or at -1 of a log that begins anew; no checkpoint speaks of that yet."""
 
-    @property
-    def waiting(self) -> bool:
-        """Whether a log's files have still more than the log."""
-        return bool(self._waiting)
+def _truncate_memory(
+    log: Log, cut: SegmentCut, aborted: list[AbortedTransaction], removed: list[Segment]
+) -> PendingTruncation:
+    """Forget the batches behind the cut; the files stay as they are. aborted: the cut segment's, until now."""
+    active, end = cut.segment, cut.next_offset
+    cut.apply()
+    del log.segments[len(log.segments) - len(removed) :]
+    log.active, log.end_offset = active, end
+    kept = [entry for entry in aborted if entry.last_offset < end]
+    gone = [*aborted, *(entry for segment in removed if segment.has_aborted for entry in segment.aborted())]
+    is_unsynced = active.aborted_unsynced
+    active.take_aborted(kept)
+    active.aborted_unsynced = is_unsynced
+    log.epochs.truncate_from_end(end)
+    log.producers.cut(end, [entry.first_offset for entry in gone if entry.last_offset >= end])
+    snapshots = log.snapshots
+    # One that a start believed counts, too, though it is to be written again.
+    log.rebuild_from = tuple(each for each in sorted({*snapshots.offsets, *snapshots.kept}) if each <= end)
+    snapshots.kept = tuple(each for each in snapshots.kept if each <= end)
+    log.truncations += 1
+    log.durable_end = min(log.durable_end, end)
+    if end <= log.recovery_point:
+        log.recovery_point, log.recovery_position = end, cut.position
+    log.start_offset = min(log.start_offset, end)
+    return PendingTruncation(removed, active, cut.position, kept if len(kept) != len(aborted) else None)
 
-    def journaled(self, log: JournaledLog, offset: int, segment_base: int, position: int) -> None:
-        """The entry of a truncation was queued."""
-        key = (log.topic_id, log.tp.partition)
-        self._points.truncated(key, offset, segment_base, position)
-        self._waiting.append((self._journal.last_lsn, key))
-        self._unread.append(key)
 
-    def knows(self, log: Log) -> bool:
-        """Whether the log is in use."""
-        return self._logs.get((log.topic_id, log.tp.partition)) is log
+def begin_anew(log: Log, offset: int, segment_base: int | None = None) -> None:
+    """Drop everything, producers and epochs too: an empty log that starts and ends at `offset`; journaled. OSError.
 
-    def take_rebuilds(self) -> list[RebuildJob]:
-        """Jobs that read what is known of producers behind truncations; one for each log at a time."""
-        if not self._unread or self._journal.failed is not None:
-            return []
-        jobs = []
-        due, self._unread = self._unread, []
-        for key in due:
-            log = self._logs.get(key)
-            rebuild = None if log is None else log.take_rebuild()
-            if log is not None and rebuild is not None:
-                jobs.append(RebuildJob(self, log, rebuild))
-        return jobs
+    As with a truncation files change when that is durable, and appends are refused until then. segment_base: where
+    the batch may begin that holds `offset`; None: nowhere in front of it.
+    """
+    log.check_cut()
+    log.journal.admit(0)
+    log.flush()  # an extent in the journal's group may speak of it
+    base = offset if segment_base is None else min(offset, segment_base)
+    removed, segment = log.segments, Segment(log.disk, log.path, base, log.open_files)
+    for gone in removed:
+        log.reader.dropped(gone)
+    log.reader.forget()
+    segment.activate()
+    segment.next_offset = offset
+    log.segments, log.active, log.marked = [segment], segment, False
+    log.start_offset = log.end_offset = log.durable_end = log.recovery_point = offset
+    log.recovery_position = log.unsnapshotted = 0
+    log.epochs.truncate_from_end(0)
+    log.epochs.changed = True
+    log.producers.clear()
+    log.snapshots.offsets = log.snapshots.kept = ()
+    log.truncations += 1
+    log.pending_truncation = PendingTruncation(removed, segment, 0, None, anew=True)
+    log.is_whole, log.rebuild_from = False, None  # a rebuild under way is overtaken: there is nobody to know
+    log.set_roll_time()
+    log.journal_entry(EntryKind.BEGIN, offset)
 
-    def rebuild_later(self, log: Log) -> None:
-        """By another job."""
-        self._unread.append((log.topic_id, log.tp.partition))
 
-    def rebuild_failed(self, log: Log, error: BaseException, *, overtaken: bool) -> None:
-        """See RebuildJob. A disk that cannot be read is fenced."""
-        if not self.knows(log):
-            return
-        if overtaken or isinstance(error, NoRoomError):
-            self.rebuild_later(log)
-        elif isinstance(error, CorruptLogError):
-            self._findings.add(damage_of(error))
-        else:
-            self._journal.fail(None, error)
+def complete_truncation(log: Log) -> None:
+    """The truncation's entry is durable: truncate the files. No appends before they are synced. OSError.
 
-    def finish(self) -> None:
-        """The same here and now, before a clean stop, when no job is running. OSError.
+    Not while there are `writers`: what they know from before would appear after the truncation.
+    """
+    truncation = log.pending_truncation
+    if truncation is None:
+        return
+    check(not log.writers, "a truncation waits for whoever writes beside the log")
+    truncation.cut_files()
+    log.snapshots.find_again()
+    log.snapshots.drop_beyond(-1 if truncation.anew else log.end_offset)
+    log.names_changed = True
+    log.pending_truncation = None
+    log.is_whole = log.rebuild_from is None
 
-        Where damage is in the way the next start has to find them out.
-        """
-        for log in self._logs.values():
-            rebuild = log.take_rebuild()
-            if rebuild is not None:
-                with suppress(CorruptLogError):
-                    rebuild.run()
-                    log.complete_rebuild(rebuild)
-        self._unread.clear()
 
-    def begun_anew(self, log: JournaledLog, offset: int, segment_base: int) -> None:
-        """The entry that drops all of a log was queued: the same way, for its files go when that is durable."""
-        key = (log.topic_id, log.tp.partition)
-        self._points.begun_anew(key, offset, segment_base)
-        self._waiting.append((self._journal.last_lsn, key))
+def take_rebuild(log: Log) -> ProducerRebuild | None:
+    """The job that reads what is known of producers after a truncation; None when they are known."""
+    return None if log.rebuild_from is None else ProducerRebuild(log, log.rebuild_from)
 
-    def nobody_writes(self) -> None:
-        """No job is running any more: what is not accounted for holds no truncation up."""
-        for _, key in self._waiting:
-            if key in self._logs:
-                self._logs[key].writers.clear()
 
-    def carry_out(self) -> None:
-        """Cut the files of truncations whose entries are durable; the next group syncs them before all else.
-
-        So what the journal has of a log behind a truncation was written over a file that ends there on the disk, too.
-        Not of a log beside which a job writes (`LogState.writers`). OSError: the directory is fenced.
-        """
-        if not self._waiting or self._journal.failed is not None:
-            return
-        durable = self._journal.durable_lsn
-        waiting, due = [], []
-        for lsn, key in self._waiting:
-            log = self._logs.get(key)
-            if lsn > durable or (log is not None and log.writers):
-                waiting.append((lsn, key))
-            elif log is not None:
-                due.append(log)
-        self._waiting = waiting
-        for log in due:
-            anew = log.pending_truncation is not None and log.pending_truncation.anew
-            try:
-                log.complete_truncation()
-            except OSError as error:
-                self._journal.fail(None, error)
-                raise
-            self._journal.sync_before_next(to_sync(log.active), log.path)
-            self.on_cut((log.topic_id, log.tp.partition), -1 if anew else log.end_offset)
+def complete_rebuild(log: Log, job: ProducerRebuild) -> bool:
+    """The job has run; False where it was overtaken, and another one is wanted."""
+    if job.overtaken:
+        return False
+    log.producers.take_over(job.found)
+    log.rebuild_from = None
+    log.is_whole = log.pending_truncation is None
+    return True

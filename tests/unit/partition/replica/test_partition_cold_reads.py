@@ -15,6 +15,7 @@ from duramen.page_cache import DIRECT_BYTES
 from duramen.ports import FileSpan
 from duramen.sim.world.disk import CrashDisk, CrashFile
 from duramen.storage.files.read_buffers import BUFFER_BYTES, KEPT_BUFFERS, ReadBuffers
+from duramen.storage.log.truncation import truncate_log
 from duramen.storage.read import read_plan
 from duramen.storage.read.read_plan import Pending
 from duramen.wire.batch import batches, parse_header
@@ -371,7 +372,7 @@ def test_what_is_read_back_of_a_log_that_was_cut_is_not_hot() -> None:
     part = dropping(bench, 3 * BLOCK_BYTES, 4 * BLOCK_BYTES)
     assert part.recall is not None
     part.recall.run()
-    bench.partition.log.truncate_to(20)
+    truncate_log(bench.partition.log, 20)
     part.complete()
     assert [type(found) for found in bench.partition.read(0, 1 << 20, 0).parts] == [Pending]
 
@@ -448,7 +449,7 @@ def test_what_was_checked_before_a_cut_is_not_hot_behind_it() -> None:
     (part,) = bench.partition.read(0, 90_000, 0).parts
     assert isinstance(part, Pending)
     part.run()
-    log.truncate_to(len(VALUES) - 1)
+    truncate_log(log, len(VALUES) - 1)
     part.complete()
     (part,) = bench.partition.read(0, 90_000, 0).parts
     assert isinstance(part, Pending)

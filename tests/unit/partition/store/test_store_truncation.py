@@ -9,6 +9,7 @@ from tests.worlds.partition_world import Bench, NoTimer, plain
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.replica.partition import Appended
+from duramen.storage.log.truncation import truncate_log
 
 
 def cut(bench: Bench) -> None:
@@ -16,7 +17,7 @@ def cut(bench: Bench) -> None:
     for sequence in range(10):
         bench.produce(plain(b"v", producer_id=7, producer_epoch=0, base_sequence=sequence))
     bench.lanes.held.add("producers")
-    bench.partition.log.truncate_to(3)
+    truncate_log(bench.partition.log, 3)
     bench.partition.touched()
     bench.run()
 

@@ -11,6 +11,7 @@ from duramen.sim.world.disk import DiskCall, NodeDied
 from duramen.storage.checkpoint.kafka_files import CleanedLog, decode_cleaned, decode_offsets
 from duramen.storage.files.disk_full import as_disk_full
 from duramen.storage.log.follower import append_as_follower
+from duramen.storage.log.truncation import truncate_log
 from duramen.wire.batch import build_batch, parse_header
 
 KEY = TOPIC_ID, 0
@@ -59,7 +60,7 @@ def test_what_comes_there_is_looked_at(anew: bool, how: str) -> None:
     if anew:
         bench.directory.begin_anew(bench.log, 2)
     else:
-        bench.log.truncate_to(2)
+        truncate_log(bench.log, 2)
     first = bench.log.end_offset
     bench.commit()
     for job in bench.directory.take_rebuilds():

@@ -451,7 +451,7 @@ def test_segments_can_be_read_while_a_swap_lacks_room_for_a_name(bench: Bench, s
     (segment, _) = bench.log.segments
     assert segment.staged
     segment.release_files()
-    bench.log._reader.dropped(segment)
+    bench.log.reader.dropped(segment)
     assert segment.index_entries > 3
     read = bench.log.read(9, 10_000, bench.log.end_offset, at_least_one=True)
     for part in read.parts:

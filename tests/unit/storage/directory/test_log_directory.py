@@ -32,6 +32,7 @@ from duramen.sim.world.disk import CrashDisk
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.log.log import Log
+from duramen.storage.log.truncation import truncate_log
 from duramen.wire.batch import build_batch
 
 TP = TopicPartition("first", 0)
@@ -235,7 +236,7 @@ def test_truncated_records_do_not_come_back() -> None:
     checkpoint(directory)
     fill(directory, log, 3)
     before = read_all(log)
-    log.truncate_to(6)
+    truncate_log(log, 6)
     commit(directory)
     log.assign_epoch(3)
     append(log, b"other history")
@@ -252,7 +253,7 @@ def test_a_checkpoint_after_a_truncation_trusts_only_what_is_left() -> None:
     disk, directory, log = one_log()
     fill(directory, log, 10)
     checkpoint(directory)
-    log.truncate_to(4)
+    truncate_log(log, 4)
     commit(directory)
     fill(directory, log, 2, 50)
     checkpoint(directory)

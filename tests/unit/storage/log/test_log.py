@@ -23,6 +23,7 @@ from duramen.storage.log.create import create_log
 from duramen.storage.log.log import Log
 from duramen.storage.log.open import open_log
 from duramen.storage.log.open_segment import SegmentLoader, Walk
+from duramen.storage.log.truncation import complete_truncation, truncate_log
 from duramen.storage.read.read_plan import Pending
 from duramen.storage.read.verified_window import VerifiedWindow
 from duramen.storage.segment.scan import NO_LIMIT
@@ -268,10 +269,10 @@ def test_a_sync_that_a_cut_overtook_counts_for_nothing(bench: Bench) -> None:
     assert job is not None
     assert (job.end_offset, job.segment_base, job.position) == (10, 0, bench.log.active.size)
     job.run()
-    bench.log.truncate_to(5)
+    truncate_log(bench.log, 5)
     bench.log.complete_sync(job)
     assert bench.log.recovery_point == 0
-    bench.log.complete_truncation()
+    complete_truncation(bench.log)
 
 
 def test_a_sync_that_a_cut_overtook_leaves_nothing_of_the_old_history(bench: Bench) -> None:
@@ -279,10 +280,10 @@ def test_a_sync_that_a_cut_overtook_leaves_nothing_of_the_old_history(bench: Ben
         bench.append(b"old" * 40, producer_id=7, producer_epoch=0, base_sequence=number)
     job = bench.log.take_sync(full=True)
     assert job is not None
-    bench.log.truncate_to(5)
+    truncate_log(bench.log, 5)
     job.run()
     bench.log.complete_sync(job)
-    bench.log.complete_truncation()
+    complete_truncation(bench.log)
     rebuild_producers(bench.log)
     for _ in range(8):
         bench.append(b"new" * 40, producer_id=8, producer_epoch=0, base_sequence=bench.log.end_offset - 5)

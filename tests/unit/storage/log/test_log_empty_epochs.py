@@ -11,6 +11,7 @@ from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.follower import append_as_follower
 from duramen.storage.log.log import Log
+from duramen.storage.log.truncation import truncate_log
 from duramen.wire.batch import build_batch, parse_header
 
 TP = TopicPartition("first", 0)
@@ -45,7 +46,7 @@ def test_an_epoch_without_a_record_goes(durability: str, offset: int, behind: st
     with pytest.raises(KafkaError) as error:
         follow(log, 4)
     assert error.value.code == ErrorCode.INVALID_RECORD
-    log.truncate_to(offset)
+    truncate_log(log, offset)
     expected = [(4, 0)]
     assert (log.epochs.entries, log.end_offset, log.is_whole) == (expected, 3, True)
     commit(directory)
@@ -72,8 +73,8 @@ def test_epochs_with_records_stay() -> None:
     append(log, b"x")
     commit(directory)
     lsn = directory.journal.last_lsn
-    log.truncate_to(4)
-    log.truncate_to(1000)
+    truncate_log(log, 4)
+    truncate_log(log, 1000)
     assert log.epochs.entries == [(4, 0), (7, 3)]
     assert directory.journal.last_lsn == lsn
 
@@ -90,7 +91,7 @@ def test_no_death_brings_it_back_behind_what_was_acknowledged(power: bool) -> No
             disk.kill_at = disk.calls + call
         acknowledged = False
         try:
-            log.truncate_to(3)
+            truncate_log(log, 3)
             commit(directory)
             acknowledged = True
             log.assign_epoch(8)

@@ -33,6 +33,7 @@ from duramen.storage.log.create import NewLog
 from duramen.storage.log.log import Log
 from duramen.storage.log.open import open_log
 from duramen.storage.log.producer_retention import ProducerSnapshotJob
+from duramen.storage.log.truncation import truncate_log
 from duramen.storage.read.read_plan import LogRead, Pending
 from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.segment.scan import scan
@@ -354,7 +355,7 @@ def test_a_topic_made_again_under_a_deleted_ones_name_keeps_its_id(how: str, com
 
 def test_a_cut_is_durable_with_the_next_checkpoint() -> None:
     disk, directory, log = filled(30)
-    log.truncate_to(11)
+    truncate_log(log, 11)
     commit(directory)
     checkpoint(directory)
     log.roll()

@@ -23,6 +23,7 @@ from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
+from duramen.storage.log.truncation import truncate_log
 from duramen.wire.batch import ABORT, COMMIT, build_batch, build_marker, parse_header
 
 
@@ -39,7 +40,7 @@ def cut(config: PlainLogConfig | None = None) -> tuple[CrashDisk, LogDirectory, 
     put_of(directory, log, 7, 4)
     put_of(directory, log, 8, 4)
     commit(directory)
-    log.truncate_to(5)
+    truncate_log(log, 5)
     group(directory)
     assert log.pending_truncation is None
     return disk, directory, log
@@ -56,7 +57,7 @@ def test_until_producers_are_read_again_appends_are_refused_and_reads_go_on() ->
         put_of(directory, log, 7)
     assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert refusal.value.retriable
-    for refused in (lambda: log.truncate_to(2), log.roll):
+    for refused in (lambda: truncate_log(log, 2), log.roll):
         with pytest.raises(KafkaError):
             refused()
     assert [header.base_offset for header, _ in stored_batches(log, 0, 5, 1000)] == [0, 1, 2, 3, 4]
@@ -76,7 +77,7 @@ def test_a_rebuild_may_end_before_the_truncation_is_durable() -> None:
     _, directory, log = begun()
     put_of(directory, log, 7, 4)
     commit(directory)
-    log.truncate_to(2)
+    truncate_log(log, 2)
     run_all(list(directory.take_rebuilds()))
     assert known(log) == {7: [0, 1]}
     with pytest.raises(KafkaError, match="not durable"):
@@ -158,7 +159,7 @@ def test_what_a_compaction_renamed_meanwhile_is_read_once_more() -> None:
     commit(directory)
     for name in producer_files(disk, log):
         disk.remove(name)
-    log.truncate_to(5)
+    truncate_log(log, 5)
     group(directory)
     (job,) = directory.take_rebuilds()
     log.segments[0].staged = ".swap"
@@ -200,7 +201,7 @@ def test_retention_waits() -> None:
     put_of(directory, log, 8, 3)
     commit(directory)
     checkpoint(directory)
-    log.truncate_to(5)
+    truncate_log(log, 5)
     group(directory)
     log.advance_start(3)
     group(directory)
@@ -237,7 +238,7 @@ def test_no_reader_of_committed_records_sees_more_meanwhile(ends: int | None, co
     put_of(directory, log, 8)
     commit(directory)
     log.producers.committed(committed)
-    log.truncate_to(2)
+    truncate_log(log, 2)
     assert log.producers.first_unstable_offset == 0
     assert log.aborted(0, 2) == []
     log.producers.committed(2)

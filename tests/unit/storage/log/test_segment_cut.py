@@ -30,6 +30,7 @@ from duramen.storage.files.atomic import read_file
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
 from duramen.storage.log.segment_cut import find_cut
+from duramen.storage.log.truncation import truncate_log
 from duramen.storage.segment.segment import INDEX, TIME_INDEX, Segment
 from duramen.wire.batch import ABORT, COMMIT, build_batch, build_marker, parse_header
 
@@ -182,7 +183,7 @@ def test_a_log_that_was_cut_is_as_one_that_never_had_more(
     if before == "index lost":
         for segment in log.segments[:-1]:
             disk.open(segment.path_of(INDEX), write=True).truncate(0)
-    log.truncate_to(offset)
+    truncate_log(log, offset)
     commit(directory)
     other_disk, other_directory, other = filled(batches, offset)
     watermark = int(committed * other.end_offset)
@@ -222,7 +223,7 @@ def test_a_cut_near_the_end_of_a_large_segment_reads_a_few_index_intervals_on_th
     size, interval = log.active.size, log.config.index_interval_bytes
     assert size > 500 * interval
     disk.record = []
-    log.truncate_to(log.end_offset - 60)
+    truncate_log(log, log.end_offset - 60)
     group = directory.take_group()
     assert group is not None
     group.run()
@@ -254,7 +255,7 @@ def test_a_cut_into_damage_changes_nothing() -> None:
     before = state_of(log)
     disk.open(log.active.path, write=True).pwritev([b"!"], cut.position - 10)
     with pytest.raises(CorruptLogError):
-        log.truncate_to(6)
+        truncate_log(log, 6)
     disk.open(log.active.path, write=True).pwritev([b"\0"], cut.position - 10)
     assert log.is_whole
     assert state_of(log) == before
@@ -286,7 +287,7 @@ def test_the_end_is_behind_the_last_batch_that_is_left_where_offsets_have_gaps()
     for base in (0, 10, 20):
         batch = build_batch([(None, b"x", [], NOW)], base_offset=base, leader_epoch=base)
         log.append(batch, parse_header(batch), NOW)
-    log.truncate_to(15)
+    truncate_log(log, 15)
     commit(directory)
     assert log.end_offset == log.active.next_offset == 11
     assert log.epochs.entries == [(0, 0), (10, 10)]
@@ -294,7 +295,7 @@ def test_the_end_is_behind_the_last_batch_that_is_left_where_offsets_have_gaps()
 
 def test_a_full_disk_lacks_index_entries_until_it_has_room() -> None:
     disk, directory, log = large(300)
-    log.truncate_to(250)
+    truncate_log(log, 250)
     index = log.active.index
     assert index is not None
     assert 0 == index.written < len(index)
@@ -318,7 +319,7 @@ def test_a_full_disk_lacks_index_entries_until_it_has_room() -> None:
 
 def test_another_error_of_the_disk_fences() -> None:
     disk, directory, log = large(300)
-    log.truncate_to(250)
+    truncate_log(log, 250)
 
     def broken(call: DiskCall) -> OSError | None:
         is_index = call.operation == "pwritev" and call.path.endswith(INDEX)
@@ -337,7 +338,7 @@ def test_the_active_segment_of_a_clean_stop_is_woken_and_cut() -> None:
     (log,) = directory.logs.values()
     assert log.active.dormant is not None
     disk.record = []
-    log.truncate_to(250)
+    truncate_log(log, 250)
     read = sum(call.length for call in disk.record if call.path.endswith(".log") and call.operation == "pread")
     assert read < log.active.size
     commit(directory)

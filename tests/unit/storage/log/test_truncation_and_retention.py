@@ -21,6 +21,7 @@ from duramen.sim.world.disk import CrashDisk
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
+from duramen.storage.log.truncation import truncate_log
 from duramen.wire.batch import ABORT, build_batch, build_marker, parse_header
 
 
@@ -60,7 +61,7 @@ def test_producers_kept_for_retention_are_known_behind_a_truncation_that_took_th
     log.advance_start(3)
     commit(directory)
     run_all(directory.take_maintenance(NOW + 1))
-    log.truncate_to(6)
+    truncate_log(log, 6)
     commit(directory)
     put_of(directory, log, 8, 8)
     commit(directory)
@@ -112,7 +113,7 @@ def test_retention_behind_a_truncation_journals_the_log_start() -> None:
     commit(directory)
     run_all(directory.take_maintenance(NOW + 1))
     commit(directory)
-    log.truncate_to(4)
+    truncate_log(log, 4)
     commit(directory)
     for rolls in (True, False):
         put(directory, log)
@@ -138,7 +139,7 @@ def test_an_aborted_transaction_in_front_of_a_truncation_outlives_a_power_cut_be
         log.append(data, parse_header(memoryview(data)), NOW)
     put_of(directory, log, 8, 4)
     commit(directory)
-    log.truncate_to(4)
+    truncate_log(log, 4)
     commit(directory)
     put_of(directory, log, 8, 2)
     directory.close(clean=True)
@@ -183,7 +184,7 @@ def test_behind_a_cut_all_batches_that_are_left_are_known_where_our_file_is_gone
     commit(directory)
     for name in producer_files(disk, log):
         disk.remove(name)
-    log.truncate_to(4)
+    truncate_log(log, 4)
     commit(directory)
     producer = log.producers.get(7)
     assert producer is not None
@@ -224,7 +225,7 @@ def test_a_cut_that_took_the_log_start_with_it_is_known_without_our_checkpoint(l
     commit(directory)
     checkpoint(directory)
     commit(directory)
-    log.truncate_to(4)  # the batch that has it goes as a whole
+    truncate_log(log, 4)  # the batch that has it goes as a whole
     commit(directory)
     assert log.end_offset == log.start_offset == 1
     put(directory, log)

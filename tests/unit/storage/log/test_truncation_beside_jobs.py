@@ -25,6 +25,7 @@ from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
 from duramen.storage.log.producer_retention import ProducerSnapshotJob
+from duramen.storage.log.truncation import truncate_log
 from duramen.storage.segment.seal import SEALING
 from duramen.storage.segment.segment import PRODUCERS, SEAL
 from duramen.wire.batch import build_batch, parse_header
@@ -98,7 +99,7 @@ def test_a_truncation_waits_for_whoever_writes_beside_the_log(suffix: str) -> No
 
     def cut(call: DiskCall) -> None:
         if call.operation == "rename" and f"{suffix}.tmp" in call.path and not log.truncations:
-            log.truncate_to(1)
+            truncate_log(log, 1)
             commit(directory)
 
     disk.fault = cut
@@ -127,7 +128,7 @@ def test_a_clean_stop_cuts_what_a_job_held_up() -> None:
     commit(directory)
     run, _ = job_that_writes(SEALING, directory, log)
     run()
-    log.truncate_to(1)
+    truncate_log(log, 1)
     commit(directory)
     assert log.pending_truncation is not None
     directory.close(clean=True)
@@ -155,7 +156,7 @@ def test_producers_whose_batches_retention_took_are_known_behind_a_truncation() 
     (log,) = directory.logs.values()
     put(directory, log, 8, 2)
     commit(directory)
-    log.truncate_to(4)
+    truncate_log(log, 4)
     commit(directory)
     known = log.producers.get(7)
     assert known is not None

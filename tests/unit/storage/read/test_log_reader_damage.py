@@ -161,7 +161,7 @@ def test_what_is_in_memory_is_sent_though_the_next_segment_is_damaged(wide: Benc
     at = second.base_offset - 5
     assert consume(wide, at, 1 << 16)[1] is None, "all of it is hot"
     second.close()
-    wide.log._reader.dropped(second)
+    wide.log.reader.dropped(second)
     os.remove(second.path)
     reached, error = consume(wide, at, 1 << 16)
     assert reached == second.base_offset

@@ -52,7 +52,7 @@ def test_who_follows_the_end_is_served_from_memory(bench: Bench) -> None:
 
 
 def test_a_log_that_nobody_follows_keeps_nothing(bench: Bench) -> None:
-    latest = bench.log._reader._hot.latest
+    latest = bench.log.reader._hot.latest
     _write(bench, 10, 10, 10)
     assert _from_file(bench, 0, most=100), "but not to its end"
     _write(bench, 10)
@@ -137,7 +137,7 @@ def test_across_a_roll(tmp_path: Path) -> None:
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    latest = bench.log._reader._hot.latest
+    latest = bench.log.reader._hot.latest
     _follow(bench)
     for _ in range(3 * MOST_BYTES // 4000):
         _write(bench, 4000)
@@ -145,6 +145,6 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     kept = [data for _, data in latest._writes.values()]
     assert sum(map(len, kept)) + 100 * len(kept) < MOST_BYTES
     assert len(kept) > MOST_BYTES // 8000
-    bench.log._reader.dropped(bench.log.active)
+    bench.log.reader.dropped(bench.log.active)
     assert not latest._writes
     bench.close()

@@ -23,6 +23,7 @@ from duramen.storage.checkpoint.kafka_files import CHECKPOINT, read_checkpoint
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
+from duramen.storage.log.truncation import truncate_log
 
 KEY = (LOOSE, 0)
 
@@ -131,7 +132,7 @@ def test_entries_from_before_the_checkpoint_count_no_more() -> None:
     disk, directory, log = begun()
     log.configure(small("stable"))
     fill(directory, log, 4)
-    log.truncate_to(1)
+    truncate_log(log, 1)
     commit(directory)
     fill(directory, log, 3)
     append(log, b"on its way to the journal")
@@ -160,7 +161,7 @@ def test_what_lies_before_a_roll_is_not_taken_for_synced(within: bool, since: st
         directory = start(disk)
         log = directory.logs[KEY]
     elif since == "cut":
-        log.truncate_to(2)
+        truncate_log(log, 2)
         commit(directory)
     append(log, b"more")
     commit(directory)
@@ -186,7 +187,7 @@ def test_what_lies_before_a_cut_is_not_taken_for_synced(lost: bool) -> None:
     append(log, b"stays")
     append(log, b"goes")
     commit(directory)
-    log.truncate_to(log.end_offset - 1)
+    truncate_log(log, log.end_offset - 1)
     group = directory.take_group()
     assert group is not None
     group.run()

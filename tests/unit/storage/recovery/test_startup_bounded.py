@@ -19,6 +19,7 @@ from duramen.storage.files import parallel
 from duramen.storage.files.parallel import THREADS, run_parallel, run_serial
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.log import Log
+from duramen.storage.log.truncation import truncate_log
 from duramen.wire.batch import build_batch, parse_header
 from duramen.wire.seal import BLOCK_BYTES
 
@@ -196,7 +197,7 @@ def test_a_clean_start_reads_nothing_of_a_log_and_its_first_append_brings_the_in
     log = directory.logs[FIRST, 0]
     assert log.active.index is None
     whole(log, 351)
-    log.truncate_to(100)
+    truncate_log(log, 100)
     commit(directory)
     more(directory, log, 10)
     whole(log, 110)

@@ -28,6 +28,7 @@ from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import NewLog
 from duramen.storage.log.log import Log
 from duramen.storage.log.seals import complete_seal, take_seals
+from duramen.storage.log.truncation import truncate_log
 from duramen.storage.segment.producer_state import Duplicate
 from duramen.wire.batch import build_batch, parse_header
 
@@ -238,7 +239,7 @@ def test_what_a_kill_left_of_the_journal_unsynced_is_on_the_disk_before_a_start_
     more(directory, log, 3)
     commit(directory)
     checkpoint(directory)
-    log.truncate_to(2)
+    truncate_log(log, 2)
     group = directory.take_group()
     assert group is not None
     if sync_failed:

@@ -14,6 +14,7 @@ from tests.worlds.storage_workload import FIRST, SECOND, append, checkpoint, com
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.loss_record import read_losses
+from duramen.storage.log.truncation import truncate_log
 from duramen.storage.repair.repair import survey_directory
 
 LONG, SHORT = "/data/first-0", "/data/second-0"
@@ -200,7 +201,7 @@ def test_behind_a_kill_all_segments_that_are_gone_are_told(shorter: bool) -> Non
     harmed = stopped(clean=False)
     if shorter:
         directory = start(harmed)
-        directory.logs[SECOND, 0].truncate_to(2)
+        truncate_log(directory.logs[SECOND, 0], 2)
         commit(directory)
         commit(directory)
         harmed.kill()

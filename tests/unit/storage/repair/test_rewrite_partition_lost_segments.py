@@ -16,6 +16,7 @@ from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.log import Log
+from duramen.storage.log.truncation import truncate_log
 from duramen.storage.repair.journal_reset import recover_and_stop
 from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.storage.repair.report import Finding
@@ -260,7 +261,7 @@ def test_damage_below_a_truncation_takes_nothing_that_was_synced_behind_it() -> 
     job = directory.take_checkpoint(force=True)
     assert job is not None
     job.run()  # and the journal keeps what was in front of it
-    log.truncate_to(55)
+    truncate_log(log, 55)
     commit(directory)
     bases = [segment.base_offset for segment in log.segments]
     assert len(bases) >= 4
