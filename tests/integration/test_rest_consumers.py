@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,28 @@ from tests.worlds.topic_contents import create
 V2 = "application/vnd.kafka.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
 AS_JSON = "application/vnd.kafka.json.v2+json"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A node whose groups hand partitions over quickly."""
+    settings = {
+        "offsets.topic.num.partitions": "1",
+        "group.consumer.min.heartbeat.interval.ms": "100",
+        "group.consumer.heartbeat.interval.ms": "100",
+    }
+    found = Served(tmp_path_factory.mktemp("rest-consumers"), settings)
+    found.start()
+    yield found
+    found.kill()
+
+
+@pytest.fixture(scope="module")
+def gateway(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
+    found = ServedGateway(tmp_path_factory.mktemp("gateway"), served.bootstrap)
+    found.start()
+    yield found
+    found.kill()
 
 
 class RestConsumer:
@@ -87,15 +110,15 @@ def produce(bootstrap: str, topic: str, values: dict[int, list[bytes]], transact
         producer.abort_transaction()
 
 
-def test_partitions_that_are_assigned(shared_gateway: ServedGateway, served: Served) -> None:
+def test_partitions_that_are_assigned(gateway: ServedGateway, served: Served) -> None:
     topic = "manual"
     create(served.bootstrap, topic, 2)
     produce(served.bootstrap, topic, {0: [b"%d" % n for n in range(5)], 1: [b"\xff"]})
     produce(served.bootstrap, topic, {0: [b"no"]}, "manual-aborted")
     settings = {"auto_offset_reset": "earliest", "auto_commit_enable": "false"}
-    consumer = RestConsumer(shared_gateway, "manual", name="m", **settings)
+    consumer = RestConsumer(gateway, "manual", name="m", **settings)
     again = {"name": "m"}
-    assert refused(shared_gateway.ask("POST", "/consumers/manual", json.dumps(again).encode())) == (409, 40902)
+    assert refused(gateway.ask("POST", "/consumers/manual", json.dumps(again).encode())) == (409, 40902)
     assert consumer.records("?timeout=0") == []
     consumer.told("/assignments", of(topic, 0, 1))
     assert consumer.get("/assignments").json() == of(topic, 0, 1)
@@ -121,7 +144,7 @@ def test_partitions_that_are_assigned(shared_gateway: ServedGateway, served: Ser
     assert consumer.end().status == 204
     assert refused(consumer.end()) == (404, 40403)
     assert refused(consumer.get("/records")) == (404, 40403)
-    other = RestConsumer(shared_gateway, "manual", auto_offset_reset="latest")
+    other = RestConsumer(gateway, "manual", auto_offset_reset="latest")
     other.told("/assignments", of(topic, 0, 1))
     assert other.places() == [(0, 2), (0, 3), (0, 4)]
     assert other.committed() == [(0, 2, "mine"), (1, 1, "")]
@@ -130,11 +153,11 @@ def test_partitions_that_are_assigned(shared_gateway: ServedGateway, served: Ser
     assert other.end().status == 204
 
 
-def test_what_is_answered_on_the_way_is_waited_for(shared_gateway: ServedGateway, served: Served) -> None:
+def test_what_is_answered_on_the_way_is_waited_for(gateway: ServedGateway, served: Served) -> None:
     create(served.bootstrap, "waited", 1)
-    consumer = RestConsumer(shared_gateway, "waited", format="json", auto_commit_enable=False)
+    consumer = RestConsumer(gateway, "waited", format="json", auto_commit_enable=False)
     consumer.told("/assignments", of("waited", 0))
-    with shared_gateway.connect() as leaving:
+    with gateway.connect() as leaving:
         leaving.sendall(request("GET", f"{consumer.path}/records?timeout=20000"))
         time.sleep(0.1)
     later = threading.Timer(0.3, produce, (served.bootstrap, "waited", {0: [b'{"n": 1.10}']}))
@@ -153,13 +176,13 @@ def test_what_is_answered_on_the_way_is_waited_for(shared_gateway: ServedGateway
     assert [each["value"] for each in consumer.records()] == [2]
 
 
-def test_what_is_refused(shared_gateway: ServedGateway, served: Served) -> None:
+def test_what_is_refused(gateway: ServedGateway, served: Served) -> None:
     create(served.bootstrap, "refusing", 1)
-    consumer = RestConsumer(shared_gateway, "refusing", auto_offset_reset="none")
+    consumer = RestConsumer(gateway, "refusing", auto_offset_reset="none")
     wrong = b'{"auto.offset.reset": "never"}'
-    assert refused(shared_gateway.ask("POST", "/consumers/refusing", wrong, content_type=V2)) == (422, 42204)
-    assert refused(shared_gateway.ask("POST", "/consumers/refusing", b"{", content_type=V2)) == (400, 400)
-    assert refused(shared_gateway.ask("POST", "/consumers/refusing", b"{}", content_type="text/plain")) == (415, 415)
+    assert refused(gateway.ask("POST", "/consumers/refusing", wrong, content_type=V2)) == (422, 42204)
+    assert refused(gateway.ask("POST", "/consumers/refusing", b"{", content_type=V2)) == (400, 400)
+    assert refused(gateway.ask("POST", "/consumers/refusing", b"{}", content_type="text/plain")) == (415, 415)
     assert refused(consumer.get("/records", accept=AS_JSON)) == (406, 40601)
     assert refused(consumer.get("/records", accept="text/html")) == (406, 406)
     assert refused(consumer.get("/records?timeout=x")) == (400, 400)
@@ -172,8 +195,66 @@ def test_what_is_refused(shared_gateway: ServedGateway, served: Served) -> None:
     assert refused(consumer.post("/positions", at("refusing", p0=-1))) == (400, 400)
     consumer.told("/positions", at("refusing", p0=0))
     assert consumer.places("?timeout=0") == []
-    assert shared_gateway.ask("HEAD", f"{consumer.path}/records").status == 405
-    assert refused(shared_gateway.ask("PUT", f"{consumer.path}/offsets")) == (405, 405)
+    assert gateway.ask("HEAD", f"{consumer.path}/records").status == 405
+    assert refused(gateway.ask("PUT", f"{consumer.path}/offsets")) == (405, 405)
+
+
+def test_a_subscription_is_shared_by_the_consumers_of_a_group(gateway: ServedGateway, served: Served) -> None:
+    topic = "shared"
+    create(served.bootstrap, topic, 2)
+    first, second = (RestConsumer(gateway, topic, format="json", auto_offset_reset="earliest") for _ in range(2))
+    first.told("/subscription", {"topics": [topic]})
+    assert first.get("/subscription").json() == {"topics": [topic]}
+    assert refused(first.post("/assignments", of(topic, 0))) == (409, 40903)
+    wait_for(first, of(topic, 0, 1))
+    produce(served.bootstrap, topic, {0: [b"1", b"2"], 1: [b"3"]})
+    assert sorted(read(first, 3)) == [(0, 0), (0, 1), (1, 0)]
+    assert first.records("?timeout=0") == []  # and what was answered is committed
+    assert sorted(first.committed()) == [(0, 2, ""), (1, 1, "")]
+    second.told("/subscription", {"topic_pattern": "share[d]"})
+    until = time.monotonic() + 15
+    while not (owned(first) and owned(second)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert owned(first) | owned(second) == {0, 1}
+    assert second.get("/subscription").json() == {"topics": [topic]}
+    produce(served.bootstrap, topic, {0: [b"4"], 1: [b"5"]})
+    theirs = {consumer: read(consumer, 1) for consumer in (first, second)}
+    assert sorted(theirs[first] + theirs[second]) == [(0, 2), (1, 1)]
+    (lost,) = owned(second)
+    given = at(topic, **{f"p{lost}": 0})
+    assert refused(first.post("/offsets", given)) == (502, 50002)
+    assert second.end().status == 204  # which commits what it was answered
+    wait_for(first, of(topic, 0, 1))
+    assert first.places("?timeout=300") == []
+    assert first.gateway.ask("DELETE", f"{first.path}/subscription").status == 204
+    assert first.get("/assignments").json() == {"partitions": []}
+    assert first.get("/subscription").json() == {"topics": []}
+    assert refused(first.post("/subscription", {"topic_pattern": "("})) == (400, 40002)
+    first.told("/assignments", of(topic, 0))
+    assert refused(first.post("/subscription", {"topics": [topic]})) == (409, 40903)
+    assert first.end().status == 204
+
+
+def owned(consumer: RestConsumer) -> set[int]:
+    return {each["partition"] for each in consumer.get("/assignments").json()["partitions"]}
+
+
+def wait_for(consumer: RestConsumer, assignments: dict[str, Any]) -> None:
+    until = time.monotonic() + 15
+    while consumer.get("/assignments").json() != assignments:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def read(consumer: RestConsumer, count: int) -> list[tuple[int, int]]:
+    """So many records."""
+    found: list[tuple[int, int]] = []
+    until = time.monotonic() + 15
+    while len(found) < count:
+        assert time.monotonic() < until, found
+        found += consumer.places("?timeout=1000")
+    return found
 
 
 @pytest.fixture

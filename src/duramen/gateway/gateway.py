@@ -156,4 +156,5 @@ class Gateway:
     ) -> None:
         self._sweep.cancel()
         self._consumer_sweep.cancel()
+        await self._consumers.close()
         await self._cluster.__aexit__(kind, error, trace)

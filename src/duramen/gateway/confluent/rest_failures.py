@@ -19,6 +19,7 @@ _WRONG: Final = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
         ErrorCode.SECURITY_DISABLED,
         ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
     )
 )
 _GONE: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))

@@ -7,11 +7,12 @@ from typing import Annotated, Final
 
 import msgspec
 
-from duramen.gateway.edge.problem import bad_request
+from duramen.gateway.edge.problem import ProblemError, bad_request
 from duramen.gateway.edge.request_json import decoded_json
 from duramen.model import TopicPartition
 
 PARTITIONS_MAX: Final = 10_000
+PATTERN_LENGTH_MAX: Final = 1000
 METADATA_LENGTH_MAX: Final = 4096
 """Characters: Kafka's offset.metadata.max.bytes."""
 
@@ -38,6 +39,19 @@ class NamedPartitions(msgspec.Struct, forbid_unknown_fields=True):
     """Several."""
 
     partitions: Annotated[list[NamedPartition], _Partitions]
+
+
+class WantedSubscription(msgspec.Struct, forbid_unknown_fields=True):
+    """Topics by name, or topic_pattern: a regular expression that their whole names match."""
+
+    topics: Annotated[list[_Topic], _Partitions] | None = None
+    topic_pattern: Annotated[str, msgspec.Meta(min_length=1, max_length=PATTERN_LENGTH_MAX)] | None = None
+
+
+class SubscribedTopics(msgspec.Struct):
+    """The topics that a consumer has subscribed to; with a pattern, those that it reads now."""
+
+    topics: list[str]
 
 
 class WantedOffset(msgspec.Struct, forbid_unknown_fields=True):
@@ -81,6 +95,7 @@ class ConsumedRecord(msgspec.Struct):
 
 
 _PARTITIONS: Final = msgspec.json.Decoder(NamedPartitions)
+_SUBSCRIPTION: Final = msgspec.json.Decoder(WantedSubscription)
 _OFFSETS: Final = msgspec.json.Decoder(WantedOffsets)
 
 
@@ -88,6 +103,20 @@ def partitions_of(body: bytes) -> list[TopicPartition]:
     """The partitions that a body names, each once. Problem 400."""
     given = decoded_json(body, _PARTITIONS, "body")
     return list(dict.fromkeys(TopicPartition(each.topic, each.partition) for each in given.partitions))
+
+
+def subscription_of(body: bytes) -> WantedSubscription:
+    """The subscription in a body. Problem 400, 409."""
+    given = decoded_json(body, _SUBSCRIPTION, "body")
+    if given.topics and given.topic_pattern:
+        raise ProblemError(
+            409,
+            "consumer-state",
+            "Subscription to topics, partitions and pattern are mutually exclusive: give topics or topic_pattern.",
+        )
+    if not given.topics and not given.topic_pattern:
+        raise bad_request("topics", "it names topics, or topic_pattern has an expression; DELETE ends a subscription")
+    return given
 
 
 def offsets_of(body: bytes) -> dict[TopicPartition, WantedOffset]:

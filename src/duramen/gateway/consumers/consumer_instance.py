@@ -3,32 +3,61 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
+from duramen.client.aio.async_group_member import AsyncGroupMember
 from duramen.client.aio.async_group_offsets import AsyncGroupOffsets
 from duramen.client.protocol.fetch import FetchedBytes
-from duramen.client.protocol.group_offsets import GroupOffset
+from duramen.client.protocol.group_offsets import GroupOffset, PartitionNotAssignedError
 from duramen.client.protocol.list_offsets import EARLIEST, LATEST
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import DuramenError, ErrorCode, KafkaError
+from duramen.gateway.consumers.consumer_bodies import ConsumedRecord
 from duramen.gateway.consumers.consumer_positions import UNKNOWN, ConsumerPositions
 from duramen.gateway.consumers.consumer_settings import ConsumerSettings
 from duramen.gateway.consumers.record_portion import RecordPortion, portion_steps
 from duramen.gateway.edge.problem import ProblemError
 from duramen.model import TopicPartition
 
+LEAVE_S: Final = 5.0
+"""How long the group is asked to let a consumer go; it does so by itself when the session is over."""
+
 _READ_COMMITTED: Final = 1
+_JOIN_S: Final = 10.0
 _AWAY_S: Final = 5.0
 """How long a read goes on asking for what does not answer."""
 _SLICE_S: Final = 0.5
 _SLICE_OF_SEVERAL_S: Final = 0.1
 """How long nodes are let wait at a time: one of them alone, or several, all of which are waited for."""
+_SLICE_OF_NONE_S: Final = 0.02
+"""How often a consumer looks whether the group has given it something."""
+
+
+class ConsumerSubscription(NamedTuple):
+    """Topics by name, or those whose whole name an expression matches."""
+
+    topics: tuple[str, ...]
+    pattern: str | None
+
+
+class ConsumerAnswer(NamedTuple):
+    """What a read found, and where the consumer stood then."""
+
+    portion: RecordPortion
+    started: Mapping[TopicPartition, int]
+
+    @property
+    def records(self) -> list[ConsumedRecord]:
+        """The records."""
+        return self.portion.records
 
 
 class ConsumerInstance:
     """A consumer of a group. owner: the name of the principal that made it.
 
+    It reads the partitions that its client assigns, or, with a subscription, those that the group gives it as a member.
     turn: to be held by each request while it uses the consumer. last_used_s: of a clock that only goes forward.
     """
 
@@ -42,20 +71,77 @@ class ConsumerInstance:
         self.last_used_s = now_s
         self.is_ended = False
         self.positions = ConsumerPositions()
+        self.subscription: ConsumerSubscription | None = None
         self._cluster = cluster
+        self._group = group
         self._offsets = AsyncGroupOffsets(cluster, group)
+        self._member: AsyncGroupMember | None = None
+        self._handover = _Handover(self)
+        self._starting = asyncio.Lock()
 
     # ---- what is read ------------------------------------------------------------------------------------------
 
-    async def assign(self, wanted: Iterable[TopicPartition]) -> None:
+    async def assign(self, wanted: Collection[TopicPartition]) -> None:
         """Read these partitions from now on: from what the group has committed, else as auto.offset.reset says."""
-        wanted = list(wanted)
-        fresh = self.positions.missing(wanted)
-        found = await self._offsets.committed(fresh) if fresh else {}
+        if self.subscription is not None:
+            raise _mutually_exclusive("DELETE …/subscription first")
+        await self.commit_answered()
+        self.positions.add(*await self._starts(self.positions.missing(wanted)))
+        self.positions.keep(wanted)
+
+    async def subscribe(self, wanted: ConsumerSubscription) -> None:
+        """Read what the group gives of these topics from now on. KafkaError where the group does not take it."""
+        if self.subscription is None and self.positions:
+            raise _mutually_exclusive("assign no partitions first")
+        await self.commit_answered()
+        member = self._member
+        if member is None:
+            self._handover = _Handover(self)
+            member = self._member = AsyncGroupMember(self._cluster, self._group, self._handover)
+        self.subscription = wanted
+        try:
+            member.subscribe(topics=wanted.topics or None, pattern=wanted.pattern)
+            await member.joined(_JOIN_S)
+        except BaseException:
+            await self._leave()
+            raise
+
+    async def unsubscribe(self) -> None:
+        """Read nothing from now on."""
+        await self.commit_answered()
+        await self._leave()
+
+    async def end(self) -> None:
+        """Leave the group; nothing is committed."""
+        self.is_ended = True
+        await self._leave()
+
+    async def _leave(self) -> None:
+        member, self._member = self._member, None
+        self.subscription = None
+        self.positions.keep(())
+        if member is not None:
+            await member.close(LEAVE_S)
+
+    async def _starts(
+        self, wanted: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
+        """Where these are to be read from, and for which of them that is what the group has committed."""
+        found = await self.committed(wanted) if wanted else {}
         committed = {tp: each.offset for tp, each in found.items()}
-        starts = await self._reset([tp for tp in fresh if tp not in committed]) | committed
-        self.positions.replace({tp: starts.get(tp, UNKNOWN) for tp in wanted})
-        self.positions.committed(committed)
+        fresh = await self._reset([tp for tp in wanted if tp not in committed])
+        return fresh | committed, set(committed)
+
+    async def start_given(self) -> None:
+        """The same of those that the group gave and that are not read yet."""
+        if self._member is None:
+            return
+        async with self._starting:
+            given = self._handover.given
+            before = {tp: given[tp] for tp in self.positions.missing(given)}
+            positions, committed = await self._starts(before)
+            still = {tp for tp, gift in before.items() if self._handover.given.get(tp) is gift}
+            self.positions.add({tp: positions[tp] for tp in still}, committed & still)
 
     async def _reset(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
         if self.settings.reset == "none":
@@ -75,7 +161,7 @@ class ConsumerInstance:
 
     # ---- records -----------------------------------------------------------------------------------------------
 
-    async def read(self, wait_s: float, max_bytes: int, stopping: asyncio.Event) -> RecordPortion:
+    async def read(self, wait_s: float, max_bytes: int, stopping: asyncio.Event) -> ConsumerAnswer:
         """The next records: at once, where there are fetch.min.bytes of them, else what there is after so long.
 
         What was answered before is committed first, with auto.commit.enable. Problem 500 for a record that the format
@@ -86,52 +172,48 @@ class ConsumerInstance:
         end_s = clock.time() + wait_s
         pause_s = 0.0
         while True:
-            portion = await self._portion(max_bytes, pause_s)
+            await self.start_given()
+            answer = await self._answer(max_bytes, pause_s)
+            portion = answer.portion
             left_s = end_s - clock.time()
             enough = portion.records and portion.size >= self.settings.min_bytes
             if enough or left_s <= 0 or self.is_ended or stopping.is_set():
-                return portion
+                return answer
+            self._check_member()
             pause_s = min(left_s, await self._slice_s())
             if portion.records:  # a node counts other bytes than those of keys and values
                 await asyncio.sleep(min(pause_s, _SLICE_OF_SEVERAL_S))
                 pause_s = 0.0
-            elif not self.positions.partitions:
+            elif not self.positions:
                 await asyncio.sleep(pause_s)
             else:
-                self.positions.answered(portion.moved)
+                self.positions.answered(portion.moved, answer.started)
 
-    async def _portion(self, max_bytes: int, pause_s: float) -> RecordPortion:
-        positions = self.positions.positions
-        for tp, offset in positions.items():
+    async def _answer(self, max_bytes: int, pause_s: float) -> ConsumerAnswer:
+        started = self.positions.positions
+        for tp, offset in started.items():
             if offset == UNKNOWN:
-                raise ProblemError(
-                    409,
-                    "consumer-state",
-                    f"Nothing is committed of {tp}, and auto.offset.reset is none: seek by POST …/positions.",
-                )
-        if not positions:
-            return RecordPortion([], 0, {})
+                raise _not_now(f"nothing is committed of {tp}, and auto.offset.reset is none: seek by POST …/positions")
+        if not started:
+            return ConsumerAnswer(RecordPortion([], 0, {}), started)
         answers = await self._cluster.fetch_many(
-            positions,
+            started,
             max_bytes,
             _READ_COMMITTED,
             max_wait_ms=int(pause_s * 1000),
             min_bytes=self.settings.min_bytes,
+            topic_ids=None if self._member is None else self._member.topic_ids,
             timeout_s=_AWAY_S + pause_s,
         )
-        await self._go_back([tp for tp, answer in answers.items() if _is_out_of_range(answer)])
-        fetched = {tp: answer for tp in positions if isinstance(answer := answers[tp], FetchedBytes)}
-        steps = portion_steps(fetched, self.settings.embedded, max_bytes)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                portion: RecordPortion = end.value
-                break
-            await asyncio.sleep(0)
+        still = self.positions.still(started)
+        refused = {tp: each for tp in still if isinstance(each := answers[tp], KafkaError)}
+        lost = [tp for tp, error in refused.items() if error.code == ErrorCode.OFFSET_OUT_OF_RANGE]
+        await self._go_back(lost)
+        fetched = {tp: each for tp in still if isinstance(each := answers[tp], FetchedBytes)}
+        portion = await self._portion(fetched, max_bytes)
         if portion.unfit is not None:
             tp, offset, why = portion.unfit
-            self.positions.answered(portion.moved)
+            self.positions.answered(portion.moved, started)
             self.positions.passed_over(tp)
             raise ProblemError(
                 500,
@@ -139,41 +221,111 @@ class ConsumerInstance:
                 f"Error deserializing key/value for partition {tp} at offset {offset}: it is not JSON: {why}. "
                 f"If needed, please seek past the record to continue consumption (POST …/positions with {offset + 1}).",
             )
-        refused = [each for each in answers.values() if isinstance(each, KafkaError) and not _is_out_of_range(each)]
-        if refused and not portion.records:
-            raise refused[0]
-        return portion
+        for tp in refused.keys() - lost if not portion.records else ():
+            raise refused[tp]
+        return ConsumerAnswer(portion, started)
+
+    async def _portion(self, fetched: Mapping[TopicPartition, FetchedBytes], max_bytes: int) -> RecordPortion:
+        steps = portion_steps(fetched, self.settings.embedded, max_bytes)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                portion: RecordPortion = end.value
+                return portion
+            await asyncio.sleep(0)
 
     async def _go_back(self, lost: list[TopicPartition]) -> None:
         """Partitions whose position is gone go on as auto.offset.reset says."""
         if lost:
-            self.positions.seek(await self._reset(lost))
+            starts = await self._reset(lost)
+            self.positions.seek({tp: offset for tp, offset in starts.items() if tp in self.positions.partitions})
 
     async def _slice_s(self) -> float:
-        leaders = {await self._cluster.leader(tp) for tp in self.positions.partitions}
-        return _SLICE_S if len(leaders) < 2 else _SLICE_OF_SEVERAL_S
+        leaders = {await self._cluster.leader(tp) for tp in list(self.positions.partitions)}
+        if not leaders:
+            return _SLICE_S if self._member is None else _SLICE_OF_NONE_S
+        return _SLICE_S if len(leaders) == 1 else _SLICE_OF_SEVERAL_S
+
+    def is_told_by(self, handover: _Handover) -> bool:
+        """Whether it is of the present membership."""
+        return self._member is not None and self._handover is handover
+
+    def _check_member(self) -> None:
+        """Raise what has ended the membership."""
+        if self._member is not None and self._member.failure is not None:
+            raise self._member.failure
+
+    def sent(self, answer: ConsumerAnswer) -> None:
+        """The answer has left: the next one goes on behind it."""
+        self.positions.answered(answer.portion.moved, answer.started)
 
     # ---- commits -----------------------------------------------------------------------------------------------
 
     async def committed(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, GroupOffset]:
         """What the group has committed of these partitions."""
-        return await self._offsets.committed(wanted)
+        return await (self._offsets if self._member is None else self._member).committed(wanted)
 
     async def commit(self, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """Commit these offsets."""
+        """Commit these offsets. KafkaError where they are not the consumer's to commit, or not any more."""
         if offsets:
-            await self._offsets.commit(offsets)
+            await (self._offsets if self._member is None else self._member).commit(offsets)
             self.positions.committed({tp: each.offset for tp, each in offsets.items()})
 
     async def commit_all(self) -> None:
-        """Commit where the consumer is."""
-        await self.commit({tp: GroupOffset(offset) for tp, offset in self.positions.uncommitted.items()})
+        """Commit where the consumer is. PartitionNotAssignedError, once, where the group has given away a partition
+        of which something was answered and not committed; what is left is committed then."""
+        unsaved = self.positions.take_unsaved()
+        await self._commit_positions()
+        if unsaved:
+            raise PartitionNotAssignedError(self._group, unsaved[0])
 
     async def commit_answered(self) -> None:
-        """The same, with auto.commit.enable."""
+        """Commit where the consumer is, with auto.commit.enable. What the group has given away meanwhile is another
+        consumer's to answer again."""
         if self.settings.auto_commit:
-            await self.commit_all()
+            self.positions.take_unsaved()
+            with suppress(PartitionNotAssignedError):
+                await self._commit_positions()
+
+    async def _commit_positions(self) -> None:
+        await self.commit({tp: GroupOffset(offset) for tp, offset in self.positions.uncommitted.items()})
 
 
-def _is_out_of_range(answer: FetchedBytes | KafkaError) -> bool:
-    return isinstance(answer, KafkaError) and answer.code == ErrorCode.OFFSET_OUT_OF_RANGE
+class _Handover:
+    """What the group tells a consumer, in between its requests. given: its partitions, and what tells this time from
+    another one."""
+
+    def __init__(self, consumer: ConsumerInstance) -> None:
+        self._consumer = consumer
+        self.given: dict[TopicPartition, object] = {}
+
+    async def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        """Where to begin is looked up at once, so that what comes from now on is read; else at the next read."""
+        self.given.update((tp, object()) for tp in partitions)
+        with suppress(DuramenError):
+            await self._consumer.start_given()
+
+    async def revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        """What was answered last is not committed: its client has not come back for more."""
+        self._take_away(partitions)
+
+    async def lost(self, partitions: frozenset[TopicPartition]) -> None:
+        """As `revoked`."""
+        self._take_away(partitions)
+
+    def _take_away(self, partitions: frozenset[TopicPartition]) -> None:
+        for tp in partitions:
+            self.given.pop(tp, None)
+        if self._consumer.is_told_by(self):
+            self._consumer.positions.take_away(partitions)
+
+
+def _mutually_exclusive(remedy: str) -> ProblemError:
+    return ProblemError(
+        409, "consumer-state", f"Subscription to topics, partitions and pattern are mutually exclusive: {remedy}."
+    )
+
+
+def _not_now(why: str) -> ProblemError:
+    return ProblemError(409, "consumer-state", f"{why[0].upper()}{why[1:]}.")

@@ -26,14 +26,15 @@ from duramen.gateway.consumers.consumer_bodies import (
     ConsumerMade,
     ConsumerOffset,
     ConsumerOffsets,
+    SubscribedTopics,
     named,
     offsets_of,
     partitions_of,
+    subscription_of,
 )
-from duramen.gateway.consumers.consumer_instance import ConsumerInstance
+from duramen.gateway.consumers.consumer_instance import ConsumerAnswer, ConsumerInstance, ConsumerSubscription
 from duramen.gateway.consumers.consumer_settings import consumer_settings
 from duramen.gateway.consumers.held_consumers import HeldConsumers, no_such_consumer
-from duramen.gateway.consumers.record_portion import RecordPortion
 from duramen.gateway.edge.clock import GatewayClock
 from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.edge.problem import ProblemError, bad_request
@@ -79,6 +80,9 @@ class ConsumerRequests:
             "deleteConsumer": self._handler(self._delete),
             "commitConsumerOffsets": self._handler(self._commit),
             "getConsumerOffsets": self._handler(self._committed),
+            "subscribeConsumer": self._handler(self._subscribe),
+            "getConsumerSubscription": self._handler(self._subscription),
+            "unsubscribeConsumer": self._handler(self._unsubscribe),
             "assignConsumer": self._handler(self._assign),
             "getConsumerAssignments": self._handler(self._assignments),
             "seekConsumer": self._handler(self._seek),
@@ -90,9 +94,14 @@ class ConsumerRequests:
     async def end_idle(self) -> None:
         """End those that nobody used for too long. What they answered last is not committed: nobody said that it was
         worked on."""
-        for group, consumer in self._held.idle(self._clock.monotonic_s()):
-            consumer.is_ended = True
+        idle = self._held.idle(self._clock.monotonic_s())
+        for group, consumer in idle:
             self._held.remove(group, consumer.name)
+        await asyncio.gather(*(consumer.end() for _, consumer in idle))
+
+    async def close(self) -> None:
+        """End all of them, in the same way."""
+        await asyncio.gather(*(consumer.end() for consumer in self._held.all))
 
     # ---- one consumer --------------------------------------------------------------------------------------------
 
@@ -143,10 +152,25 @@ class ConsumerRequests:
 
     async def _delete(self, request: Request, consumer: ConsumerInstance) -> None:
         await consumer.commit_answered()
-        consumer.is_ended = True
         self._held.remove(request.path_params["group_name"], consumer.name)
+        await consumer.end()
 
     # ---- what it reads -------------------------------------------------------------------------------------------
+
+    async def _subscribe(self, request: Request, consumer: ConsumerInstance) -> None:
+        async with self._body(request) as body:
+            wanted = subscription_of(body)
+        self._check_readable(request, set(wanted.topics or ()))
+        await consumer.subscribe(ConsumerSubscription(tuple(wanted.topics or ()), wanted.topic_pattern))
+
+    async def _subscription(self, _request: Request, consumer: ConsumerInstance) -> SubscribedTopics:
+        wanted = consumer.subscription
+        if wanted is None:
+            return SubscribedTopics([])
+        return SubscribedTopics(sorted(wanted.topics or {tp.topic for tp in consumer.positions.partitions}))
+
+    async def _unsubscribe(self, _request: Request, consumer: ConsumerInstance) -> None:
+        await consumer.unsubscribe()
 
     async def _assign(self, request: Request, consumer: ConsumerInstance) -> None:
         async with self._body(request) as body:
@@ -226,20 +250,20 @@ class ConsumerRequests:
             if consumer.is_ended:
                 raise no_such_consumer()
             self._check_readable(request, {tp.topic for tp in consumer.positions.partitions})
-            portion = await self._unless_left(request, consumer.read(wait_s, max_bytes, self._stopping))
+            found = await self._unless_left(request, consumer.read(wait_s, max_bytes, self._stopping))
         except BaseException:
             self._release(consumer)
             raise
 
         def ended(is_sent: bool) -> None:
             if is_sent:
-                consumer.positions.answered(portion.moved)
-                self._metrics.records_read.inc(len(portion.records))
+                consumer.sent(found)
+                self._metrics.records_read.inc(len(found.records))
             self._release(consumer)
 
-        return ConfirmedResponse(request, msgspec.json.encode(portion.records), media_type, ended)
+        return ConfirmedResponse(request, msgspec.json.encode(found.records), media_type, ended)
 
-    async def _unless_left(self, request: Request, reading: Awaitable[RecordPortion]) -> RecordPortion:
+    async def _unless_left(self, request: Request, reading: Awaitable[ConsumerAnswer]) -> ConsumerAnswer:
         """What is read, as long as the client is there."""
         left = asyncio.ensure_future(disconnected(request))
         work = asyncio.ensure_future(reading)

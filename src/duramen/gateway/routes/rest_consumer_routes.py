@@ -5,7 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from duramen.gateway.confluent.rest_errors import V2_JSON
-from duramen.gateway.consumers.consumer_bodies import ConsumerMade, ConsumerOffsets, NamedPartitions, WantedOffsets
+from duramen.gateway.consumers.consumer_bodies import (
+    ConsumerMade,
+    ConsumerOffsets,
+    NamedPartitions,
+    SubscribedTopics,
+    WantedOffsets,
+    WantedSubscription,
+)
 from duramen.gateway.routes.errors import ANY_CALL
 from duramen.gateway.routes.route import Parameter, RouteAnswer, RouteRow
 
@@ -61,6 +68,22 @@ CONSUMER_ROUTES: tuple[RouteRow, ...] = (
         "group",
         "End a consumer; with auto.commit.enable, what it was answered is committed",
         (RouteAnswer(204, "It is gone"),),
+        (*_ANY, "foreign-origin"),
+        _NAMED,
+        right="write",
+    ),
+    _told(f"{_INSTANCE}/subscription", "subscribeConsumer", "Read what the group gives of these topics from now on",
+          "Topics by name, or topic_pattern: a regular expression (RE2) that whole names match", WantedSubscription,
+          "consumer-state"),
+    _asked(f"{_INSTANCE}/subscription", "getConsumerSubscription", "Say what the consumer has subscribed to",
+           SubscribedTopics),
+    RouteRow(
+        "DELETE",
+        f"{_INSTANCE}/subscription",
+        "unsubscribeConsumer",
+        "group",
+        "Leave the group and read nothing from now on",
+        (RouteAnswer(204, "Done"),),
         (*_ANY, "foreign-origin"),
         _NAMED,
         right="write",
