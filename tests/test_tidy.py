@@ -608,7 +608,7 @@ def test_every_route_says_what_it_needs() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "RouteRow"
         if not any(keyword.arg == "right" for keyword in node.keywords)
     ]
-    report(found, 'a route without a right stops the gateway: right="read", "write", "admin", KNOWN or OPEN')
+    report(found, 'a route without a right stops the gateway: right="read", "write", "admin", KNOWN, LISTED or OPEN')
 
 
 def test_settings_are_read_by_their_names() -> None:

@@ -16,6 +16,7 @@ from starlette.websockets import WebSocket
 from duramen.client.aio import AsyncCluster
 from duramen.errors import DuramenError
 from duramen.gateway.access.authenticator import Authenticator
+from duramen.gateway.access.principal import SENDER
 from duramen.gateway.access.request_right import check_rows, right_of
 from duramen.gateway.access.running_reads import RunningReads
 from duramen.gateway.edge import metrics as metrics_page
@@ -110,8 +111,7 @@ class RouteAccess:
         if row.right == OPEN:
             return
         principal = self._authenticator.principal(connection.headers)
-        connection.scope["duramen.principal"] = principal.name
-        connection.scope["duramen.asking"] = principal
+        connection.scope[SENDER] = principal
         right = right_of(row, connection.path_params)
         right.check(principal)
         if row.right == "read":

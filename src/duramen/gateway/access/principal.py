@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 RIGHTS: Final = ("read", "write", "admin")
 """What can be given. admin includes the other two, write does not include read."""
@@ -36,9 +37,22 @@ class Principal(NamedTuple):
         one for everything."""
         return any(permission.covers(right, name) for permission in self.permissions)
 
+    def may_read(self, name: str) -> bool:
+        """Whether lists show it the name."""
+        return self.may("read", name)
+
+
+SENDER: Final = "duramen.principal"
+"""Where the scope of a request has the principal."""
 
 ANYBODY: Final = Principal("", (Permission("admin", "", True),))
 """Who asks a gateway without logins."""
+
+
+def sender_of(scope: Mapping[str, Any]) -> Principal:
+    """Who sends a request that its route has let in. scope: the request's."""
+    found: Principal = scope[SENDER]
+    return found
 
 
 def parse_permission(text: str) -> Permission:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from duramen.gateway.access.principal import RIGHTS, Principal
 from duramen.gateway.edge.problem import ProblemError
-from duramen.gateway.routes.route import KNOWN, OPEN, RouteRow
+from duramen.gateway.routes.route import KNOWN, LISTED, OPEN, RouteRow
 
 _NAMED_BY: Mapping[str, tuple[str, ...]] = {
     "stream": ("path",),
@@ -19,7 +19,7 @@ _NAMED_BY: Mapping[str, tuple[str, ...]] = {
 
 
 class RequestRight(NamedTuple):
-    """right: read, write, admin, OPEN or KNOWN; name: as `Principal.may` takes it."""
+    """right: read, write, admin, OPEN, KNOWN or LISTED; name: as `Principal.may` takes it."""
 
     right: str
     name: str
@@ -27,12 +27,15 @@ class RequestRight(NamedTuple):
     def check(self, principal: Principal) -> None:
         """Problem 403."""
         if self.right in RIGHTS and not principal.may(self.right, self.name):
-            what = f"{self.name}*" if not self.name or self.name.endswith(".") else self.name
-            raise ProblemError(
-                403,
-                "not-allowed",
-                f"{principal.name} needs {self.right}={what}; its line of gateway.tokens.file has less",
-            )
+            raise not_allowed(principal, self.right, self.name)
+
+
+def not_allowed(principal: Principal, right: str, name: str) -> ProblemError:
+    """The refusal of who has less than a right on a name."""
+    what = f"{name}*" if not name or name.endswith(".") else name
+    return ProblemError(
+        403, "not-allowed", f"{principal.name} needs {right}={what}; its line of gateway.tokens.file has less"
+    )
 
 
 def right_of(row: RouteRow, parameters: Mapping[str, str]) -> RequestRight:
@@ -45,5 +48,6 @@ def right_of(row: RouteRow, parameters: Mapping[str, str]) -> RequestRight:
 def check_rows(rows: tuple[RouteRow, ...]) -> None:
     """ValueError for a route that does not say what it needs."""
     for row in rows:
-        if row.right not in (*RIGHTS, OPEN, KNOWN):
-            raise ValueError(f"{row.method} {row.path} ({row.operation}): its right is none of {RIGHTS}, OPEN, KNOWN")
+        if row.right not in (*RIGHTS, OPEN, KNOWN, LISTED):
+            known = f"{RIGHTS}, OPEN, KNOWN, LISTED"
+            raise ValueError(f"{row.method} {row.path} ({row.operation}): its right is none of {known}")

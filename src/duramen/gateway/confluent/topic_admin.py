@@ -12,6 +12,7 @@ from duramen.client.aio import AsyncCluster
 from duramen.client.protocol.metadata import TopicMetadata
 from duramen.client.protocol.routes import CONTROLLER
 from duramen.errors import ErrorCode, KafkaError
+from duramen.gateway.access.principal import Principal
 from duramen.gateway.confluent.rest_failures import no_such_topic_here
 from duramen.gateway.edge.single_answers import single_answer
 from duramen.gateway.streams.stream_topics import CREATE_TOPICS, DELETE_TOPICS
@@ -104,6 +105,10 @@ class TopicAdmin:
         """All topics, by name."""
         found = (await self._cluster.metadata()).topics
         return dict(sorted((name, topic) for name, topic in found.items() if not topic.error))
+
+    async def readable_topics(self, principal: Principal) -> Mapping[str, TopicMetadata]:
+        """Those that somebody may read, by name."""
+        return {name: topic for name, topic in (await self.topics()).items() if principal.may_read(name)}
 
     async def topic(self, topic: str) -> TopicMetadata:
         """One topic. Problem 404."""

@@ -13,6 +13,7 @@ from duramen.client.aio import AsyncCluster
 from duramen.client.protocol.list_offsets import EARLIEST, LATEST
 from duramen.client.protocol.metadata import PartitionMetadata
 from duramen.errors import DuramenError
+from duramen.gateway.access.principal import sender_of
 from duramen.gateway.confluent.rest_failures import no_such_partition, rest_problem
 from duramen.gateway.confluent.setting_admin import TOPIC, SettingAdmin, SettingOwner
 from duramen.gateway.confluent.topic_admin import TopicAdmin
@@ -69,8 +70,9 @@ class V2Topics:
             "produceToPartitionV2": _handler(self._produce),
         }
 
-    async def _topics(self, _request: Request) -> list[str]:
-        return [name for name, topic in (await self._admin.topics()).items() if not topic.is_internal]
+    async def _topics(self, request: Request) -> list[str]:
+        found = await self._admin.readable_topics(sender_of(request.scope))
+        return [name for name, topic in found.items() if not topic.is_internal]
 
     async def _topic(self, request: Request) -> TopicV2:
         topic = await self._admin.topic(request.path_params["topic_name"])

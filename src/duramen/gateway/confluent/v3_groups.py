@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from duramen.client.protocol.group_descriptions import DescribedMember
+from duramen.gateway.access.principal import sender_of
 from duramen.gateway.confluent.group_lags import GroupLags
 from duramen.gateway.confluent.group_resources import (
     AssignmentList,
@@ -53,8 +54,10 @@ class V3Groups:
             "summariseLagsV3": handler(self._summary),
         }
 
-    async def _all(self, _request: Request, links: RestLinks) -> GroupList:
-        found = [group_resource(links, *each) for each in await self._groups.all()]
+    async def _all(self, request: Request, links: RestLinks) -> GroupList:
+        sender = sender_of(request.scope)
+        groups = [each for each in await self._groups.all() if sender.may_read(each.group.group_id)]
+        found = [group_resource(links, *each) for each in groups]
         return GroupList("KafkaConsumerGroupList", links.listed("consumer-groups"), found)
 
     async def _group(self, request: Request, links: RestLinks) -> GroupResource:

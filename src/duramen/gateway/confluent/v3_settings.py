@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 from starlette.requests import Request
 
+from duramen.gateway.access.principal import sender_of
 from duramen.gateway.confluent.rest_links import ListMetadata, ResourceMetadata, RestLinks
 from duramen.gateway.confluent.setting_admin import (
     ALL_BROKERS,
@@ -109,8 +110,9 @@ class V3Settings:
             }
         return found
 
-    async def _of_all_topics(self, _request: Request, links: RestLinks) -> SettingList:
-        owners = [SettingOwner(TOPIC, name) for name in await self._topics.topics()]
+    async def _of_all_topics(self, request: Request, links: RestLinks) -> SettingList:
+        topics = await self._topics.readable_topics(sender_of(request.scope))
+        owners = [SettingOwner(TOPIC, name) for name in topics]
         return await self._shown(links, PLACES["Topic"], owners, ("topics", "-", "configs"))
 
     async def _of_all_nodes(self, _request: Request, links: RestLinks) -> SettingList:

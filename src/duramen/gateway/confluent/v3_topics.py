@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from duramen.client.protocol.metadata import PartitionMetadata
+from duramen.gateway.access.principal import sender_of
 from duramen.gateway.confluent.rest_failures import no_such_partition
 from duramen.gateway.confluent.rest_links import RestLinks
 from duramen.gateway.confluent.rest_resources import (
@@ -84,8 +85,8 @@ class V3Topics:
         ]
         return ReplicaList("KafkaReplicaList", links.listed("brokers", node, "partition-replicas"), found)
 
-    async def _topics(self, _request: Request, links: RestLinks) -> TopicList:
-        topics = await self._admin.topics()
+    async def _topics(self, request: Request, links: RestLinks) -> TopicList:
+        topics = await self._admin.readable_topics(sender_of(request.scope))
         return TopicList(
             "KafkaTopicList", links.listed("topics"), [known_topic(links, each) for each in topics.values()]
         )

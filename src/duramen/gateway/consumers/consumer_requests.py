@@ -16,7 +16,7 @@ from starlette.responses import Response
 from duramen.client.aio import AsyncCluster
 from duramen.client.protocol.group_offsets import GroupOffset
 from duramen.errors import DuramenError
-from duramen.gateway.access.principal import Principal
+from duramen.gateway.access.principal import sender_of
 from duramen.gateway.access.request_right import RequestRight
 from duramen.gateway.confluent.rest_failures import no_such_partition, rest_problem
 from duramen.gateway.confluent.topic_admin import TopicAdmin
@@ -118,7 +118,7 @@ class ConsumerRequests:
         consumer = self._held.find(group, name)
         if consumer is None:
             raise no_such_consumer()
-        principal = principal_of(request)
+        principal = sender_of(request.scope)
         if consumer.owner != principal.name:
             raise ProblemError(403, "not-allowed", f"{principal.name} did not make this consumer.")
         return consumer
@@ -145,7 +145,7 @@ class ConsumerRequests:
             settings = consumer_settings(body)
         name = settings.name or f"rest-consumer-{uuid.uuid4()}"
         self._held.check_room()
-        owner = principal_of(request).name
+        owner = sender_of(request.scope).name
         self._held.add(group, ConsumerInstance(self._cluster, group, name, owner, settings, self._clock.monotonic_s()))
         origin = f"{request.url.scheme}://{request.headers['host']}"
         return ConsumerMade(name, f"{origin}/consumers/{quote(group, safe='')}/instances/{quote(name, safe='')}")
@@ -200,7 +200,7 @@ class ConsumerRequests:
 
     def _check_readable(self, request: Request, topics: set[str]) -> None:
         for topic in sorted(topics):
-            RequestRight("read", topic).check(principal_of(request))
+            RequestRight("read", topic).check(sender_of(request.scope))
 
     async def _check_there(self, wanted: list[TopicPartition]) -> None:
         for topic in {tp.topic: None for tp in wanted}:
@@ -283,12 +283,6 @@ class ConsumerRequests:
             if body:
                 embedded_format(request.headers.get("content-type"))
             yield body
-
-
-def principal_of(request: Request) -> Principal:
-    """Who asks."""
-    found: Principal = request.scope["duramen.asking"]
-    return found
 
 
 def _answered(call: Callable[[Request], Awaitable[Any]]) -> Handler:

@@ -9,6 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duramen.gateway.access.authenticator import login_needed
+from duramen.gateway.access.principal import SENDER, Principal
 from duramen.gateway.access.running_reads import RunningReads
 from duramen.gateway.edge.event_lines import EventLines
 from duramen.gateway.edge.http_protocol import chunks_of
@@ -116,6 +117,7 @@ class Edge:
         if method != UPGRADE and not any(live in scope.get("query_string", b"") for live in _LIVE):
             self._metrics.seconds.labels(operation).observe(seconds)
         problem = scope.get("duramen.problem")
+        principal: Principal | None = scope.get(SENDER)
         if problem is not None:
             self._events.write(
                 "error" if problem.code == "bug" else "warning" if status > 500 else "info",
@@ -124,7 +126,7 @@ class Edge:
                 code=problem.code,
                 method=method,
                 path=scope["path"],
-                **({"principal": scope["duramen.principal"]} if scope.get("duramen.principal") else {}),
+                **({"principal": principal.name} if principal is not None and principal.name else {}),
                 detail=problem.detail,
                 ms=round(seconds * 1000),
             )

@@ -16,6 +16,8 @@ from duramen.client.protocol.metadata import TopicMetadata
 from duramen.client.protocol.namespaces import NamespaceChange, NamespaceRecord
 from duramen.client.protocol.stream_names import name_of
 from duramen.errors import KafkaError
+from duramen.gateway.access.principal import sender_of
+from duramen.gateway.access.request_right import not_allowed
 from duramen.gateway.edge.clock import GatewayClock
 from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.edge.request_body import RequestBodies
@@ -61,10 +63,13 @@ class NamespaceRequests:
         }
 
     async def list(self, request: Request) -> Response:
-        """All namespaces, by pages."""
+        """All namespaces, by pages: with what is written of those that may be read, and the names of those in which a
+        stream may be read."""
         wish = wanted_page(request.query_params.multi_items())
+        may_read = sender_of(request.scope).may_read
         records, there = await self._look()
-        found = spaces.listed(records, [topic.name for topic in there])
+        known = {path: record for path, record in records.items() if may_read(_prefix_of(path))}
+        found = spaces.listed(known, [topic.name for topic in there if may_read(topic.name)])
         page, more = page_of(found, wish)
         return _answer(NamespaceList([_listed(found[path]) for path in page], more))
 
@@ -101,10 +106,14 @@ class NamespaceRequests:
         return _answer(_shown(found, _inherited(path, records)))
 
     async def streams(self, request: Request) -> Response:
-        """The streams of a namespace, by pages; of the root without one."""
+        """The streams of a namespace, by pages; of the root without one. Who may not read all of it gets those that
+        they may, and a refusal where there are none, whether there is such a namespace or not."""
         path = named(request.path_params["path"]) if "path" in request.path_params else ""
         wish = wanted_page(request.query_params.multi_items())
-        there = _within(path, await self._topics.there())
+        sender = sender_of(request.scope)
+        there = _within(path, [topic for topic in await self._topics.there() if sender.may_read(topic.name)])
+        if path and not there and not sender.may_read(_prefix_of(path)):
+            raise not_allowed(sender, "read", _prefix_of(path))
         if path and not there and spaces.described(path, await self._namespaces.records(), ()) is None:
             raise _no_such_namespace(path)
         page, more = page_of(there, wish)
@@ -169,6 +178,11 @@ def _within(path: str, there: Sequence[TopicMetadata]) -> dict[str, TopicMetadat
     """The topics of a namespace by the names of their streams in it."""
     named_topics = ((name_of(path, topic.name), topic) for topic in there)
     return {name: topic for name, topic in named_topics if name}
+
+
+def _prefix_of(path: str) -> str:
+    """With what the names of all its topics begin."""
+    return f"{path.replace('/', '.')}."
 
 
 def _inherited(path: str, records: Mapping[str, NamespaceRecord]) -> dict[str, str] | None:

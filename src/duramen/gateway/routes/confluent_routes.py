@@ -33,7 +33,7 @@ from duramen.gateway.confluent.topic_admin import WantedPartitions, WantedTopic
 from duramen.gateway.confluent.v3_moves import ReassignmentList, ReassignmentResource
 from duramen.gateway.confluent.v3_settings import SettingList, SettingResource
 from duramen.gateway.routes.errors import ANY_CALL
-from duramen.gateway.routes.route import KNOWN, Parameter, RouteAnswer, RouteRow
+from duramen.gateway.routes.route import KNOWN, LISTED, Parameter, RouteAnswer, RouteRow
 
 _JSON = "application/json"
 _CLUSTER = "/v3/clusters/{cluster_id}"
@@ -133,7 +133,8 @@ V3_ROUTES: tuple[RouteRow, ...] = (
          SettingList),
     *_settings(f"{_BROKER}/configs", "Broker", "no-such-broker"),
     *_settings(f"{_CLUSTER}/broker-configs", "Cluster"),
-    _got(f"{_CLUSTER}/topics", "listTopicsV3", "cluster", "List the topics", TopicList),
+    _got(f"{_CLUSTER}/topics", "listTopicsV3", "cluster", "List the topics", TopicList,
+         right=LISTED),
     RouteRow(
         "POST",
         f"{_CLUSTER}/topics",
@@ -173,7 +174,7 @@ V3_ROUTES: tuple[RouteRow, ...] = (
         right="admin",
     ),
     _got(f"{_CLUSTER}/topics/-/configs", "listAllTopicSettingsV3", "topic", "List the settings of all topics",
-         SettingList),
+         SettingList, right=LISTED),
     *_settings(f"{_TOPIC}/configs", "Topic", "no-such-topic"),
     _got(f"{_CLUSTER}/topics/-/partitions/-/reassignment", "listReassignmentsV3", "cluster",
          "List the partitions that get other replicas", ReassignmentList),
@@ -210,7 +211,8 @@ V3_ROUTES: tuple[RouteRow, ...] = (
         ProducedRecord,
         right="write",
     ),
-    _got(f"{_CLUSTER}/consumer-groups", "listGroupsV3", "group", "List the consumer groups", GroupList),
+    _got(f"{_CLUSTER}/consumer-groups", "listGroupsV3", "group", "List the consumer groups", GroupList,
+         right=LISTED),
     _got(_GROUP, "getGroupV3", "group", "Describe a group", GroupResource, "no-such-group"),
     _got(f"{_GROUP}/consumers", "listConsumersV3", "group", "List the members of a group", ConsumerList,
          "no-such-group"),

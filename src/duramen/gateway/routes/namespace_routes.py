@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from duramen.gateway.namespaces.namespace_bodies import NamespaceBody, NamespaceList, ShownNamespace, StreamList
 from duramen.gateway.routes.errors import ANY_CALL
-from duramen.gateway.routes.route import Parameter, RouteAnswer, RouteRow
+from duramen.gateway.routes.route import LISTED, Parameter, RouteAnswer, RouteRow
 
 _JSON = "application/json"
 _ONE = "/v1/namespaces/{path}"
@@ -32,7 +32,7 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
         (RouteAnswer(200, _NAMESPACES, (), _JSON, NamespaceList),),
         (*ANY_CALL, "bad-request"),
         _PAGE,
-        right="read",
+        right=LISTED,
     ),
     RouteRow(
         "PUT",
@@ -84,7 +84,7 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
         (RouteAnswer(200, _STREAMS, (), _JSON, StreamList),),
         (*ANY_CALL, "bad-request", "no-such-namespace"),
         (_PATH, *_PAGE),
-        right="read",
+        right=LISTED,
     ),
     RouteRow(
         "GET",
@@ -95,6 +95,6 @@ NAMESPACE_ROUTES: tuple[RouteRow, ...] = (
         (RouteAnswer(200, _STREAMS, (), _JSON, StreamList),),
         (*ANY_CALL, "bad-request"),
         _PAGE,
-        right="read",
+        right=LISTED,
     ),
 )  # fmt: skip

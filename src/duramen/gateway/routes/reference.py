@@ -9,7 +9,7 @@ import sys
 
 from duramen.gateway.confluent.rest_errors import error_number, version_of
 from duramen.gateway.routes.errors import ERRORS
-from duramen.gateway.routes.route import KNOWN, OPEN, RouteRow
+from duramen.gateway.routes.route import KNOWN, LISTED, OPEN, RouteRow
 from duramen.gateway.routes.table import ROUTES
 
 _INTRODUCTION = """\
@@ -33,6 +33,7 @@ has the status in its first three; 400 is 40002 where the cluster itself refused
 
 Where logins are served (`gateway.tokens.file`), each route needs the right that it names on the stream, topic,
 namespace or group of its path, and on everything where the path names none: [who may ask](streams.md#who-may-ask).
+Lists have what the token may read, on full pages.
 """
 
 
@@ -47,7 +48,11 @@ def page() -> str:
 
 
 def _route(row: RouteRow) -> str:
-    needs = {OPEN: "Open to everybody", KNOWN: "Needs a token, where logins are served"}
+    needs = {
+        OPEN: "Open to everybody",
+        KNOWN: "Needs a token, where logins are served",
+        LISTED: "Needs a token, where logins are served, and has the names that it may read",
+    }
     needed = needs.get(row.right, f"Needs the right `{row.right}`")
     lines = [f"## {row.method} {row.path}\n"]
     lines.append(f"{row.summary}. Operation `{row.operation}` on {row.resource}. {needed}.\n")

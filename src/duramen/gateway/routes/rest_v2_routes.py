@@ -14,7 +14,7 @@ from duramen.gateway.confluent.v2_bodies import (
     TopicV2,
 )
 from duramen.gateway.routes.errors import ANY_CALL
-from duramen.gateway.routes.route import KNOWN, Parameter, RouteAnswer, RouteRow
+from duramen.gateway.routes.route import KNOWN, LISTED, Parameter, RouteAnswer, RouteRow
 
 _TOPIC = "/topics/{topic_name}"
 _PARTITION = f"{_TOPIC}/partitions/{{partition_id}}"
@@ -77,7 +77,7 @@ def _produced(path: str, operation: str, what: str, *named: Parameter) -> RouteR
 
 
 V2_ROUTES: tuple[RouteRow, ...] = (
-    _got("/topics", "listTopicsV2", "topic", "List the names of the topics", None),
+    _got("/topics", "listTopicsV2", "topic", "List the names of the topics", None, right=LISTED),
     _got(_TOPIC, "getTopicV2", "topic", "Describe a topic, its settings and partitions", TopicV2, "no-such-topic"),
     _produced(_TOPIC, "produceToTopicV2", "Write records to a topic", _PATH),
     _got(f"{_TOPIC}/partitions", "listPartitionsV2", "topic", "List the partitions of a topic", None, "no-such-topic"),

@@ -43,6 +43,7 @@ DURABLE_STREAM: Final = "/v1/stream/{path}"
 
 OPEN: Final = "open"
 KNOWN: Final = "known"
+LISTED: Final = "listed"
 COOKIE: Final = "duramen-token"
 """Where a page's token travels: an EventSource sends no headers of its own."""
 
@@ -52,7 +53,8 @@ class RouteRow(NamedTuple):
     that is one type.
 
     right: what a permission has to give on the resource: read, write or admin; KNOWN: anybody who is known, OPEN:
-    everybody. The first parameter of the path that `RequestRight` knows names the resource; without, it is everything.
+    everybody; LISTED: anybody who is known, and the answer has only the names that they may read. The first parameter
+    of the path that `RequestRight` knows names the resource; without, it is everything.
     """
 
     method: str
@@ -85,7 +87,7 @@ class RouteRow(NamedTuple):
     @property
     def all_errors(self) -> tuple[str, ...]:
         """Codes of all problems that it may be answered with."""
-        login = () if self.right == OPEN else ("login-needed",) if self.right == KNOWN else ANY_ACCESS
+        login = () if self.right == OPEN else ("login-needed",) if self.right in (KNOWN, LISTED) else ANY_ACCESS
         compressed = ("unsupported-type",) if self.body else ()
         named = ("bad-request",) if self.refuses_parameters else ()
         return tuple(dict.fromkeys((*self.errors, *named, *compressed, *login, *ANY_REQUEST)))

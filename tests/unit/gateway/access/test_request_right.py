@@ -23,7 +23,7 @@ from duramen.gateway.edge.event_lines import EventLines
 from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.edge.request_guard import RequestGuard
-from duramen.gateway.routes.route import KNOWN, OPEN, RouteRow
+from duramen.gateway.routes.route import KNOWN, LISTED, OPEN, RouteRow
 from duramen.gateway.routes.table import ROUTES
 
 STRONGER = {"read": "write", "write": "read", "admin": "write"}
@@ -105,7 +105,7 @@ def test_every_route_asks_for_its_right(app: Edge, lines: io.StringIO, row: Rout
     assert status == 401
     assert headers["www-authenticate"] == "Bearer"
     assert asked(app, row, "another")[0] == 401
-    if row.right == KNOWN:
+    if row.right in (KNOWN, LISTED):
         assert asked(app, row, "token-of-narrow")[0] == enough
         return
     assert asked(app, row, f"token-of-{STRONGER[row.right]}")[0] == 403
@@ -125,6 +125,13 @@ def test_a_websocket_asks_for_its_right(app: Edge, row: RouteRow) -> None:
 
 def test_open_are_those_that_tell_nothing() -> None:
     assert {row.operation for row in ROUTES if row.right == OPEN} == {"health", "readiness", "closeSession"}
+
+
+def test_lists_are_for_whoever_is_known() -> None:
+    assert {row.operation for row in ROUTES if row.right == LISTED} == {
+        "listNamespaces", "listStreams", "listAllStreams", "listTopicsV2", "listTopicsV3", "listAllTopicSettingsV3",
+        "listGroupsV3",
+    }  # fmt: skip
 
 
 def test_what_changes_something_needs_more_than_to_read() -> None:
