@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from benchmarks.kafka_peer import KafkaPeer
@@ -20,6 +21,8 @@ from duramen.client import (
     Cluster,
     CoordinatorKey,
 )
+from duramen.client.aio import AsyncCluster, AsyncGroupMember, AsyncGroupOffsets
+from duramen.client.protocol.group_offsets import GroupOffset, PartitionNotAssignedError
 from duramen.client.protocol.segments import DESCRIBE_SEGMENTS
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
@@ -29,12 +32,22 @@ from duramen.wire.messages import API
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 NOW = int(time.time() * 1000) - 60_000
 HEARTBEAT, CREATE_TOPICS = 12, 19
+MEMBERS = {
+    "min.session.timeout": 1000,
+    "session.timeout": 20_000,
+    "min.heartbeat.interval": 100,
+    "heartbeat.interval": 300,
+    "assignment.interval": 200,
+    "regex.refresh.interval": 10_000,
+}
 
 
 @pytest.fixture(scope="module")
 def kafka(kafka_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
     peer = KafkaPeer(tmp_path_factory.mktemp("kafka") / "kafka")
     peer.prepare()
+    with (peer.directory / "server.properties").open("a") as properties:
+        properties.writelines(f"group.consumer.{key}.ms={value}\n" for key, value in MEMBERS.items())
     peer.start()
     yield peer
     peer.kill()
@@ -156,3 +169,60 @@ def test_a_killed_broker_costs_time_and_nothing_else(cluster: Cluster, kafka: Ka
         seen += values(found.data)
         offset = found.next_offset
     assert seen == [str(number).encode() for number in range(40)]
+
+
+def test_members_of_its_groups(cluster: Cluster, kafka: KafkaPeer) -> None:
+    """Shared, handed over, read by librdkafka, by expression, thrown out; and Kafka is killed in between."""
+    create(cluster, "shared", 4)
+    everything = {TopicPartition("shared", number) for number in range(4)}
+
+    async def until(holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(90):
+            while not holds():
+                await asyncio.sleep(0.05)
+
+    async def test(aio: AsyncCluster) -> None:
+        async with AsyncGroupMember(aio, "of-two") as first:
+            first.subscribe(topics=["shared"])
+            await first.joined(90)
+            await until(lambda: first.assignment == everything)
+            async with AsyncGroupMember(aio, "of-two", assignor="range") as second:
+                second.subscribe(pattern="sha.*")
+                await until(lambda: len(first.assignment) == len(second.assignment) == 2)
+                assert first.assignment | second.assignment == everything
+                (tp, other), theirs = sorted(first.assignment), min(second.assignment)
+                await first.commit({tp: GroupOffset(5, 0, "note")})
+                assert await second.committed([tp, other]) == {tp: GroupOffset(5, 0, "note")}
+                with pytest.raises(PartitionNotAssignedError):
+                    await first.commit({theirs: GroupOffset(1)})
+
+                had, epochs = (first.assignment, second.assignment), (first.epoch, second.epoch)
+                kafka.kill()
+                await asyncio.sleep(1)
+                await asyncio.to_thread(kafka.start)
+                await first.commit({tp: GroupOffset(6, 0, "again")}, timeout_s=90)
+                assert (first.assignment, second.assignment) == had
+                assert (first.epoch, second.epoch) == epochs
+
+                second.subscribe(pattern="sha(")
+                with pytest.raises(KafkaError) as refused:
+                    await second.joined(90)
+                assert refused.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
+                await until(lambda: first.assignment == everything)
+        outside = AsyncGroupOffsets(aio, "of-two")
+        found = await outside.committed([tp])
+        assert found == {tp: GroupOffset(6, 0, "again")}
+        await outside.commit({tp: GroupOffset(1)})
+        assert await outside.committed([tp]) == {tp: GroupOffset(1)}
+        wrong = AsyncGroupMember(aio, "of-none", assignor="none")
+        wrong.subscribe(topics=["shared"])
+        with pytest.raises(KafkaError) as unknown:
+            await wrong.joined(90)
+        assert unknown.value.code == ErrorCode.UNSUPPORTED_ASSIGNOR
+        await wrong.close()
+
+    async def with_client() -> None:
+        async with AsyncCluster(kafka.bootstrap, timeout_s=60) as aio:
+            await test(aio)
+
+    asyncio.run(with_client())
