@@ -3,5 +3,13 @@
 from duramen.client.aio.async_cluster import AsyncCluster
 from duramen.client.aio.async_group_member import AssignmentListener, AsyncGroupMember
 from duramen.client.aio.async_group_offsets import AsyncGroupOffsets
+from duramen.client.protocol.group_offsets import GroupOffset, PartitionNotAssignedError
 
-__all__ = ["AssignmentListener", "AsyncCluster", "AsyncGroupMember", "AsyncGroupOffsets"]
+__all__ = [
+    "AssignmentListener",
+    "AsyncCluster",
+    "AsyncGroupMember",
+    "AsyncGroupOffsets",
+    "GroupOffset",
+    "PartitionNotAssignedError",
+]
