@@ -101,6 +101,16 @@ def test_a_reader_reads_one_stream_and_none_that_is_made_later_under_its_name(
     assert (values(anew), anew.stream_id == reader.stream_id) == ([b"c", b"d", b"e"], False)
 
 
+def test_what_is_too_large_says_so_and_what_to_do(stream: streams.Stream) -> None:
+    with pytest.raises(streams.AppendTooLargeError, match=r"[89]\d{6}.*; append them in parts \(max_bytes=") as refused:
+        stream.append([b"x" * 1000] * 8600)
+    if refused.value.limit >= 0:  # the gateway's, of a request in its form
+        assert refused.value.size > refused.value.limit == 8 << 20
+    with pytest.raises(streams.AppendTooLargeError, match=r"; append a smaller record$"):
+        stream.append(b"x" * 8_600_000)
+    assert stream.append(b"a").offset == 0
+
+
 def test_of_two_appends_at_one_position_one_succeeds(stream: streams.Stream) -> None:
     assert stream.append(b"a", expected_position=0).end == 1
     with pytest.raises(streams.StreamEndMovedError) as refused:

@@ -7,6 +7,7 @@ with duramen.streams.open("duramen://127.0.0.1:9092/finance") as finance:
 """
 
 from duramen.streams.errors import (
+    AppendTooLargeError,
     NamespaceExistsError,
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
@@ -43,6 +44,7 @@ open = open_namespace
 
 __all__ = [
     "POSITION_HEADER",
+    "AppendTooLargeError",
     "FilePositions",
     "GroupPositions",
     "MergedReader",

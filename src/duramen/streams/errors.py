@@ -96,6 +96,19 @@ class TxidMissingError(KafkaError):
         )
 
 
+class AppendTooLargeError(KafkaError):
+    """Records are more than what is taken at a time; nothing was stored.
+
+    By way of a gateway, size: of the request in bytes, and limit: what it would take; else -1, and the message says it.
+    """
+
+    def __init__(self, message: str, records: int, size: int = -1, limit: int = -1) -> None:
+        remedy = "append them in parts (max_bytes= of a writer)" if records > 1 else "append a smaller record"
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, f"{message}; {remedy}")
+        self.size = size
+        self.limit = limit
+
+
 class NoSuchNamespaceError(KafkaError):
     """There is no such namespace: nothing is written about it, and no stream lies in it."""
 

@@ -15,6 +15,7 @@ from duramen.client.protocol.stream_defaults import APPEND_RECORDS_MAX
 from duramen.dlsn import FIRST, Dlsn
 from duramen.errors import ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import is_named, named_producer_id
+from duramen.streams.errors import AppendTooLargeError
 from duramen.streams.gateway_connection import GatewayConnection
 from duramen.streams.gateway_login import GatewayLogin
 from duramen.streams.http_namespaces import HttpNamespaces, pages
@@ -23,6 +24,7 @@ from duramen.streams.http_words import (
     GatewayError,
     append_answer,
     append_refusal,
+    body_too_large,
     lines_of,
     lookup_refusal,
     moved_answer,
@@ -109,8 +111,8 @@ class HttpLink:
                 headers["Stream-Writer"] = str(terms.closer)
             return self._post(topic, [], headers)
         if len(rows) > APPEND_RECORDS_MAX:
-            most = f"an append by way of a gateway has at most {APPEND_RECORDS_MAX} records, not {len(rows)}"
-            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{most}; append them in parts, or over duramen://")
+            text = f"{topic}: {len(rows)} records; a gateway takes at most {APPEND_RECORDS_MAX} at a time"
+            raise AppendTooLargeError(text, len(rows))
         if turn is not None:
             return self._post(topic, rows, headers | _writer_headers(turn))
         own = self._turns.pop(topic, None) or _turn_of_its_own()  # put back where it is known what became of it
@@ -127,6 +129,8 @@ class HttpLink:
                 "POST", f"{_path(topic)}?{_RECORDS}", body, {**headers, **(NDJSON if body else {})}
             )
         except GatewayError as error:
+            if error.problem == "body-too-large":
+                raise body_too_large(topic, error, len(rows), len(body)) from error
             return append_refusal(error)
         self._ends[topic] = found.next
         return append_answer(found, len(rows))

@@ -11,6 +11,7 @@ from duramen.client.protocol.positions import BelowStartError, DlsnDivergedError
 from duramen.dlsn import Dlsn, parse_dlsn
 from duramen.errors import DuramenError, ErrorCode, KafkaError, NetworkError
 from duramen.model import NO_TIMESTAMP
+from duramen.streams.errors import AppendTooLargeError
 from duramen.streams.records import Row, StoredBatch, StreamRecord, StreamSpot, Stretch
 from duramen.wire.conditional_answer import ConditionalAnswer
 
@@ -195,6 +196,15 @@ def append_refusal(error: GatewayError) -> ConditionalAnswer:
         int(headers.get("stream-last-txid", "-1")),
         end_epoch=end.leader_epoch if end else -1,
     )
+
+
+def body_too_large(topic: str, error: GatewayError, records: int, size: int) -> AppendTooLargeError:
+    """Of an append whose body a gateway does not take. size: of the body."""
+    limit = int(error.answer.headers.get("stream-body-max-bytes", "-1"))
+    taken = f"at most {limit}" if limit >= 0 else "less"
+    what = f"{records} records are" if records > 1 else "the record is"
+    text = f"{topic}: {what} a request of {size} bytes; the gateway takes {taken} (gateway.body.max.bytes)"
+    return AppendTooLargeError(text, records, size, limit)
 
 
 def moved_answer(message: str, end: int) -> ConditionalAnswer:

@@ -14,6 +14,7 @@ from duramen.dlsn import BEFORE_FIRST, FIRST, Dlsn
 from duramen.errors import DeadlineError, ErrorCode, KafkaError, StreamClosedError, TopicReplacedError
 from duramen.model import NO_TIMESTAMP
 from duramen.streams.errors import (
+    AppendTooLargeError,
     NoSuchStreamError,
     PositionDivergedError,
     StreamEndMovedError,
@@ -60,10 +61,10 @@ class StreamCalls:
         with self.errors():
             answer = await self._link.append(self.topic, rows, terms)
         if answer.code is not ErrorCode.NONE:
-            raise self._refusal(answer, terms)
+            raise self._refusal(answer, terms, len(rows or ()))
         return answer
 
-    def _refusal(self, answer: ConditionalAnswer, terms: AppendTerms) -> KafkaError:
+    def _refusal(self, answer: ConditionalAnswer, terms: AppendTerms, records: int) -> KafkaError:
         text = f"{self.name}: {answer.message or answer.code.name}"
         if answer.code is ErrorCode.END_IS_ELSEWHERE:
             return StreamEndMovedError(text, answer.end_offset)
@@ -75,6 +76,8 @@ class StreamCalls:
             return TxidOutOfOrderError(text, answer.last_txid)
         if answer.code is ErrorCode.PRODUCER_FENCED:
             return WriterFencedError(text)
+        if answer.code in _TOO_LARGE:
+            return AppendTooLargeError(text, records)
         if terms.writer is not None and answer.code is ErrorCode.INVALID_PRODUCER_EPOCH:
             who = f"{self.name}: the writer {terms.writer.name!r} is at epoch {answer.writer_epoch} by now"
             return WriterFencedError(f"{who}; this one has {terms.writer.epoch}", answer.writer_epoch)
@@ -269,6 +272,7 @@ class StreamCalls:
 
 
 _BYTES = bytes | bytearray | memoryview
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 def condition(expected: Dlsn | int | None) -> Dlsn | int | None:

@@ -144,6 +144,7 @@ class RequestBodies:
             413,
             "body-too-large",
             f"more than {self._max_bytes} bytes (gateway.body.max.bytes) are not taken at a time; send less",
+            {"stream-body-max-bytes": str(self._max_bytes)},
         )
 
 

@@ -44,7 +44,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "end-is-elsewhere": (409, "The stream does not end at Stream-Expected-Offset; Stream-Next-Offset is where."),
     "position-diverged": (409, "The position is not of this stream's history."),
     "truncated": (410, "The records there are gone; Stream-Next-Offset is the first position that there is."),
-    "body-too-large": (413, "The body is longer than gateway.body.max.bytes."),
+    "body-too-large": (413, "The body is longer than gateway.body.max.bytes, which Stream-Body-Max-Bytes says."),
     "record-too-large": (413, "The records are larger than the topic takes."),
     "unsupported-type": (415, "The body is of a type that is not taken here."),
     "key-schema-needed": (422, "The key is of a type that needs a schema, and there is no registry."),
