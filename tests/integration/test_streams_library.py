@@ -21,6 +21,8 @@ from duramen.cli.main import main
 from duramen.client.protocol.stream_defaults import STREAM_DEFAULTS
 from duramen.dlsn import BEFORE_FIRST
 from duramen.errors import ClosedError, ConfigError, KafkaError, StreamClosedError
+from duramen.streams.immediate import run
+from duramen.streams.link import AppendTerms
 
 
 @pytest.fixture(params=["node", "gateway", "directory"], scope="module")
@@ -216,6 +218,25 @@ def test_a_named_writer_that_begins_again_fences_the_one_before(stream: streams.
     with pytest.raises(ClosedError):
         first.write(b"e")
     assert values(stream.reader()) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("setting", [{"message_timestamp_type": "LogAppendTime"}, {}, {"txid": "assigned"}])
+def test_the_first_batch_of_a_writer_whose_answer_was_lost(space: streams.Namespace, setting: Any) -> None:
+    stream = space.create(f"s-{uuid4().hex}", **setting)
+    for epoch in (0, 2):
+        writer = stream.writer(name="w")
+        assert writer.epoch == epoch
+        writer.write(b"a")
+        session = writer._session
+        assert session.turn is not None
+        run(session._calls.send(session._rows, AppendTerms(writer=session.turn)))
+        receipt = writer.flush()
+        assert receipt is not None
+        assert receipt.duplicate
+        assert (writer.epoch, writer.sequence) == (epoch + 1, 0)
+        writer.write(b"b")
+        writer.flush()
+    assert values(stream.reader()) == [b"a", b"b"] * 2
 
 
 def test_a_named_writer_that_goes_on_stores_what_it_sends_again_once(stream: streams.Stream) -> None:

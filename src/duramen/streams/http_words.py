@@ -166,6 +166,7 @@ def append_answer(answer: GatewayAnswer, count: int) -> ConditionalAnswer:
         answer.is_closed,
         receipt.get("durability", "stable") == "stable",
         receipt.get("copies", 0),
+        log_append_time_ms=receipt.get("timestamp", -1),
         end_epoch=answer.next.leader_epoch,
     )
 

@@ -74,7 +74,8 @@ async def open_session(calls: StreamCalls, wish: WriterWish) -> WriterSession:
 class WriterSession:
     """turn: who writes, and the number of the next batch; None for a writer without a name.
 
-    A batch with a turn that got no answer stays in front of what follows, and is sent again as it was.
+    A batch with a turn that got no answer stays in front of what follows, and is sent again as it was. Where the first
+    one of an epoch that was begun here was there already, the next goes on in an epoch of its own.
     """
 
     def __init__(self, calls: StreamCalls, wish: WriterWish, turn: WriterTurn | None) -> None:
@@ -122,13 +123,18 @@ class WriterSession:
         except (DeadlineError, NetworkError):
             self._is_closed = self.turn is None
             raise
-        if self._is_new_epoch and answer.duplicate:
+        is_shared = self._is_new_epoch and answer.duplicate
+        if is_shared:
             await self._check_ours(answer, rows)
         self._is_closed = self._is_new_epoch = False
         self._sent = []
         if self.turn is not None:
             step = len(rows) if self._is_exclusive else 1
             self.turn = self.turn._replace(sequence=(self.turn.sequence + step) & MAX_SEQUENCE)
+            if is_shared and self.turn.epoch < EPOCH_MAX:
+                # Somebody else may have sent just the same. Its next batch would pass for ours: this epoch is left.
+                self.turn = self.turn._replace(epoch=self.turn.epoch + 1, sequence=0)
+                self._is_new_epoch = True
         receipt = receipt_of(answer, len(rows))
         if self._expected is not None and receipt.offset >= 0:  # else others have appended since, which is told then
             self._expected = receipt.next
@@ -144,7 +150,7 @@ class WriterSession:
         if base >= 0:
             stretch = await self._calls.fetch(StreamSpot(base, dlsn_at(base, base, answer.leader_epoch)))
             found = [record for batch in stretch.batches[:1] for record in batch.records][: len(rows)]
-            has_own_times = await self._calls.txid_kind() != "assigned"
+            has_own_times = answer.log_append_time_ms < 0 and await self._calls.txid_kind() != "assigned"
             is_ours = len(found) == len(rows) and all(
                 (record.key, record.value) == row[:2] and (record.timestamp_ms == row[3] or not has_own_times)
                 for record, row in zip(found, rows, strict=True)

@@ -27,9 +27,15 @@ class ListedBatches:
         self.turns: dict[tuple[int, int, int], int] = {}
         self.loses = 0
         """So many answers are lost, of batches that are stored."""
+        self.append_time = -1
+        """The timestamp of all records, where the topic stamps its own."""
 
     async def append(self, _topic: str, rows: Sequence[Row], terms: AppendTerms) -> ConditionalAnswer:
         turn = terms.writer
+        newest = -1 if turn is None else (await self.progress("", "", turn.producer_id)).epoch
+        if turn is not None and turn.epoch < newest:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+            return ConditionalAnswer(code, "", -1, -1, -1, 0, False, 0, newest, False, True, 1)
         known = None if turn is None else self.turns.get(turn[1:])
         if known is None:
             known = sum(len(batch) for _, batch in self.batches)
@@ -43,7 +49,21 @@ class ListedBatches:
             self.loses -= 1
             raise DeadlineError("no answer")
         end = known + len(rows)
-        return ConditionalAnswer(ErrorCode.NONE, "", known, end - 1, end, 0, duplicate, -1, -1, False, True, 1)
+        return ConditionalAnswer(
+            ErrorCode.NONE,
+            "",
+            known,
+            end - 1,
+            end,
+            0,
+            duplicate,
+            -1,
+            -1,
+            False,
+            True,
+            1,
+            log_append_time_ms=self.append_time,
+        )
 
     async def progress(self, _topic: str, _name: str, producer_id: int) -> ProducerProgress:
         known = [turn for turn in self.turns if turn[0] == producer_id]
@@ -53,12 +73,15 @@ class ListedBatches:
         found = []
         for base, rows in self.batches:
             records = [
-                StreamRecord(base + at, dlsn_at(base + at, base, 0), row[3], row[0], row[1], ())
+                StreamRecord(base + at, dlsn_at(base + at, base, 0), self._when(row), row[0], row[1], ())
                 for at, row in enumerate(rows)
             ]
             if base >= spot.offset:
                 found.append(StoredBatch(0, records, False))
         return Stretch(found, spot)
+
+    def _when(self, row: Row) -> int:
+        return row[3] if self.append_time < 0 else self.append_time
 
     async def txid_kind(self, _topic: str) -> str:
         return "none"
@@ -116,6 +139,42 @@ def test_of_two_that_begin_one_epoch_the_second_is_fenced(log: ListedBatches) ->
     with pytest.raises(WriterFencedError, match="begun epoch 0 at the same time"):
         run(second.flush())
     assert log.values == [b"a"]
+
+
+def test_a_batch_whose_answer_was_lost_is_known_where_the_topic_stamps_its_time(log: ListedBatches) -> None:
+    log.append_time = 7
+    writer = session(log, name="w")
+    write(writer, b"a")
+    log.loses = 1
+    with pytest.raises(DeadlineError):
+        run(writer.flush())
+    receipt = run(writer.flush())
+    assert receipt is not None
+    assert (receipt.offset, receipt.duplicate) == (0, True)
+    other = session(log, name="w", epoch=0)
+    other._is_new_epoch = True
+    write(other, b"b")
+    with pytest.raises(WriterFencedError):
+        run(other.flush())
+
+
+def test_two_that_begin_one_epoch_with_the_same_record_are_not_one_afterwards(log: ListedBatches) -> None:
+    log.append_time = 7
+    first, second = session(log, name="w"), session(log, name="w")
+    for writer in (first, second):
+        write(writer, b"hello")
+        run(writer.flush())
+    assert log.values == [b"hello"]
+    write(second, b"of the second")
+    receipt = run(second.flush())
+    assert receipt is not None
+    assert not receipt.duplicate
+    assert second.turn is not None
+    assert (second.turn.epoch, second.turn.sequence) == (1, 1)
+    write(first, b"of the first")
+    with pytest.raises(WriterFencedError):
+        run(first.flush())
+    assert log.values == [b"hello", b"of the second"]
 
 
 @pytest.mark.parametrize(

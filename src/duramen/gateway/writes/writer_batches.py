@@ -130,4 +130,5 @@ def _stored(batch: bytearray, outcome: Produced | KafkaError) -> ConditionalAnsw
         False,
         receipt.is_stable,
         receipt.copies,
+        log_append_time_ms=outcome.log_append_time_ms,
     )

@@ -23,6 +23,12 @@ def test_a_receipt() -> None:
     assert '"page-cache"' in receipt_header(STORED._replace(is_stable=False))["stream-receipt"]
 
 
+def test_the_time_that_a_topic_stamps() -> None:
+    assert json.loads(receipt_header(STORED._replace(log_append_time_ms=7))["stream-receipt"])["timestamp"] == 7
+    assigned = json.loads(receipt_header(STORED._replace(log_append_time_ms=7, last_txid=9))["stream-receipt"])
+    assert (assigned["txid"], "timestamp" in assigned) == (7, False)
+
+
 def test_none_where_the_place_is_not_known() -> None:
     assert receipt_header(STORED._replace(base_offset=-1, last_offset=-1)) == {}
     assert receipt_header(STORED._replace(leader_epoch=-1)) == {}
