@@ -16,7 +16,7 @@ from duramen.partition.replica.conditional_append import (
     ConditionalBatch,
     ConditionalResult,
     append_conditionally,
-    end_epoch,
+    end_of,
     own_code,
     producer_state,
 )
@@ -139,8 +139,8 @@ def _answer(
     log = partition.log
     if isinstance(result, KafkaError):
         code, message = own_code(result), result.message
-        epoch = partition.leader_epoch
-        result = ConditionalResult(-1, -1, -1, -1, log.end_offset, epoch, False, end_epoch(partition))
+        end = end_of(partition, result)
+        result = ConditionalResult(-1, -1, -1, -1, end.offset, partition.leader_epoch, False, end.epoch)
     else:
         code, message = ErrorCode.NONE, ""
     expected, epoch = -1, NO_PRODUCER_EPOCH

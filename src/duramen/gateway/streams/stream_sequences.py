@@ -25,6 +25,8 @@ _FIRST_WINDOW: Final = 16
 _GROWTH: Final = 16
 _KNOWN_MAX: Final = 10_000
 _CHUNK_BYTES: Final = 1 << 20
+_COMMIT_S: Final = 15.0
+"""What was the end and is not there by then was lost."""
 _WAIT_MS: Final = 500
 """For what is stored and not committed yet: it is waited for, or it could be passed over."""
 
@@ -78,7 +80,13 @@ class StreamSequences:
 
     async def _last_in(self, info: StreamInfo, start: int, stop: int) -> bytes | None:
         found = None
+        now_s = asyncio.get_running_loop().time
+        until_s = now_s() + _COMMIT_S
         while start < stop:
+            if now_s() > until_s:
+                raise KafkaError(
+                    ErrorCode.REQUEST_TIMED_OUT, f"{info.topic}: nothing comes at {start}; {stop} was the end"
+                )
             try:
                 fetched = await self._cluster.fetch(
                     info.partition, start, _CHUNK_BYTES, max_wait_ms=_WAIT_MS, topic_id=info.topic_id
@@ -94,7 +102,8 @@ class StreamSequences:
                 for record in records(fetched.data[place : place + header.size], header, max_bytes=INFLATED_MAX):
                     if start <= record.offset < stop:
                         found = next((value for name, value in record.headers if name == SEQUENCE_HEADER), found)
-            start = max(start, fetched.next_offset)
+            if fetched.next_offset > start:
+                start, until_s = fetched.next_offset, now_s() + _COMMIT_S
         return found
 
     async def _first(self, info: StreamInfo, offset: int) -> int:

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from duramen.dlsn import LogEnd
 from duramen.errors import ErrorCode, KafkaError, StorageError, StreamClosedError
 from duramen.model import INTERNAL_TOPICS, NO_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from duramen.partition.replica.batch_rules import TxidRefusedError
 from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.replica.refusals import OF_THE_LOG, refuse
 from duramen.partition.replica.writer_rule import check_exclusive
 from duramen.storage import Duplicate
 from duramen.wire.batch import MAX_SEQUENCE, BatchHeader, parse_header
@@ -56,19 +58,21 @@ class ConditionalResult(NamedTuple):
 
 
 class EndIsElsewhereError(KafkaError):
-    """The log does not end where it was expected to."""
+    """The log does not end where it was expected to; end: where it did."""
 
     def __init__(self, partition: Partition, expected: int) -> None:
         found = partition.log_end_offset
+        self.end = LogEnd(found, end_epoch(partition))
         super().__init__(ErrorCode.END_IS_ELSEWHERE, f"{partition.tp} ends at {found}, not at {expected}")
 
 
 class HistoryDivergedError(KafkaError):
-    """The log ends where it was expected to, behind another record than was expected."""
+    """The log ends where it was expected to, behind another record than was expected. end: as it was."""
 
     def __init__(self, partition: Partition, expected_epoch: int) -> None:
-        where, found = f"{partition.tp} ends at {partition.log_end_offset}", end_epoch(partition)
-        why = f"behind a record of leader epoch {found}, not {expected_epoch}: what was there was lost"
+        self.end = LogEnd(partition.log_end_offset, end_epoch(partition))
+        where = f"{partition.tp} ends at {self.end.offset}"
+        why = f"behind a record of leader epoch {self.end.epoch}, not {expected_epoch}: what was there was lost"
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"{where}, {why}")
 
 
@@ -104,7 +108,7 @@ def append_conditionally(partition: Partition, wanted: ConditionalBatch, now_ms:
         error = why if isinstance(why, KafkaError) else KafkaError(storage, f"{partition.tp}: {why}")
         if wanted.batch is not None:
             partition.retry_gate.remember(wanted.batch, error)
-        partition.refuse(error, partial(_failed, done))
+        refuse(partition, error, partial(_failed, done), OF_THE_LOG)
 
 
 def producer_state(partition: Partition, producer_id: int, epoch: int) -> tuple[int, int]:
@@ -123,6 +127,13 @@ def end_epoch(partition: Partition) -> int:
     if log.start_offset < end:
         return log.epochs.epoch_at(end - 1)
     return partition.leader_epoch if end else NO_EPOCH
+
+
+def end_of(partition: Partition, error: KafkaError) -> LogEnd:
+    """Where the log ended when that was refused, if that is why; else where it does."""
+    if isinstance(error, EndIsElsewhereError | HistoryDivergedError):
+        return error.end
+    return LogEnd(partition.log_end_offset, end_epoch(partition))
 
 
 def own_code(error: KafkaError) -> ErrorCode:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.model import MOST_ID_CHARACTERS, NO_PRODUCER_ID, NO_TIMESTAMP
 from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.replica.refusals import refuse
 from duramen.wire.batch import parse_header
 from duramen.wire.records.control import writer_record
 
@@ -66,7 +67,7 @@ def _in_order(partition: Partition, done: WhenOpened, work: Callable[[], None]) 
         else:
             work()
     except KafkaError as error:
-        partition.refuse(error, partial(_refused, done))
+        refuse(partition, error, partial(_refused, done))
     except (OSError, StorageError) as error:
         done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.tp}: {error}"))
 

@@ -35,6 +35,7 @@ from duramen.partition.replica.batch_rules import (
     needs_rewriting,
     rewrite,
 )
+from duramen.partition.replica.refusals import refuse
 from duramen.partition.replica.retry_gate import RetryGate
 from duramen.partition.replica.writer_rule import check_exclusive_writer
 from duramen.ports import Part, Submit
@@ -286,14 +287,7 @@ class Partition:
     def _refuse(self, view: memoryview, why: Exception, done: Done) -> None:
         error = why if isinstance(why, KafkaError) else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {why}")
         self.retry_gate.remember(view, error)
-        self.refuse(error, done)
-
-    def refuse(self, error: KafkaError, done: Done) -> None:
-        """Tell `done` what refuses it: that the log is closed, once the close is committed and so final."""
-        if isinstance(error, StreamClosedError):
-            self.park(self.log.end_offset, -1, done, error)
-        else:
-            done(error)
+        refuse(self, error, done)
 
     @property
     def is_ended(self) -> bool:

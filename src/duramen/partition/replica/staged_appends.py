@@ -5,6 +5,7 @@ from __future__ import annotations
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.partition.replica.batch_rules import needs_rewriting, rewrite
 from duramen.partition.replica.partition import Done, Partition
+from duramen.partition.replica.refusals import refuse
 from duramen.wire.batch import parse_header
 
 
@@ -24,6 +25,6 @@ def append_staged(partition: Partition, view: memoryview, now_ms: int, done: Don
         partition.admit_own()
         partition.append_checked(view, parse_header(view), -1, now_ms, done)
     except KafkaError as error:
-        partition.refuse(error, done)
+        refuse(partition, error, done)
     except (OSError, StorageError) as error:
         done(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.tp}: {error}"))

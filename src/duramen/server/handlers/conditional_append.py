@@ -17,7 +17,7 @@ from duramen.partition.replica.conditional_append import (
     ConditionalBatch,
     ConditionalResult,
     append_conditionally,
-    end_epoch,
+    end_of,
     own_code,
     producer_state,
 )
@@ -101,6 +101,8 @@ class ConditionalAppendCall:
         if isinstance(result, KafkaError):
             response.error_code = int(own_code(result))
             response.error_message = result.message
+            if self._partition is not None:
+                response.end_offset, response.end_epoch = end_of(self._partition, result)
             if self._partition is not None and result.code in _OF_THE_PRODUCER:
                 _describe_producer(response, self._partition, self._producer)
         else:
@@ -118,8 +120,7 @@ class ConditionalAppendCall:
 def _describe(response: Any, partition: Partition) -> None:
     """How the log stands."""
     log = partition.log
-    response.log_start_offset, response.end_offset = log.start_offset, log.end_offset
-    response.leader_epoch, response.end_epoch = partition.leader_epoch, end_epoch(partition)
+    response.log_start_offset, response.leader_epoch = log.start_offset, partition.leader_epoch
     response.durability = int(log.stable)
     response.copies = len(partition.replication.isr)
     response.last_txid = -1 if partition.last_txid is None else partition.last_txid

@@ -13,6 +13,7 @@ from duramen.model import TopicPartition, named_producer_id
 from duramen.partition.replica.conditional_append import (
     ConditionalBatch,
     ConditionalResult,
+    EndIsElsewhereError,
     HistoryDivergedError,
     append_conditionally,
 )
@@ -89,9 +90,9 @@ def test_of_two_appends_at_one_place_one_succeeds() -> None:
     first, second = ask(bench, plain(b"a", b"b"), 0), ask(bench, plain(b"c"), 0)
     bench.run()
     assert first == []
-    assert code(second[0]) is ErrorCode.END_IS_ELSEWHERE
     bench.lanes.held.clear()
     bench.run()
+    assert code(second[0]) is ErrorCode.END_IS_ELSEWHERE
     assert done(first[0]) == (0, 1, -1, 0, 2, 1, False, 1)
     assert done(answered(bench, plain(b"c"), 2)).base_offset == 2
     assert bench.values() == [b"a", b"b", b"c"]
@@ -222,6 +223,61 @@ def test_a_close_is_repeated_in_its_own_history() -> None:
     done(answered(bench, None, 2, closes=True, epoch=2))
     assert done(answered(bench, None, 2, closes=True, epoch=2)).is_duplicate
     assert isinstance(answered(bench, None, 2, closes=True, epoch=1), StreamClosedError)
+
+
+Refused = Callable[[Bench], list[ConditionalResult | KafkaError]]
+REFUSALS: dict[str, tuple[Refused, ErrorCode, dict[str, str]]] = {
+    "elsewhere": (lambda bench: ask(bench, plain(b"x"), 0), ErrorCode.END_IS_ELSEWHERE, {}),
+    "diverged": (lambda bench: ask(bench, plain(b"x"), 1, epoch=0), ErrorCode.OFFSET_OUT_OF_RANGE, {}),
+    "gap": (lambda bench: ask(bench, named(3, b"x", epoch=2)), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, {}),
+    "fenced": (lambda bench: ask(bench, named(3, b"x", epoch=1)), ErrorCode.INVALID_PRODUCER_EPOCH, {}),
+    "txid": (
+        lambda bench: ask(bench, plain(b"x", timestamp=NOW - 1)),
+        ErrorCode.INVALID_TIMESTAMP,
+        {"duramen_txid": "application"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_nobody_is_refused_for_what_may_never_have_been(name: str) -> None:
+    refused, expected, settings = REFUSALS[name]
+    for is_lost in (False, True):
+        bench = Bench(**settings)
+        bench.lanes.held.add("journal")
+        ask(bench, named(0, b"a", epoch=2))
+        answers = refused(bench)
+        bench.run()
+        assert answers == [], "what it rests on is not committed"
+        if is_lost:
+            bench.partition.resign(2, 3, (1, 2), (1, 2))
+            assert code(answers[0]) is ErrorCode.NOT_LEADER_OR_FOLLOWER, "nothing was stored: the new leader is asked"
+        else:
+            ask(bench, named(1, b"b", epoch=2))
+            bench.lanes.held.clear()
+            bench.run()
+            assert code(answers[0]) is expected
+
+
+def test_where_the_log_ended_is_said_as_it_was_when_it_was_refused() -> None:
+    bench = Bench()
+    bench.lanes.held.add("journal")
+    ask(bench, plain(b"a"), 0)
+    refused = ask(bench, plain(b"x"), 0)
+    bench.lanes.held.clear()
+    bench.run()
+    ask(bench, plain(b"b"), 1)
+    assert isinstance(refused[0], EndIsElsewhereError)
+    assert refused[0].end == (1, 1)
+
+
+def test_a_refusal_that_waited_stored_nothing_where_too_few_are_in_sync_now() -> None:
+    bench = Bench(min_insync_replicas="2")
+    bench.partition.lead(2, (1, 2), (1, 2), 1)
+    ask(bench, plain(b"a"), 0)
+    refused = ask(bench, plain(b"x"), 0)
+    bench.partition.lead(2, (1, 2), (1,), 2)
+    assert code(refused[0]) is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 # ---- closing -----------------------------------------------------------------------------------------------------

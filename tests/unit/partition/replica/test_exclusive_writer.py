@@ -85,14 +85,28 @@ def test_an_opening_is_answered_when_it_is_stable(durability: str) -> None:
     bench.lanes.held.update({"journal", "syncs"})
     in_flight = bench.send(by(100, 0, b"a"))
     answers = opening(bench, 101)
-    assert answers == []
-    assert code(bench.send(by(100, 1, b"b"))[0]) is FENCED
+    late = bench.send(by(100, 1, b"b"))
+    assert (answers, late) == ([], [])
     bench.send(by(101, 0, b"c"))
     bench.lanes.held.clear()
     bench.run()
     assert answers == [(101, 3, 1)]
+    assert code(late[0]) is FENCED
+    assert bench.values() == [b"a", b"c"]
     assert bench.partition.log.durable_end >= 3
     assert in_flight[0] == (1, -1, 0), "it lies before the record that fenced its writer, where the next one sees it"
+
+
+def test_nobody_is_fenced_by_an_opening_that_another_leader_does_not_have() -> None:
+    bench = exclusive()
+    opened(bench, 100)
+    bench.lanes.held.update({"journal", "syncs"})
+    opening(bench, 101)
+    late = bench.send(by(100, 0, b"a"))
+    asked: list[object] = []
+    release_writer(bench.partition, "w", 100, NOW, asked.append)
+    bench.partition.resign(2, 3, (1, 2), (1, 2))
+    assert [code(late[0]), code(asked[0])] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
 
 
 def test_who_gives_it_up_names_it() -> None:
