@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Producer
@@ -42,6 +44,15 @@ def gateway(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     found.kill()
 
 
+@pytest.fixture(scope="module")
+def other(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
+    """A second gateway of the cluster."""
+    found = ServedGateway(tmp_path_factory.mktemp("other"), served.bootstrap, {"gateway.request.timeout.ms": "5000"})
+    found.start()
+    yield found
+    found.kill()
+
+
 class RestConsumer:
     """One consumer, as a client of the API has it."""
 
@@ -51,7 +62,7 @@ class RestConsumer:
         self.path = f"/consumers/{group}"
         made = self.post("", self.settings)
         assert (made.status, made.headers["content-type"]) == (200, V2), made
-        self.path += f"/instances/{made.json()['instance_id']}"
+        self.path += f"/instances/{quote(made.json()['instance_id'])}"
         assert made.json()["base_uri"] == f"http://localhost{self.path}"
 
     def post(self, path: str, body: Any = None) -> HttpAnswer:
@@ -255,6 +266,108 @@ def read(consumer: RestConsumer, count: int) -> list[tuple[int, int]]:
         assert time.monotonic() < until, found
         found += consumer.places("?timeout=1000")
     return found
+
+
+def through(consumer: RestConsumer, gateway: ServedGateway) -> RestConsumer:
+    """The same consumer, by another gateway."""
+    found = copy.copy(consumer)
+    found.gateway = gateway
+    return found
+
+
+def test_any_gateway_answers(gateway: ServedGateway, other: ServedGateway, served: Served) -> None:
+    create(served.bootstrap, "anywhere", 1)
+    here = RestConsumer(gateway, "any%20where", name="c\u00e4", format="json", auto_commit_enable="false")
+    there = through(here, other)
+    body = json.dumps({"name": "c\u00e4"}).encode()
+    assert refused(other.ask("POST", "/consumers/any%20where", body, content_type=V2)) == (409, 40902)
+    there.told("/assignments", of("anywhere", 0))
+    assert here.get("/assignments").json() == of("anywhere", 0)
+    with other.connect() as leaving:
+        leaving.sendall(request("GET", f"{there.path}/records?timeout=20000"))
+        time.sleep(0.1)
+    produce(served.bootstrap, "anywhere", {0: [b'{"n": 1}', b"x", b"3"]})
+    (record,) = there.records()
+    assert (record["value"], record["offset"]) == ({"n": 1}, 0)
+    assert refused(there.get("/records")) == (500, 50002)
+    there.told("/positions", at("anywhere", p0=2))
+    assert here.places() == [(0, 2)]
+    there.told("/offsets")
+    assert there.committed(*of("anywhere", 0)["partitions"]) == here.committed() == [(0, 3, "")]
+    assert refused(there.get("/records", accept=BINARY)) == (406, 40601)
+    # Who says that a request was sent on already gets it sent on to nobody.
+    relayed = there.get("/assignments", duramen_relayed_to="another")
+    assert refused(relayed) == (404, 40403)
+    assert refused(here.get("/assignments", duramen_relayed_to="another")) == (404, 40403)
+    assert there.get("/assignments").status == 200
+    assert there.end().status == 204
+    assert refused(here.get("/assignments")) == (404, 40403)
+    assert refused(there.get("/assignments")) == (404, 40403)
+
+
+def test_of_two_of_a_name_one_is_made(gateway: ServedGateway, other: ServedGateway) -> None:
+    made: list[int] = []
+
+    def make(at_which: ServedGateway) -> None:
+        made.append(at_which.ask("POST", "/consumers/race", b'{"name": "one"}', content_type=V2).status)
+
+    for _ in range(4):
+        both = [threading.Thread(target=make, args=(each,)) for each in (gateway, other)]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+        assert sorted(made) == [200, 409]
+        made.clear()
+        assert gateway.ask("DELETE", "/consumers/race/instances/one").status == 204
+
+
+def test_a_gateway_that_holds_consumers_is_killed(gateway: ServedGateway, served: Served, tmp_path: Path) -> None:
+    create(served.bootstrap, "orphans", 1)
+    produce(served.bootstrap, "orphans", {0: [b"1", b"2"]})
+    dying = ServedGateway(tmp_path, served.bootstrap)
+    dying.start()
+    settings = {"auto_offset_reset": "earliest", "auto_commit_enable": "false"}
+    kept, again, later = (RestConsumer(dying, "orphans", name=name, **settings) for name in ("kept", "again", "later"))
+    kept.told("/assignments", of("orphans", 0))
+    assert through(kept, gateway).places("?max_bytes=1") == [(0, 0)]
+    through(kept, gateway).told("/offsets")
+    waiting: list[HttpAnswer] = []
+    through(kept, gateway).told("/positions/end", of("orphans", 0))
+    wait = threading.Thread(target=lambda: waiting.append(through(kept, gateway).get("/records?timeout=20000")))
+    wait.start()
+    time.sleep(0.3)
+    dying.kill()
+    wait.join(10)
+    assert refused(waiting[0]) == (503, 50003)
+    assert refused(through(kept, gateway).get("/records")) == (404, 40403)
+    assert refused(gateway.ask("POST", "/consumers/orphans", b"{}", content_type="text/plain")) == (415, 415)
+    taken_over = RestConsumer(gateway, "orphans", name="kept", **settings)
+    taken_over.told("/assignments", of("orphans", 0))
+    assert taken_over.places() == [(0, 1)]
+    RestConsumer(gateway, "orphans", name="again", **settings)
+    dying.start()  # at the same address, and knows nothing
+    assert refused(through(later, gateway).get("/records")) == (404, 40403)
+    assert refused(later.get("/records")) == (404, 40403)
+    assert through(again, dying).get("/assignments").status == 200
+    dying.kill()
+
+
+def test_a_node_is_killed_and_comes_back(gateway: ServedGateway, other: ServedGateway, served: Served) -> None:
+    create(served.bootstrap, "outage", 1)
+    manual = RestConsumer(gateway, "outage", auto_offset_reset="earliest")
+    manual.told("/assignments", of("outage", 0))
+    member = RestConsumer(gateway, "outage-member", auto_offset_reset="earliest")
+    member.told("/subscription", {"topics": ["outage"]})
+    produce(served.bootstrap, "outage", {0: [b"1"]})
+    assert read(manual, 1) == read(through(member, other), 1) == [(0, 0)]
+    served.kill()
+    served.start()
+    produce(served.bootstrap, "outage", {0: [b"2"]})
+    assert read(through(manual, other), 1) == [(0, 1)]
+    assert read(member, 1) == [(0, 1)]
+    assert manual.end().status == member.end().status == 204
+    assert RestConsumer(other, "outage").committed(*of("outage", 0)["partitions"]) == [(0, 2, "")]
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from duramen.client.protocol.namespace_log import (
+from duramen.client.protocol.record_table import (
     FROM_START,
-    NamespaceAsk,
-    NamespaceReading,
-    NamespaceStretch,
-    ReadNamespaces,
+    ReadTable,
+    TableAsk,
+    TableReading,
+    TableStretch,
 )
 from duramen.wire.batch import NewRecord, build_batch
 
@@ -27,14 +27,14 @@ class NamespaceTopic:
         self.end = 0
         self.hidden = 0
         self.is_stuck = False
-        self.asks: list[NamespaceAsk] = []
+        self.asks: list[TableAsk] = []
         self.between: Callable[[], object] = lambda: None
 
     def append(self, rows: Sequence[NewRecord]) -> None:
         self.batches.append((self.end, bytes(build_batch(rows, base_offset=self.end, leader_epoch=0))))
         self.end += len(rows)
 
-    def run(self, work: NamespaceReading) -> None:
+    def run(self, work: TableReading) -> None:
         """What a driver does."""
         try:
             ask = next(work)
@@ -43,9 +43,9 @@ class NamespaceTopic:
         except StopIteration:
             return
 
-    def answer(self, ask: NamespaceAsk) -> NamespaceStretch | bool | None:
+    def answer(self, ask: TableAsk) -> TableStretch | bool | None:
         self.asks.append(ask)
-        if isinstance(ask, ReadNamespaces):
+        if isinstance(ask, ReadTable):
             return self._read(ask)
         self.between()
         if ask.expected != self.end:
@@ -53,7 +53,7 @@ class NamespaceTopic:
         self.append(ask.rows)
         return True
 
-    def _read(self, ask: ReadNamespaces) -> NamespaceStretch | None:
+    def _read(self, ask: ReadTable) -> TableStretch | None:
         if ask.wait and self.hidden and not self.is_stuck:
             self.hidden -= 1
         shown = self.batches[: len(self.batches) - self.hidden]
@@ -62,4 +62,4 @@ class NamespaceTopic:
         if not self.start <= offset <= self.end:
             return None
         found = [data for base, data in shown if base >= offset][:2]  # not all at once
-        return NamespaceStretch(b"".join(found), (), end)
+        return TableStretch(b"".join(found), (), end)

@@ -63,6 +63,13 @@ class GatewayConfig:
         self.tail_linger_ms: int = known["gateway.tail.linger.ms"]
         self.long_poll_ms: int = known["gateway.long.poll.ms"]
         self.sse_ms: int = known["gateway.sse.ms"]
+        advertised = known["gateway.advertised.listener"]
+        self.advertised: HttpAddress | None = (
+            parse_http_address(advertised, "gateway.advertised.listener") if advertised else None
+        )
+        if self.advertised is not None:
+            self.hosts |= {self.advertised.host.lower()}
+        self.tls_ca: str = known["gateway.tls.ca"]
         self.consumers_max: int = known["gateway.consumers.max"]
         self.consumer_idle_ms: int = known["gateway.consumer.idle.ms"]
 
@@ -105,6 +112,12 @@ def _check_access(config: GatewayConfig) -> None:
         raise ConfigError(f"gateway.listener={listener} needs gateway.tls.certificate and gateway.tls.key, in PEM")
     if not listener.is_https and (config.tls_certificate or config.tls_key):
         raise ConfigError(f"gateway.tls.* is set, but gateway.listener={listener} has no TLS; https:// does")
+    advertised = config.advertised
+    if advertised is not None and config.tokens_file and not advertised.is_https and not _is_loopback(advertised.host):
+        raise ConfigError(
+            f"gateway.advertised.listener={advertised}: other gateways would send tokens there in the clear; advertise "
+            "https://"
+        )
     if _is_loopback(listener.host) or (listener.is_https and config.tokens_file):
         return
     missing = [] if listener.is_https else ["https:// with gateway.tls.certificate and gateway.tls.key"]
@@ -116,7 +129,7 @@ def _check_access(config: GatewayConfig) -> None:
     )
 
 
-def parse_http_address(text: str) -> HttpAddress:
+def parse_http_address(text: str, name: str = "gateway.listener") -> HttpAddress:
     """http://host:port or https://host:port. ConfigError that says what is wrong with it."""
     try:
         parts = urlsplit(text)
@@ -133,7 +146,7 @@ def parse_http_address(text: str) -> HttpAddress:
         or parts.query
         or parts.username
     ):
-        raise ConfigError(f"gateway.listener={text} is not of the form http://host:port")
+        raise ConfigError(f"{name}={text} is not of the form http://host:port")
     return HttpAddress(host, port, is_https)
 
 

@@ -171,6 +171,21 @@ GATEWAY_SETTINGS: tuple[Setting, ...] = (
         low=100,
     ),
     Setting(
+        "gateway.advertised.listener",
+        "string",
+        "",
+        "Where other gateways of the cluster reach this one, http://host:port or https://host:port: they send on the "
+        "requests to consumers that it holds. Without it the address of gateway.listener, with the machine's name "
+        "for a host that stands for all; on loopback other machines do not reach it.",
+    ),
+    Setting(
+        "gateway.tls.ca",
+        "string",
+        "",
+        "File of certificates in PEM against which those of other gateways are checked; without it those that the "
+        "system trusts.",
+    ),
+    Setting(
         "gateway.consumers.max",
         "int",
         "1000",

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
+import uuid
 from types import TracebackType
 from typing import Final, Self, TextIO
 
 from duramen.client.aio import AsyncCluster
 from duramen.client.aio.async_namespaces import AsyncNamespaces
-from duramen.config import GatewayConfig
+from duramen.config import GatewayConfig, HttpAddress
 from duramen.gateway.access.authenticator import Authenticator
+from duramen.gateway.access.peer_trust import PeerTrust
 from duramen.gateway.access.running_reads import RunningReads
 from duramen.gateway.access.session_requests import SessionRequests
 from duramen.gateway.app import make_app
 from duramen.gateway.confluent.rest_handlers import confluent_handlers
+from duramen.gateway.consumers.consumer_place import GatewayIdentity
+from duramen.gateway.consumers.consumer_places import ConsumerPlaces
 from duramen.gateway.consumers.consumer_requests import ConsumerRequests
 from duramen.gateway.consumers.held_consumers import HeldConsumers
+from duramen.gateway.consumers.request_relay import RequestRelay
 from duramen.gateway.edge.clock import GatewayClock
 from duramen.gateway.edge.event_lines import EventLines
 from duramen.gateway.edge.limits import Allowance
@@ -47,15 +53,21 @@ from duramen.gateway.writes.writer_batches import WriterBatches
 
 _SWEEP_MAX_S: Final = 5.0
 """How often consumers that nobody uses are looked for, at least."""
+_LOOK_AROUND_S: Final = 60.0
+"""How often other gateways that hold consumers are looked for."""
+_WILDCARDS: Final = ("0.0.0.0", "::")
 
 
 class Gateway:
     """The application `app` with what stands behind it; an asynchronous context manager, while it may be asked.
 
-    log: where its events go. `stopping` lets the readers go; `reads` are those that run.
+    log: where its events go; port: where it listens, if gateway.listener leaves that open. `stopping` lets the readers
+    go; `reads` are those that run.
     """
 
-    def __init__(self, config: GatewayConfig, authenticator: Authenticator, log: TextIO) -> None:
+    def __init__(
+        self, config: GatewayConfig, authenticator: Authenticator, log: TextIO, port: int | None = None
+    ) -> None:
         self.events = EventLines(log)
         self.stopping = asyncio.Event()
         self._expiry_delay_ms = config.expiry_delay_ms
@@ -105,9 +117,16 @@ class Gateway:
         positions = PositionRequests(streams, old_reads, bodies)
         writers = WriterRequests(cluster, streams, bodies, leader_timeout_ms)
         namespace_requests = NamespaceRequests(namespaces, topics, bodies, clock)
+        here = GatewayIdentity(uuid.uuid4().hex, str(_advertised(config, port)), socket.gethostname())
+        places = ConsumerPlaces(cluster, clock.now_ms)
+        trust = PeerTrust(config.tls_ca)
+        relay_s = config.long_poll_ms / 1000 + request_timeout_s
         self._consumers = ConsumerRequests(
             cluster,
             HeldConsumers(config.consumers_max, config.consumer_idle_ms / 1000),
+            places,
+            RequestRelay(places, here, bodies, trust, relay_s, self.events),
+            here,
             bodies,
             config.long_poll_ms / 1000,
             config.reader_max_bytes,
@@ -147,9 +166,14 @@ class Gateway:
         return self
 
     async def _sweep_consumers(self) -> None:
+        """The first time at once: a process at the same address may have left consumers behind."""
+        looked_s = self._clock.monotonic_s()
         while True:
+            now_s = self._clock.monotonic_s()
+            looks_around = now_s - looked_s >= _LOOK_AROUND_S
+            looked_s = now_s if looks_around else looked_s
+            await self._consumers.tend(looks_around=looks_around)
             await asyncio.sleep(self._consumer_sweep_s)
-            await self._consumers.end_idle()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -158,3 +182,11 @@ class Gateway:
         self._consumer_sweep.cancel()
         await self._consumers.close()
         await self._cluster.__aexit__(kind, error, trace)
+
+
+def _advertised(config: GatewayConfig, port: int | None) -> HttpAddress:
+    """Where other gateways reach this one."""
+    if config.advertised is not None:
+        return config.advertised
+    found = config.listener if port is None else config.listener._replace(port=port)
+    return found._replace(host=socket.gethostname()) if found.host in _WILDCARDS else found

@@ -62,7 +62,7 @@ async def _serve(
     certificate: Certificate | None,
     until_eof: bool,
 ) -> int:
-    async with Gateway(config, authenticator, sys.stderr) as gateway:
+    async with Gateway(config, authenticator, sys.stderr, bound.getsockname()[1]) as gateway:
         settings = uvicorn.Config(
             gateway.app,
             http=bounded_protocol(

@@ -16,10 +16,10 @@ from duramen.client.protocol.described_settings import DESCRIBE_CONFIGS, TXID
 from duramen.client.protocol.fetch import FetchedBytes
 from duramen.client.protocol.list_offsets import ListedOffset
 from duramen.client.protocol.metadata import error_code
-from duramen.client.protocol.namespace_log import FROM_START, NamespaceStretch
 from duramen.client.protocol.namespaces import NAMESPACES_TOPIC
 from duramen.client.protocol.positions import OffsetQuestion, Position, Question, check_later_leader
 from duramen.client.protocol.producers import DESCRIBE_PRODUCERS, ProducerProgress
+from duramen.client.protocol.record_table import FROM_START, TableStretch
 from duramen.client.protocol.stream_names import names_in
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
@@ -239,10 +239,10 @@ class ClusterLink:
             tp, spot.offset, _FETCH_BYTES, READ_COMMITTED, max_wait_ms=wait_ms, topic_id=id
         )
 
-    async def read_namespaces(self, offset: int, *, wait: bool) -> NamespaceStretch | None:
+    async def read_namespaces(self, offset: int, *, wait: bool) -> TableStretch | None:
         """See `LoggedLink`."""
         if not await self.exists(NAMESPACES_TOPIC):
-            return None if offset > 0 else NamespaceStretch(b"", (), 0)
+            return None if offset > 0 else TableStretch(b"", (), 0)
         tp = TopicPartition(NAMESPACES_TOPIC, 0)
         if offset == FROM_START:
             offset = (await self._cluster.list_offsets({tp: EARLIEST}, READ_COMMITTED))[tp].offset
@@ -254,7 +254,7 @@ class ClusterLink:
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 return None
             raise
-        return NamespaceStretch(found.data, found.aborted, found.last_stable_offset)
+        return TableStretch(found.data, found.aborted, found.last_stable_offset)
 
     async def state(self, topic: str) -> StreamTail:
         """See `StreamLink`."""

@@ -9,10 +9,10 @@ from typing import Final, cast
 
 from duramen.client.protocol.fetch import FetchedBytes, whole_batches
 from duramen.client.protocol.list_offsets import EARLIEST, LATEST, ListedOffset
-from duramen.client.protocol.namespace_log import FROM_START, NamespaceStretch
 from duramen.client.protocol.namespaces import NAMESPACES_TOPIC
 from duramen.client.protocol.positions import OffsetQuestion, Position, Question, check_later_leader
 from duramen.client.protocol.producers import ProducerProgress
+from duramen.client.protocol.record_table import FROM_START, TableStretch
 from duramen.client.protocol.stream_names import names_in
 from duramen.config import BrokerConfig
 from duramen.config.topic import validate_topic_configs
@@ -133,16 +133,16 @@ class FileLink:
         """See `StreamLink`."""
         self._at(topic, spot).wait(spot.offset, _WAIT_S)
 
-    async def read_namespaces(self, offset: int, *, wait: bool) -> NamespaceStretch | None:
+    async def read_namespaces(self, offset: int, *, wait: bool) -> TableStretch | None:
         """See `LoggedLink`. Appends of this process are committed when they are answered."""
         if not await self.exists(NAMESPACES_TOPIC):
-            return None if offset > 0 else NamespaceStretch(b"", (), 0)
+            return None if offset > 0 else TableStretch(b"", (), 0)
         stream = self._stream(NAMESPACES_TOPIC)
         if wait:
             stream.wait(max(offset, 0), _WAIT_S)
         try:
             first = self._log.topic(NAMESPACES_TOPIC).start_offset(_PARTITION)
-            return NamespaceStretch(*stream.read(first if offset == FROM_START else offset))
+            return TableStretch(*stream.read(first if offset == FROM_START else offset))
         except KafkaError as error:
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 return None

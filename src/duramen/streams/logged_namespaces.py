@@ -7,15 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from duramen.client.protocol import namespaces as spaces
-from duramen.client.protocol.namespace_log import (
-    AppendNamespaces,
-    NamespaceAsk,
-    NamespaceLog,
-    NamespaceReading,
-    NamespaceStretch,
-    ReadNamespaces,
-)
+from duramen.client.protocol.namespace_log import NamespaceLog
 from duramen.client.protocol.namespaces import NAMESPACES_SETTINGS, NAMESPACES_TOPIC, NamespaceRecord
+from duramen.client.protocol.record_table import AppendTable, ReadTable, TableAsk, TableReading, TableStretch
 from duramen.client.protocol.stream_defaults import STREAM_DEFAULTS
 from duramen.client.protocol.stream_names import name_of
 from duramen.errors import ErrorCode, KafkaError
@@ -48,8 +42,8 @@ class LoggedLink(Protocol):
         """KafkaError INVALID_CONFIG or ConfigError unless a new stream of a namespace may have these."""
         ...
 
-    async def read_namespaces(self, offset: int, *, wait: bool) -> NamespaceStretch | None:
-        """See `ReadNamespaces`."""
+    async def read_namespaces(self, offset: int, *, wait: bool) -> TableStretch | None:
+        """See `ReadTable`."""
         ...
 
 
@@ -149,18 +143,18 @@ class LoggedNamespaces:
     async def _change(self, decide: Callable[[Records], Sequence[NewRecord]]) -> None:
         await self._run(NamespaceLog().change(decide))
 
-    async def _run(self, work: NamespaceReading) -> None:
+    async def _run(self, work: TableReading) -> None:
         try:
-            ask: NamespaceAsk = next(work)
+            ask: TableAsk = next(work)
             while True:
-                if isinstance(ask, ReadNamespaces):
+                if isinstance(ask, ReadTable):
                     ask = work.send(await self._link.read_namespaces(ask.offset, wait=ask.wait))
                 else:
                     ask = work.send(await self._append(ask))
         except StopIteration:
             return
 
-    async def _append(self, ask: AppendNamespaces) -> bool:
+    async def _append(self, ask: AppendTable) -> bool:
         if not ask.expected:  # it may not be there
             try:
                 await self._link.create(NAMESPACES_TOPIC, NAMESPACES_SETTINGS)

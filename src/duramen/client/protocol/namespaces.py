@@ -1,7 +1,7 @@
 """Namespaces: a path in front of streams, with settings for those that are made below it.
 
 A namespace is there while a stream lies below it, or a record about it in the topic `_duramen_namespaces`: its key is
-the path, its value JSON, and the last one counts, as in any compacted topic. `namespace_log.py` reads and writes them.
+the path, its value JSON, and the last one counts, as in any compacted topic. `record_table.py` reads and writes them.
 """
 
 from __future__ import annotations

@@ -55,16 +55,16 @@ class ConsumerAnswer(NamedTuple):
 
 
 class ConsumerInstance:
-    """A consumer of a group. owner: the name of the principal that made it.
+    """A consumer of a group. id: tells it from others of its name; owner: the name of the principal that made it.
 
     It reads the partitions that its client assigns, or, with a subscription, those that the group gives it as a member.
     turn: to be held by each request while it uses the consumer. last_used_s: of a clock that only goes forward.
     """
 
     def __init__(
-        self, cluster: AsyncCluster, group: str, name: str, owner: str, settings: ConsumerSettings, now_s: float
+        self, cluster: AsyncCluster, group: str, id: str, owner: str, settings: ConsumerSettings, now_s: float
     ) -> None:
-        self.name = name
+        self.id = id
         self.owner = owner
         self.settings = settings
         self.turn = asyncio.Lock()

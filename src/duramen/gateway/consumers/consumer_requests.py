@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from duramen.client.aio import AsyncCluster
@@ -21,6 +20,7 @@ from duramen.gateway.access.request_right import RequestRight
 from duramen.gateway.confluent.rest_failures import no_such_partition, rest_problem
 from duramen.gateway.confluent.topic_admin import TopicAdmin
 from duramen.gateway.confluent.v2_media_types import answer_type, consumed_type, embedded_format
+from duramen.gateway.consumers.abandoned_work import unless_left
 from duramen.gateway.consumers.confirmed_response import ConfirmedResponse
 from duramen.gateway.consumers.consumer_bodies import (
     ConsumerMade,
@@ -32,15 +32,25 @@ from duramen.gateway.consumers.consumer_bodies import (
     partitions_of,
     subscription_of,
 )
-from duramen.gateway.consumers.consumer_instance import ConsumerAnswer, ConsumerInstance, ConsumerSubscription
+from duramen.gateway.consumers.consumer_instance import LEAVE_S, ConsumerInstance, ConsumerSubscription
+from duramen.gateway.consumers.consumer_place import (
+    ConsumerKey,
+    ConsumerPlace,
+    GatewayIdentity,
+    consumer_path,
+    left_behind,
+    neighbours,
+    those_of,
+)
+from duramen.gateway.consumers.consumer_places import ConsumerPlaces
 from duramen.gateway.consumers.consumer_settings import consumer_settings
-from duramen.gateway.consumers.held_consumers import HeldConsumers, no_such_consumer
+from duramen.gateway.consumers.held_consumers import HeldConsumers, consumer_exists, no_such_consumer
+from duramen.gateway.consumers.request_relay import ABSENT, RELAYED, RequestRelay
 from duramen.gateway.edge.clock import GatewayClock
 from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.edge.problem import ProblemError, bad_request
 from duramen.gateway.edge.request_body import RequestBodies
 from duramen.gateway.routes.route import Handler
-from duramen.gateway.tails.live_readers import disconnected
 from duramen.model import TopicPartition
 
 _LARGEST: Final = (1 << 63) - 1
@@ -56,6 +66,9 @@ class ConsumerRequests:
         self,
         cluster: AsyncCluster,
         held: HeldConsumers,
+        places: ConsumerPlaces,
+        relay: RequestRelay,
+        here: GatewayIdentity,
         bodies: RequestBodies,
         wait_max_s: float,
         answer_max_bytes: int,
@@ -66,6 +79,9 @@ class ConsumerRequests:
         self._cluster = cluster
         self._admin = TopicAdmin(cluster)
         self._held = held
+        self._places = places
+        self._relay = relay
+        self._here = here
         self._bodies = bodies
         self._wait_max_s = wait_max_s
         self._answer_max_bytes = answer_max_bytes
@@ -91,49 +107,86 @@ class ConsumerRequests:
             "readConsumerRecords": _answered(self._records),
         }
 
-    async def end_idle(self) -> None:
-        """End those that nobody used for too long. What they answered last is not committed: nobody said that it was
-        worked on."""
-        idle = self._held.idle(self._clock.monotonic_s())
-        for group, consumer in idle:
-            self._held.remove(group, consumer.name)
-        await asyncio.gather(*(consumer.end() for _, consumer in idle))
+    # ---- which there are -----------------------------------------------------------------------------------------
+
+    async def tend(self, *, looks_around: bool) -> None:
+        """End those that nobody used for too long, and those that are said to be gone; say of those that have ended
+        that they are. What they answered last is not committed: nobody said that it was worked on.
+
+        looks_around: whether other gateways are still there, too.
+        """
+        with suppress(DuramenError):  # the cluster is away; the next time
+            unused = self._held.unused
+            places = await self._places.all()
+            idle = self._held.idle(self._clock.monotonic_s())
+            lost = {key: each for key, each in unused.items() if not _is_at(places.get(str(key)), each)}
+            await self._end(idle | lost)
+            held = {str(key): each.id for key, each in self._held.all.items()}
+            gone = {key: id for key, id in those_of(places, self._here.id).items() if held.get(key) != id}
+            await self._places.remove(gone | left_behind(places, self._here))
+            if looks_around:
+                await self._relay.forget_unreachable(neighbours(places, self._here))
 
     async def close(self) -> None:
         """End all of them, in the same way."""
-        await asyncio.gather(*(consumer.end() for consumer in self._held.all))
+        ended = self._held.all
+        await self._end(ended)
+        with suppress(DuramenError, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._places.remove({str(key): each.id for key, each in ended.items()})
+
+    async def _end(self, consumers: Mapping[ConsumerKey, ConsumerInstance]) -> None:
+        for key, consumer in consumers.items():
+            self._held.remove(key, consumer)
+        await asyncio.gather(*(consumer.end() for consumer in consumers.values()))
 
     # ---- one consumer --------------------------------------------------------------------------------------------
 
     def _handler(self, call: ConsumerCall) -> Handler:
         async def answer(request: Request) -> Any:
-            async with self._turn(request) as consumer:
-                return await call(request, consumer)
+            found = await self._located(request)
+            if isinstance(found, ConsumerPlace):
+                return await self._relay.relayed(request, _key(request), found)
+            try:
+                return await call(request, found)
+            finally:
+                self._release(found)
 
         return _answered(answer)
 
-    def _found(self, request: Request) -> ConsumerInstance:
-        """Problem 403 where another one made it, 404."""
-        group, name = request.path_params["group_name"], request.path_params["instance"]
-        consumer = self._held.find(group, name)
-        if consumer is None:
-            raise no_such_consumer()
-        principal = sender_of(request.scope)
-        if consumer.owner != principal.name:
-            raise ProblemError(403, "not-allowed", f"{principal.name} did not make this consumer.")
-        return consumer
-
-    @asynccontextmanager
-    async def _turn(self, request: Request) -> AsyncIterator[ConsumerInstance]:
-        """The consumer, for this request alone."""
-        consumer = self._found(request)
-        await consumer.turn.acquire()
-        try:
-            if consumer.is_ended:
-                raise no_such_consumer()
-            yield consumer
-        finally:
+    async def _located(self, request: Request) -> ConsumerInstance | ConsumerPlace:
+        """The consumer, with its turn taken for this request; or where it is. Problem 403 where another one made it,
+        404."""
+        key = _key(request)
+        meant = request.headers.get(RELAYED)
+        consumer = self._held.find(key)
+        if consumer is not None and meant in (None, self._here.id):
+            await consumer.turn.acquire()
+            try:
+                if await self._is_here(key, consumer):
+                    _check_owner(request, consumer)
+                    return consumer
+            except BaseException:
+                self._release(consumer)
+                raise
             self._release(consumer)
+        place = await self._places.find(key) if meant is None else None
+        if place is None:
+            raise no_such_consumer(None if meant is None else ABSENT)
+        if place.gateway == self._here.id:
+            await self._places.remove({str(key): place.consumer})  # it has ended, and that could not be said
+            raise no_such_consumer()
+        return place
+
+    async def _is_here(self, key: ConsumerKey, consumer: ConsumerInstance) -> bool:
+        """Whether the cluster still has it that the consumer is here. One that is not ends: another may be in its place
+        where this gateway was out of reach."""
+        if consumer.is_ended:
+            return False
+        if _is_at(await self._places.find(key), consumer):
+            return True
+        await self._end({key: consumer})
+        return False
 
     def _release(self, consumer: ConsumerInstance) -> None:
         consumer.last_used_s = self._clock.monotonic_s()
@@ -144,16 +197,36 @@ class ConsumerRequests:
         async with self._body(request) as body:
             settings = consumer_settings(body)
         name = settings.name or f"rest-consumer-{uuid.uuid4()}"
+        key = ConsumerKey(group, name)
         self._held.check_room()
-        owner = sender_of(request.scope).name
-        self._held.add(group, ConsumerInstance(self._cluster, group, name, owner, settings, self._clock.monotonic_s()))
-        origin = f"{request.url.scheme}://{request.headers['host']}"
-        return ConsumerMade(name, f"{origin}/consumers/{quote(group, safe='')}/instances/{quote(name, safe='')}")
+        there = await self._places.find(key)
+        if there is not None and await self._is_there(request, key, there):
+            raise consumer_exists()
+        self._held.check_room()
+        consumer = ConsumerInstance(
+            self._cluster, group, str(uuid.uuid4()), sender_of(request.scope).name, settings, self._clock.monotonic_s()
+        )
+        async with consumer.turn:  # who asks for it by now waits until it is known to be here
+            self._held.add(key, consumer)
+            try:
+                if not await self._places.claim(key, ConsumerPlace(consumer.id, *self._here), there):
+                    raise consumer_exists()
+            except BaseException:
+                self._held.remove(key, consumer)
+                consumer.is_ended = True
+                raise
+        return ConsumerMade(name, f"{request.url.scheme}://{request.headers['host']}{consumer_path(key)}")
+
+    async def _is_there(self, request: Request, key: ConsumerKey, place: ConsumerPlace) -> bool:
+        if place.gateway == self._here.id:
+            return _is_at(place, self._held.find(key))
+        return await self._relay.is_there(request, key, place)
 
     async def _delete(self, request: Request, consumer: ConsumerInstance) -> None:
         await consumer.commit_answered()
-        self._held.remove(request.path_params["group_name"], consumer.name)
-        await consumer.end()
+        key = _key(request)
+        await self._end({key: consumer})
+        await self._places.remove({str(key): consumer.id})
 
     # ---- what it reads -------------------------------------------------------------------------------------------
 
@@ -241,19 +314,22 @@ class ConsumerRequests:
     async def _records(self, request: Request) -> Response:
         if request.method != "GET":
             raise ProblemError(405, "no-such-method", "records are read by GET", {"allow": "GET"})
-        consumer = self._found(request)
-        media_type = consumed_type(request.headers.get("accept"), consumer.settings.embedded)
-        wait_s = min(_milliseconds(request, consumer.settings.wait_ms) / 1000, self._wait_max_s)
-        max_bytes = min(_most_bytes(request), self._answer_max_bytes)
-        await consumer.turn.acquire()
+        consumer = await self._located(request)
+        if isinstance(consumer, ConsumerPlace):
+            return await self._relay.relayed(request, _key(request), consumer)
         try:
-            if consumer.is_ended:
-                raise no_such_consumer()
-            self._check_readable(request, {tp.topic for tp in consumer.positions.partitions})
-            found = await self._unless_left(request, consumer.read(wait_s, max_bytes, self._stopping))
+            return await self._records_of(request, consumer)
         except BaseException:
             self._release(consumer)
             raise
+
+    async def _records_of(self, request: Request, consumer: ConsumerInstance) -> Response:
+        media_type = consumed_type(request.headers.get("accept"), consumer.settings.embedded)
+        wait_s = min(_milliseconds(request, consumer.settings.wait_ms) / 1000, self._wait_max_s)
+        max_bytes = min(_most_bytes(request), self._answer_max_bytes)
+        self._check_readable(request, {tp.topic for tp in consumer.positions.partitions})
+        found = await unless_left(request, consumer.read(wait_s, max_bytes, self._stopping))
+        self._check_readable(request, {each.topic for each in found.records})
 
         def ended(is_sent: bool) -> None:
             if is_sent:
@@ -263,19 +339,6 @@ class ConsumerRequests:
 
         return ConfirmedResponse(request, msgspec.json.encode(found.records), media_type, ended)
 
-    async def _unless_left(self, request: Request, reading: Awaitable[ConsumerAnswer]) -> ConsumerAnswer:
-        """What is read, as long as the client is there."""
-        left = asyncio.ensure_future(disconnected(request))
-        work = asyncio.ensure_future(reading)
-        try:
-            await asyncio.wait((left, work), return_when=asyncio.FIRST_COMPLETED)
-            if left.done() and not work.done():
-                raise ClientDisconnect
-            return await work
-        finally:
-            left.cancel()
-            work.cancel()
-
     @asynccontextmanager
     async def _body(self, request: Request) -> AsyncIterator[bytes]:
         """The body. Problem 415 where it is of another type than those of the API."""
@@ -283,6 +346,21 @@ class ConsumerRequests:
             if body:
                 embedded_format(request.headers.get("content-type"))
             yield body
+
+
+def _key(request: Request) -> ConsumerKey:
+    return ConsumerKey(request.path_params["group_name"], request.path_params["instance"])
+
+
+def _is_at(place: ConsumerPlace | None, consumer: ConsumerInstance | None) -> bool:
+    return place is not None and consumer is not None and place.consumer == consumer.id
+
+
+def _check_owner(request: Request, consumer: ConsumerInstance) -> None:
+    """Problem 403."""
+    principal = sender_of(request.scope)
+    if consumer.owner != principal.name:
+        raise ProblemError(403, "not-allowed", f"{principal.name} did not make this consumer.")
 
 
 def _answered(call: Callable[[Request], Awaitable[Any]]) -> Handler:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from duramen.gateway.consumers.consumer_instance import ConsumerInstance
+from duramen.gateway.consumers.consumer_place import ConsumerKey
 from duramen.gateway.edge.problem import SOON, ProblemError
 
 
@@ -14,15 +15,15 @@ class HeldConsumers:
     def __init__(self, most: int, idle_s: float) -> None:
         self._most = most
         self._idle_s = idle_s
-        self._held: dict[tuple[str, str], ConsumerInstance] = {}
+        self._held: dict[ConsumerKey, ConsumerInstance] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
     @property
-    def all(self) -> Collection[ConsumerInstance]:
+    def all(self) -> Mapping[ConsumerKey, ConsumerInstance]:
         """All of them."""
-        return list(self._held.values())
+        return dict(self._held)
 
     def check_room(self) -> None:
         """Problem 503 where there are as many as there may be."""
@@ -36,30 +37,36 @@ class HeldConsumers:
                 retriable=True,
             )
 
-    def add(self, group: str, consumer: ConsumerInstance) -> None:
+    def add(self, key: ConsumerKey, consumer: ConsumerInstance) -> None:
         """Hold one more. Problem 409 where there is one of its name."""
-        key = (group, consumer.name)
         if key in self._held:
-            raise ProblemError(409, "consumer-exists", "Consumer instance with the specified name already exists.")
+            raise consumer_exists()
         self._held[key] = consumer
 
-    def find(self, group: str, name: str) -> ConsumerInstance | None:
+    def find(self, key: ConsumerKey) -> ConsumerInstance | None:
         """The one of this name."""
-        return self._held.get((group, name))
+        return self._held.get(key)
 
-    def remove(self, group: str, name: str) -> None:
+    def remove(self, key: ConsumerKey, consumer: ConsumerInstance) -> None:
         """It has ended."""
-        self._held.pop((group, name), None)
+        if self._held.get(key) is consumer:
+            del self._held[key]
 
-    def idle(self, now_s: float) -> list[tuple[str, ConsumerInstance]]:
-        """Those that were not used for too long, with their groups."""
-        return [
-            (group, consumer)
-            for (group, _), consumer in self._held.items()
-            if not consumer.turn.locked() and now_s - consumer.last_used_s >= self._idle_s
-        ]
+    def idle(self, now_s: float) -> dict[ConsumerKey, ConsumerInstance]:
+        """Those that were not used for too long."""
+        return {key: consumer for key, consumer in self.unused.items() if now_s - consumer.last_used_s >= self._idle_s}
+
+    @property
+    def unused(self) -> dict[ConsumerKey, ConsumerInstance]:
+        """Those that no request uses now."""
+        return {key: consumer for key, consumer in self._held.items() if not consumer.turn.locked()}
 
 
-def no_such_consumer() -> ProblemError:
+def no_such_consumer(headers: Mapping[str, str] | None = None) -> ProblemError:
     """404."""
-    return ProblemError(404, "no-such-instance", "Consumer instance not found.")
+    return ProblemError(404, "no-such-instance", "Consumer instance not found.", headers)
+
+
+def consumer_exists() -> ProblemError:
+    """409."""
+    return ProblemError(409, "consumer-exists", "Consumer instance with the specified name already exists.")

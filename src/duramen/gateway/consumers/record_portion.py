@@ -16,6 +16,9 @@ from duramen.model import TopicPartition
 from duramen.wire.aborted import AbortedTransactions
 from duramen.wire.batch import Record, batches, records
 
+RECORDS_MAX: Final = 5_000
+"""Of one answer: what a record is beside its key and value counts for nothing else."""
+
 _ANY: Final = msgspec.json.Decoder(msgspec.Raw)
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -57,7 +60,7 @@ def portion_steps(
             if not looked_at % STEP_RECORDS:
                 yield
             more = len(record.key or b"") + len(record.value or b"")
-            if found and size + more > max_bytes:
+            if found and (size + more > max_bytes or len(found) >= RECORDS_MAX):
                 return RecordPortion(found, size, moved)
             try:
                 key, value = _shown(record.key, embedded), _shown(record.value, embedded)

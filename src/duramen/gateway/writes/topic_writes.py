@@ -11,6 +11,7 @@ from duramen.client.protocol import described_settings
 from duramen.client.protocol.described_settings import APPLICATION_TXIDS, DESCRIBE_CONFIGS, TXID
 from duramen.client.protocol.metadata import TopicMetadata
 from duramen.client.protocol.routes import ANY
+from duramen.client.protocol.stream_names import OUR_OWN
 from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.edge.clock import GatewayClock
 from duramen.gateway.edge.kafka_problems import problem_of
@@ -109,6 +110,8 @@ class TopicWrites:
 
     async def topic(self, topic: str) -> KnownTopic:
         """The topic, as it was a moment ago at the earliest. Problem 404, 403."""
+        if topic.startswith(OUR_OWN):
+            raise ProblemError(403, "not-allowed", f"topics that begin with {OUR_OWN} are written by the system")
         now_s = self._clock.monotonic_s()
         known = self._known.get(topic)
         if known is not None and now_s - known.at_s < _FRESH_S:

@@ -14,8 +14,8 @@ from duramen.client.aio.async_namespaces import AsyncNamespaces
 from duramen.client.protocol.fetch import FetchedBytes
 from duramen.client.protocol.list_offsets import ListedOffset
 from duramen.client.protocol.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
-from duramen.client.protocol.namespace_log import ReadNamespaces
 from duramen.client.protocol.namespaces import NAMESPACES_TOPIC, NamespaceRecord, put
+from duramen.client.protocol.record_table import ReadTable
 from duramen.errors import ErrorCode, KafkaError, NetworkError
 from duramen.model import TopicPartition
 from duramen.wire.batch import batches, parse_header, records
@@ -50,7 +50,7 @@ class FakeCluster:
     async def fetch(self, tp: TopicPartition, offset: int, *_: int, max_wait_ms: int, topic_id: bytes) -> FetchedBytes:
         assert (self.topic is not None, topic_id) == (True, self.topic_id)
         assert self.topic is not None
-        found = self.topic.answer(ReadNamespaces(offset, max_wait_ms > 0))
+        found = self.topic.answer(ReadTable(offset, max_wait_ms > 0))
         if found is None:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         assert not isinstance(found, bool)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 from tests.worlds.namespace_topic import NamespaceTopic
 
-from duramen.client.protocol.namespace_log import AppendNamespaces, NamespaceLog
+from duramen.client.protocol.namespace_log import NamespaceLog
 from duramen.client.protocol.namespaces import NamespaceRecord, put, removed
+from duramen.client.protocol.record_table import AppendTable
 from duramen.errors import DeadlineError, KafkaError
 from duramen.wire.batch import NewRecord
 
@@ -104,7 +105,7 @@ def test_what_is_appended_but_not_committed_is_waited_for() -> None:
     log = NamespaceLog()
     topic.run(log.change(putting("c")))
     assert sorted(read(topic)) == ["a", "b", "c"]
-    assert sum(isinstance(ask, AppendNamespaces) for ask in topic.asks) == 2
+    assert sum(isinstance(ask, AppendTable) for ask in topic.asks) == 2
 
 
 def test_it_ends_where_what_was_appended_is_never_committed() -> None:

@@ -7,7 +7,7 @@ import pytest
 from duramen.client.protocol.fetch import FetchedBytes
 from duramen.gateway.confluent.v2_media_types import Embedded
 from duramen.gateway.consumers.consumer_bodies import ConsumedRecord
-from duramen.gateway.consumers.record_portion import RecordPortion, portion_of
+from duramen.gateway.consumers.record_portion import RECORDS_MAX, RecordPortion, portion_of
 from duramen.model import TopicPartition
 from duramen.wire.batch import ABORT, build_batch, build_marker
 
@@ -54,6 +54,8 @@ def test_so_many_bytes_and_one_record_at_least() -> None:
     assert read(*both, max_bytes=0).moved == {A: 1}
     assert read(*both, max_bytes=10).moved == {A: 2}
     assert read(*both, max_bytes=11).moved == {A: 2, B: 1}
+    empty = fetched(A, 0, batch(0, *[b""] * (RECORDS_MAX + 1)), end=RECORDS_MAX + 1)
+    assert read(empty, max_bytes=0).moved == {A: RECORDS_MAX}
 
 
 def test_markers_and_aborted_records_are_passed_over() -> None:
