@@ -34,6 +34,7 @@ from duramen.storage.compaction.compaction_pass import CompactionPass
 from duramen.storage.directory.scrubber import FIRST_SCRUB_DELAY_MS, ScrubJob
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.log.create import NewLog
+from duramen.storage.log.durability import complete_sync, give_back_sync, take_sync
 from duramen.storage.log.log import Log
 from duramen.storage.read.read_plan import Pending
 from duramen.storage.read.timestamp_lookup import Timestamped
@@ -304,7 +305,7 @@ class Stepped(Crowded):
         some = self._some(compacted=False)
         if self.ahead is not None or self.is_waiting:
             self.go_on_with_checkpoint()
-        elif some is not None and not some[0].stable and (sync := some[0].take_sync()) is not None:
+        elif some is not None and not some[0].stable and (sync := take_sync(some[0])) is not None:
             log = some[0]
 
             def is_gone() -> bool:
@@ -312,13 +313,13 @@ class Stepped(Crowded):
 
             def done() -> None:
                 if not is_gone():
-                    log.complete_sync(sync)
+                    complete_sync(log, sync)
                     self.note_sync(log, sync)
                     self.met["syncs of the page cache"] += 1
 
             def failed(error: OSError) -> None:
                 if not is_gone() and isinstance(error, NoRoomError):
-                    log.give_back_sync(sync)
+                    give_back_sync(log, sync)
                 elif not is_gone():
                     self.directory.journal.fail(None, error)
                     raise error
@@ -494,7 +495,7 @@ class Interleaved(Stepped):
 def live(seed: int, weights: Mapping[str, int] = WEIGHTS) -> Ending:
     """The life of a seed. weights: how often each step is drawn."""
     random = Random(seed * 6011 + 3)
-    snapshot_bytes = patch("duramen.storage.log.log.SNAPSHOT_BYTES", random.choice(SNAPSHOT_BYTES))
+    snapshot_bytes = patch("duramen.storage.log.durability.SNAPSHOT_BYTES", random.choice(SNAPSHOT_BYTES))
     slice_logs = patch("duramen.storage.directory.log_directory.SLICE_LOGS", random.choice(SLICE_LOGS))
     with stepped(random) as turns, snapshot_bytes, slice_logs:
         life = Interleaved(seed, turns, weights)

@@ -10,6 +10,7 @@ from typing import cast
 from tests.crash.lives_cycle import Cycle
 from tests.crash.promises import LogPromise, require, view_of
 from tests.crash.session import NOW, SmallSegments, topic_id
+from tests.worlds.log_bench import max_timestamp_offset, offset_for_timestamp
 
 from duramen.errors import CorruptLogError, FencedDirectoryError, KafkaError, StorageError
 from duramen.sim.world.disk import DiskCall
@@ -329,8 +330,8 @@ class Steps(Cycle):
         some = self._some()
         if some is not None and some[0].pending_truncation is None:
             log = some[0]
-            log.offset_for_timestamp(NOW + self.dice.randrange(0, self.now - NOW + log.end_offset + 2), log.end_offset)
-            log.max_timestamp_offset(log.end_offset)
+            offset_for_timestamp(log, NOW + self.dice.randrange(0, self.now - NOW + log.end_offset + 2), log.end_offset)
+            max_timestamp_offset(log, log.end_offset)
             self.met["times looked up"] += 1
 
     # ---- the disk

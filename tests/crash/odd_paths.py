@@ -21,8 +21,7 @@ from duramen.storage.directory.housekeeping import HousekeepingJob
 from duramen.storage.directory.log_directory import DirectorySettings
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.disk_full import NoRoomError
-from duramen.storage.log import create
-from duramen.storage.log import log as log_of_a_partition
+from duramen.storage.log import create, durability
 from duramen.storage.log.create import CreateLogsJob, NewLog
 from duramen.storage.log.producer_retention import ProducerSnapshotJob
 from duramen.storage.log.segment_layout import Outline
@@ -378,13 +377,13 @@ def adopted_stream(run: Session) -> None:
 def transaction_ids(run: Session) -> None:
     """A log whose timestamps are no times any more, which is as old as its files."""
     filled(run)
-    run.log(1).configure(_with_ids())
+    durability.configure_log(run.log(1), _with_ids())
     run.put(1, 900)
     run.commit()
     run.stop()
     run.disk.end_process()
     run.start()
-    run.log(1).configure(_with_ids())
+    durability.configure_log(run.log(1), _with_ids())
     run.keep_house(NOW)
 
 
@@ -542,7 +541,7 @@ def overtaken_checkpoint(run: Session) -> None:
     run.put(1, 900, producer=4)
     run.commit()
     end = run.log(1).end_offset
-    with patch.object(log_of_a_partition, "SNAPSHOT_BYTES", 100):
+    with patch.object(durability, "SNAPSHOT_BYTES", 100):
         job = run.directory.take_checkpoint(force=True)
     assert job is not None
     run.truncate(1, end - 1)

@@ -23,6 +23,7 @@ from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.log import markers
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import Strays
+from duramen.storage.log.durability import configure_log
 from duramen.storage.log.follower import append_as_follower
 from duramen.storage.log.log import Log
 from duramen.storage.log.truncation import truncate_log
@@ -86,7 +87,7 @@ def open_directory(
     for log in directory.logs.values():
         promise = promises.get(log.topic_id)
         if promise is not None:
-            log.configure(small(stable=promise.stable, compacted=promise.compacted))
+            configure_log(log, small(stable=promise.stable, compacted=promise.compacted))
     return directory
 
 
@@ -332,7 +333,7 @@ class Session:
         """Change a topic's durability. Page-cache records are promised once it is stable again."""
         promise = self.promises[topic_id(number)]
         log = self.log(number)
-        log.configure(small(stable=stable))
+        configure_log(log, small(stable=stable))
         promise.stable = stable
         if stable:
             everything = promise.history(log.start_offset, log.end_offset)

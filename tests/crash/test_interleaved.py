@@ -18,7 +18,7 @@ from tests.crash.stepping import DeadlockError, SteppedDisk, TurnLock, stepped
 from duramen.sim.world.disk import Killed, PowerCut
 from duramen.storage.files import disk_full
 from duramen.storage.files.ballast import Ballast
-from duramen.storage.log import sync
+from duramen.storage.log import sidecars
 from duramen.storage.segment.segment import PRODUCERS, SNAPSHOT
 
 LIVES = 16
@@ -65,7 +65,7 @@ def looking_before_removing() -> Iterator[None]:
         if not path.endswith((SNAPSHOT, PRODUCERS)) or disk.exists(path):
             remove(disk, path)
 
-    with patch.object(SteppedDisk, "remove", careful), patch.object(sync, "suppress", lambda error: nullcontext()):
+    with patch.object(SteppedDisk, "remove", careful), patch.object(sidecars, "suppress", lambda error: nullcontext()):
         yield
 
 

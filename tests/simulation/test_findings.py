@@ -27,6 +27,7 @@ from duramen.storage.directory.log_directory import DirectorySettings, LogDirect
 from duramen.storage.journal.format import ENTRY_SIZE
 from duramen.storage.journal.reader import read_journal
 from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.durability import configure_log
 from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header
 
@@ -145,7 +146,7 @@ def test_batches_journaled_before_a_page_cache_spell_do_not_cut_it_off_once_it_i
     log = directory.create_log(TP, TOPIC_ID, PlainLogConfig())
     log.assign_epoch(0)
     for sequence, durability in enumerate(("stable", "page-cache", "stable")):
-        log.configure(PlainLogConfig(durability=durability))
+        configure_log(log, PlainLogConfig(durability=durability))
         write(directory, log, sequence)
         log.flush()
     disk.power_cut()
@@ -259,7 +260,7 @@ def test_retention_goes_on_when_the_wall_clock_is_set_back() -> None:
     for now_ms in (WALL_START_MS + day, WALL_START_MS + day + 400_000):
         housekeep(now_ms)
     assert log.start_offset == 0
-    log.configure(Expiring(segment_bytes=1000))
+    configure_log(log, Expiring(segment_bytes=1000))
     now_ms = WALL_START_MS + day - 6 * 3_600_000
     for passed in (0, 400_000, 800_000):
         housekeep(now_ms + passed)

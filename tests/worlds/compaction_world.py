@@ -20,6 +20,7 @@ from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.compaction.compaction_pass import CleanerSettings, CompactionPass
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.durability import configure_log
 from duramen.storage.log.log import Log
 from duramen.wire.batch import (
     ABORT,
@@ -235,7 +236,7 @@ class History(Promises):
         entropy = SeededEntropy(self.disk.calls)
         directory = LogDirectory.open(self.disk, "/data", SETTINGS, now_ms=self.now_ms, entropy=entropy)
         for log in directory.logs.values():
-            log.configure(self.config)
+            configure_log(log, self.config)
             self.epoch = max(self.epoch, log.epochs.latest) + 1
             log.assign_epoch(self.epoch)
         return directory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ from duramen.ports import Buffer, FileSpan
 from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import create_log
+from duramen.storage.log.durability import complete_sync, take_sync
 from duramen.storage.log.log import Log
 from duramen.storage.log.open import open_log
 from duramen.storage.log.seals import complete_seal, take_seals
 from duramen.storage.log.truncation import complete_rebuild, complete_truncation, take_rebuild, truncate_log
 from duramen.storage.read.read_plan import LogRead, Pending
+from duramen.storage.read.timestamp_lookup import Timestamped, search_by_timestamp
 from duramen.wire.batch import NewRecord, batches, build_batch, parse_header, records
 
 TP = TopicPartition("events", 3)
@@ -54,6 +57,16 @@ def rebuild_producers(log: Log) -> None:
         assert complete_rebuild(log, job)
 
 
+def offset_for_timestamp(log: Log, timestamp: int, end: int) -> Timestamped | None:
+    """First record below `end` that is at least this young, read here and now."""
+    return search_by_timestamp(partial(log.time_lookup, timestamp, end))
+
+
+def max_timestamp_offset(log: Log, end: int) -> Timestamped | None:
+    """The (first) youngest record below `end`, read here and now."""
+    return log.max_timestamp_lookup(end).run()
+
+
 class Bench:
     """Makes, feeds and reopens one log."""
 
@@ -88,10 +101,10 @@ class Bench:
         rebuild_producers(self.log)
 
     def sync(self, *, full: bool = False) -> None:
-        job = self.log.take_sync(full)
+        job = take_sync(self.log, full)
         if job is not None:
             job.run()
-            self.log.complete_sync(job)
+            complete_sync(self.log, job)
 
     def seal(self) -> int:
         jobs = take_seals(self.log)

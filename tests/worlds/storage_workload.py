@@ -13,6 +13,7 @@ from duramen.storage.checkpoint.kafka_files import encode_checkpoint, read_check
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.durability import configure_log
 from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header, records
 
@@ -67,7 +68,7 @@ def forget_lists(disk: CrashDisk) -> None:
 def start(disk: CrashDisk, settings: DirectorySettings = SETTINGS) -> LogDirectory:
     directory = LogDirectory.open(disk, "/data", settings, now_ms=1_000_000, entropy=SeededEntropy(disk.calls))
     for log in directory.logs.values():
-        log.configure(small("page-cache" if log.topic_id == LOOSE else "stable"))
+        configure_log(log, small("page-cache" if log.topic_id == LOOSE else "stable"))
     return directory
 
 

@@ -70,6 +70,10 @@ if TYPE_CHECKING:
     from duramen.storage.log.create import NewLog as NewLog
     from duramen.storage.log.create import StrayLog as StrayLog
     from duramen.storage.log.create import Strays as Strays
+    from duramen.storage.log.durability import complete_sync as complete_sync
+    from duramen.storage.log.durability import configure_log as configure_log
+    from duramen.storage.log.durability import give_back_sync as give_back_sync
+    from duramen.storage.log.durability import take_sync as take_sync
     from duramen.storage.log.follower import append_as_follower as append_as_follower
     from duramen.storage.log.follower import starts_before as starts_before
     from duramen.storage.log.leases import NEVER_EXPIRES as NEVER_EXPIRES
@@ -214,6 +218,12 @@ _PLACES: Final = {
     ),
     "log.config": ("PlainLogConfig",),
     "log.create": ("NewLog", "StrayLog", "Strays"),
+    "log.durability": (
+        "complete_sync",
+        "configure_log",
+        "give_back_sync",
+        "take_sync",
+    ),
     "log.follower": ("append_as_follower", "starts_before"),
     "log.markers": ("journal_marker",),
     "log.leases": (

@@ -39,7 +39,7 @@ from duramen.partition.replica.refusals import refuse
 from duramen.partition.replica.retry_gate import RetryGate
 from duramen.partition.replica.writer_rule import check_exclusive_writer
 from duramen.ports import Part, Submit
-from duramen.storage import COPIED_BYTES, Log, LogDirectory, Pending, TransactionGuard, truncate_log
+from duramen.storage import COPIED_BYTES, Log, LogDirectory, Pending, TransactionGuard, configure_log, truncate_log
 from duramen.wire.batch import (
     CONTROL,
     TRANSACTIONAL,
@@ -602,7 +602,7 @@ class Partition:
         self.config = config
         self.is_exclusive = config.writer_exclusive
         self._decodes, self._stamps = may_need_rewriting(config), _sets_timestamps(config)
-        self.log.configure(config)
+        configure_log(self.log, config)
         self._find_last_txid()
         self.replication.fewest = config.fewest_in_sync(len(self.replication.replicas))
         self._refuse_too_few()

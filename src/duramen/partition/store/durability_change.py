@@ -11,7 +11,7 @@ from duramen.partition.replica.partition import Partition
 from duramen.partition.store.disk_full import DiskFull
 from duramen.partition.store.services import StoreServices
 from duramen.ports import Clock
-from duramen.storage import LogDirectory, NoRoomError
+from duramen.storage import LogDirectory, NoRoomError, complete_sync, give_back_sync, take_sync
 
 ROUNDS = 3
 """Syncs off the loop by which a page-cache log catches up with its appends before it becomes stable."""
@@ -49,7 +49,7 @@ class DurabilityChange:
             return
         try:
             if rounds > 0 and not log.stable and config.durability == "stable" and home.journal.failed is None:
-                job = log.take_sync()
+                job = take_sync(log)
             if job is None:
                 partition.configure(config)
                 return
@@ -70,14 +70,14 @@ class DurabilityChange:
             if partition.closed:
                 return
             if isinstance(error, NoRoomError):
-                log.give_back_sync(job)
+                give_back_sync(log, job)
                 self._wait(partition, newest, home, error)
                 return
             if error is not None:
                 self._store.fail(home, error)
                 return
             try:
-                log.complete_sync(job)
+                complete_sync(log, job)
             except OSError as failure:
                 self._store.fail(home, failure)
                 return

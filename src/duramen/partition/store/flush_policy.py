@@ -14,7 +14,7 @@ from duramen.partition.replica.partition import Partition
 from duramen.partition.store.disk_full import DiskFull
 from duramen.partition.store.services import StoreServices
 from duramen.ports import Clock, Timer
-from duramen.storage import NoRoomError
+from duramen.storage import NoRoomError, complete_sync, give_back_sync, take_sync
 
 NEVER_MS = 1 << 41
 """Seventy years: a `flush.ms` of this or more (Kafka's default) asks for nothing."""
@@ -59,7 +59,7 @@ class FlushPolicy:
         if home.journal.failed is not None or home.journal.no_room is not None:
             return
         try:
-            job = partition.log.take_sync()
+            job = take_sync(partition.log)
         except NoRoomError as error:
             self._disk_full.found_none(home, error)
             return
@@ -79,14 +79,14 @@ class FlushPolicy:
             if partition.closed:
                 return
             if isinstance(error, NoRoomError):
-                partition.log.give_back_sync(job)
+                give_back_sync(partition.log, job)
                 self._disk_full.found_none(home, error)
                 return
             if error is not None:
                 self._store.fail(home, error)
                 return
             try:
-                partition.log.complete_sync(job)
+                complete_sync(partition.log, job)
             except OSError as failure:
                 self._store.fail(home, failure)
                 return

@@ -35,6 +35,7 @@ from duramen.storage import (
     NoRoomError,
     Offline,
     Strays,
+    configure_log,
     damage_of,
     is_disk_full,
     release_ballast,
@@ -159,7 +160,7 @@ class Store:
     def _open_log(self, topic_id: TopicId, partition: int, config: TopicConfig) -> tuple[LogDirectory, Log] | None:
         found = self.find_log(topic_id, partition)
         if found is not None:
-            found[1].configure(config)
+            configure_log(found[1], config)
         return found
 
     def _create_log(self, tp: TopicPartition, topic_id: TopicId, config: TopicConfig) -> tuple[LogDirectory, Log]:

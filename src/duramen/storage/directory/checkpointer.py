@@ -32,6 +32,7 @@ from duramen.storage.files.disk_full import NoRoomError, lacks_files, retriable_
 from duramen.storage.files.parallel import Together, run_serial
 from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import Journal
+from duramen.storage.log.durability import complete_sync, give_back_sync, take_sync
 from duramen.storage.log.log import Log
 from duramen.storage.log.offline import Offline
 from duramen.storage.log.sync import SyncJob
@@ -243,7 +244,7 @@ class Checkpointer:
         """The job has run: advance recovery points; at the round's end recycle the journal."""
         self._job = None
         for log, sync, point in job.syncs:
-            log.complete_sync(sync)
+            complete_sync(log, sync)
             if not self._is_gone(log) and log.end_offset >= point.recovery_point:
                 self.points[key_of(log)] = point
         job.syncs = []  # whoever has the job would keep the files open
@@ -278,7 +279,7 @@ class Checkpointer:
         syncs: list[tuple[Log, SyncJob]] = []
         try:
             for log in logs:
-                sync = log.take_sync(full=True)
+                sync = take_sync(log, full=True)
                 self.points[key_of(log)] = point_of(log)
                 if sync is not None:
                     syncs.append((log, sync))
@@ -288,10 +289,10 @@ class Checkpointer:
                 if failed is not None and not isinstance(failed, NoRoomError):
                     raise failed from None
             for log, sync in syncs:
-                log.give_back_sync(sync)
+                give_back_sync(log, sync)
             raise
         for log, sync in syncs:
-            log.complete_sync(sync)
+            complete_sync(log, sync)
         for log in logs:
             log.close()
 
@@ -314,7 +315,7 @@ class Checkpointer:
         """
         left = [] if self._round is None else self._round.waiting
         for log, sync, _ in job.syncs:
-            log.give_back_sync(sync)
+            give_back_sync(log, sync)
             left.append(log)
         job.syncs = []
         self.changed.update(dict.fromkeys(log for log in left if not self._is_gone(log)))
@@ -387,10 +388,10 @@ class Checkpointer:
 def _take_sync(log: Log, syncs: list[tuple[Log, SyncJob, LogPoint]]) -> bool:
     """Add the log's to those of a job; whether there is anything to sync. NoRoomError: all go back. OSError."""
     try:
-        sync = log.take_sync()
+        sync = take_sync(log)
     except NoRoomError:
         for other, job, _ in syncs:
-            other.give_back_sync(job)
+            give_back_sync(other, job)
         raise
     if sync is not None:
         syncs.append((log, sync, point_of(log)))

@@ -20,6 +20,7 @@ from duramen.storage.files.atomic import remove_file
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.journal.journal import Journal
 from duramen.storage.journal.ring import JournalGrowth
+from duramen.storage.log.durability import writes_snapshot
 from duramen.storage.log.log import Log
 from duramen.storage.log.producer_retention import ProducerSnapshotJob
 from duramen.storage.log.retention import (
@@ -289,7 +290,7 @@ class Housekeeping:
         """Journal a new log start where segments may go: when it is durable, and what they say of producers."""
         if not log.is_whole:
             return []
-        if len(log.producers) and log.writes_snapshot:
+        if len(log.producers) and writes_snapshot(log):
             self._retained.append(log)  # behind that checkpoint
             return []
         mark = self._high_watermark(log)

@@ -1,13 +1,12 @@
-"""The log of one partition: appends, rolls, truncations, reads and syncs over its segments.
+"""The log of one partition: appends, rolls and reads over its segments.
 
-Synchronous and owned by one thread. An append only queues: `flush` writes what was queued with one call, the journal
-makes it durable (ENGINE.md §1), and long work comes as jobs (`take_sync`, `take_seals`, a read's Pending) that run
-elsewhere and are completed here.
+Synchronous and owned by one thread. An append only queues: `flush` writes what was queued with one call, and the
+journal makes it durable (ENGINE.md §1). What else is done to a log stands beside this: `open`, `durability`, `seals`,
+`truncation`, `retention`. Long work comes as jobs (`take_sync`, `take_seals`, a read's Pending) that run elsewhere and
+are completed here.
 """
 
 from __future__ import annotations
-
-from functools import partial
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError, check
 from duramen.model import INTERNAL_TOPICS, TopicId, TopicPartition
@@ -15,22 +14,20 @@ from duramen.ports import Buffer, Disk
 from duramen.storage.files import disk_full
 from duramen.storage.files.disk_full import NoRoomError
 from duramen.storage.files.open_files import OpenFiles
-from duramen.storage.files.sync_history import to_sync
 from duramen.storage.journal.format import EntryKind
 from duramen.storage.journal.journal import LogJournal
 from duramen.storage.log.config import LogConfig, dated_from
 from duramen.storage.log.leases import UNBOUNDED, Lease, Leases
 from duramen.storage.log.open_segment import SegmentLoader, Walk
 from duramen.storage.log.segment_cut import PendingTruncation
+from duramen.storage.log.sidecars import save_sidecars
 from duramen.storage.log.snapshot_files import ProducerSnapshots
-from duramen.storage.log.sync import FlushQueue, GrowingSegment, Sidecars, SideWrite, SyncChain, SyncJob, write
+from duramen.storage.log.sync import FlushQueue, SyncChain
 from duramen.storage.read.log_reader import LogReader, aborted_between, segment_number
 from duramen.storage.read.read_plan import LogRead
 from duramen.storage.read.timestamp_lookup import (
     TimeLookup,
-    Timestamped,
     max_timestamp_lookup,
-    search_by_timestamp,
     timestamp_lookup,
 )
 from duramen.storage.read.verified_window import Recall, VerifiedWindow
@@ -38,7 +35,7 @@ from duramen.storage.segment.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from duramen.storage.segment.leader_epochs import EpochCache
 from duramen.storage.segment.producer_state import ProducerStates
 from duramen.storage.segment.rollbacks import track_producer
-from duramen.storage.segment.segment import INDEX, MAX_RELATIVE, TIME_INDEX, TXN_INDEX, Segment
+from duramen.storage.segment.segment import MAX_RELATIVE, Segment
 from duramen.storage.segment.write_checksums import SUMMED_BYTES, WrittenSums
 from duramen.wire.batch import CONTROL, BatchHeader
 from duramen.wire.checksum import crc32c
@@ -46,8 +43,6 @@ from duramen.wire.checksum import crc32c
 COPIED_BYTES = 16 * 1024
 """Batches up to this size are copied when queued, so that a receive buffer is not held for a few bytes."""
 _BATCH, _DURABILITY, _GAP = EntryKind.BATCH, EntryKind.DURABILITY, EntryKind.GAP
-SNAPSHOT_BYTES = 16 << 20
-"""Appended bytes after which a checkpoint writes the producers too, so that an open has little to replay."""
 
 
 class Log:
@@ -59,8 +54,8 @@ class Log:
     to do to the files, when there are no writers: jobs that write beside the segments, until accounted for.
     rebuild_from: offsets of the snapshots from which its producers are still to be rebuilt behind it; None: they are
     known. is_whole: neither is left to do, and appends are taken. stable: appends are journaled; marked: journal or
-    checkpoint say from where on they are not (page-cache). names_changed: file names are to be synced; syncs: see
-    Chain.
+    checkpoint say from where on they are not (page-cache). names_changed: file names are to be synced; unsnapshotted:
+    bytes since the last producer snapshot; syncs: see SyncChain.
     """
 
     active: Segment
@@ -140,30 +135,10 @@ class Log:
         self.reader = LogReader(VerifiedWindow() if hot is None else hot)
         self._leases: Leases | None = None
         self.unsnapshotted = self._dated_from = 0
-        self._take_over(config)
+        self.take_over(config)
 
-    def configure(self, config: LogConfig) -> None:
-        """Take over a changed topic configuration. A change of durability is journaled.
-
-        To stable: the segments are synced here first, because recovery trusts everything before that entry. To
-        page-cache: batches still under way to the journal are acknowledged behind the mark that follows them. OSError.
-        """
-        self.check_whole()
-        stable = self.stable
-        self._take_over(config)
-        if self.stable != stable:
-            self.marked = not self.stable and self.durable_end < self.end_offset
-            if self.stable:
-                self.names_changed = True  # a job that waits for its lane may have taken them upon itself
-                if (sync := self.take_sync()) is not None:
-                    sync.run()
-                    self.complete_sync(sync)
-                self.mark_durable(self.end_offset)
-                self.journal_entry(EntryKind.DURABILITY, self.end_offset, b"stable")
-            elif self.marked:
-                self.journal_entry(EntryKind.DURABILITY, self.end_offset)
-
-    def _take_over(self, config: LogConfig) -> None:
+    def take_over(self, config: LogConfig) -> None:
+        """Its configuration. Of a log in use `configure_log` does, which makes a change of durability hold."""
         self.config = config
         self.stable = config.durability == "stable" or self.tp.topic in INTERNAL_TOPICS
         before, self._dated_from = self._dated_from, dated_from(config)
@@ -312,7 +287,7 @@ class Log:
         self.journal.admit(0)
         try:
             self.flush()
-            self._write_sidecars()
+            save_sidecars(self)
             old, segment = self.active, self.add_segment(self.end_offset)
         except NoRoomError:
             if self.journal.make_way():
@@ -416,142 +391,13 @@ class Log:
 
     # ---- durability ---------------------------------------------------------------------------------------------
 
-    def take_sync(self, full: bool = False) -> SyncJob | None:
-        """The job that makes everything appended so far durable in the segments; None when it is already."""
-        if self.pending_truncation is not None:
-            return None  # the files are about to change, and no checkpoint takes them for synced
-        self.flush()
-        unsynced = [segment for segment in self.segments if segment.synced < segment.size]
-        if not (unsynced or full or self.names_changed or self.epochs.changed or self.has_unsynced_aborted):
-            return None
-        snapshot = self.rebuild_from is None and (full or self.unsnapshotted > SNAPSHOT_BYTES)
-        if snapshot:
-            self.unsnapshotted = 0
-        sidecars = self._collect_sidecars(final=full, full=snapshot, synced=full)
-        if self.syncs is None:
-            self.syncs = SyncChain()
-        if sidecars.snapshot >= 0:
-            self.syncs.snapshot = sidecars.snapshot
-        active = self.active
-        segments = [(segment, to_sync(segment), segment.size) for segment in unsynced]
-        indexes: list[str] = []
-        if full and active.index is not None:  # by a checkpoint or a start, which do not sync them
-            writes = {each.path for each in sidecars.writes}
-            indexes = [path for path in map(active.path_of, (INDEX, TIME_INDEX)) if path not in writes]
-        growing: list[GrowingSegment] = []
-        if any(segment is active for segment in unsynced) or (full and active.size):
-            written = {} if active.written_sums is None else active.written_sums.take()
-            growing = [GrowingSegment(active, active.open_file(), active.size, written)]
-        aborted = [segment for segment in self.segments if segment.aborted_unsynced]
-        for segment in aborted:
-            segment.aborted_unsynced = False
-        job = SyncJob(
-            self, self.disk, self.path, self.syncs, self.truncations,
-            end_offset=self.end_offset, segment_base=active.base_offset, position=active.size, segments=segments,
-            sidecars=sidecars, growing=growing, indexes=indexes, aborted=aborted,
-            transactions=[segment.path_of(TXN_INDEX) for segment in aborted],
-            names_changed=self.names_changed or sidecars.snapshot >= 0 or bool(aborted), full=full,
-        )  # fmt: skip
-        self.names_changed = False
-        self.epochs.changed = False
-        self.writers[job] = None
-        return job
-
-    def complete_sync(self, job: SyncJob) -> None:
-        """The job has run: recovery starts behind it, and a page-cache log is durable up to there. OSError.
-
-        Not where the log was truncated meanwhile: its files are truncated after this, and what was written beside them
-        of the old history goes with that.
-        """
-        self.writers.pop(job, None)
-        if job.chain.snapshot == job.sidecars.snapshot:
-            job.chain.snapshot = -1
-        if job.truncations != self.truncations:
-            return
-        for growing in job.growing:
-            growing.segment.seal = None
-        self._account_sidecars(job.sidecars)
-        epochs = job.sidecars.epochs
-        if epochs is not None and epochs != self.epochs.encode():
-            self.epochs.changed = True  # a job that was taken later may have written newer ones before
-        for segment, _, size in job.segments:
-            segment.synced = max(segment.synced, size)
-        if job.end_offset >= self.recovery_point:
-            self.recovery_point, self.recovery_position = job.end_offset, job.position
-        if not self.stable:
-            self.mark_durable(job.end_offset)
-
-    def give_back_sync(self, job: SyncJob) -> None:
-        """A side file found no room, no sync has failed: the next job has everything to do that this one had."""
-        self.writers.pop(job, None)
-        self.syncs = None  # those that were taken before this fail, too, and give back what they have
-        self.names_changed = self.names_changed or job.names_changed
-        self.epochs.changed = self.epochs.changed or job.sidecars.epochs is not None
-        for segment in job.aborted:
-            segment.aborted_unsynced = True
-        if job.stored and job.truncations == self.truncations:
-            self.names_changed = True  # or there would be no next job
-            for segment, _, size in job.segments:
-                segment.synced = max(segment.synced, size)
-
     def close(self) -> None:
         """Write what is queued and the sidecars, and close the files. It syncs nothing: `take_sync` does. OSError."""
         self.flush()
         if self.pending_truncation is None:
-            self._write_sidecars()
+            save_sidecars(self)
         for segment in self.segments:
             segment.close()
-
-    def _write_sidecars(self) -> None:
-        sidecars = self._collect_sidecars(final=True, full=True, synced=False)
-        write(self.disk, sidecars, sync=False)
-        self._account_sidecars(sidecars)
-
-    def _collect_sidecars(self, *, final: bool, full: bool, synced: bool) -> Sidecars:
-        """The bytes of side files that are not on disk yet.
-
-        final: close the active segment's time index too; full: with a producer snapshot at the log's end; synced: that
-        is going to be synced, so no older one is needed any more.
-        """
-        writes: list[SideWrite] = []
-        counts: list[tuple[Segment, int, int]] = []
-        active = self.active
-        if active.index is not None and active.times is not None:
-            writes += [SideWrite(*each) for each in active.pending_index_writes(final=final)]
-            counts.append((active, len(active.index), len(active.times)))
-        removed: list[str] = []
-        snapshot = -1
-        snapshots = self.snapshots
-        stay = frozenset(segment.base_offset for segment in self.segments)
-        if not synced:
-            stay = stay.union(snapshots.kept)
-        if full and self.rebuild_from is None and self.end_offset not in (*snapshots.offsets[-1:], snapshots.writing):
-            snapshot = self.end_offset
-            for suffix, data in self.encode_snapshot():
-                writes.append(SideWrite(snapshots.path_of(snapshot, suffix), 0, data, True))
-            removed = snapshots.without(stay)
-        epochs = self.epochs.encode() if self.epochs.changed else None
-        return Sidecars(writes, epochs, removed, stay, counts, snapshot)
-
-    def _account_sidecars(self, sidecars: Sidecars) -> None:
-        """They were written."""
-        for segment, entries, time_entries in sidecars.index_counts:
-            if segment.index is not None and segment.times is not None:
-                segment.index.written = min(max(entries, segment.index.written), len(segment.index))
-                segment.times.written = min(max(time_entries, segment.times.written), len(segment.times))
-        if sidecars.snapshot >= 0:
-            self.snapshots.written(sidecars.snapshot, sidecars.stay)
-
-    def encode_snapshot(self) -> tuple[tuple[str, bytes], ...]:
-        """A producer snapshot at the log's end, as (suffix, content) of Kafka's file and of ours."""
-        aborted = [segment.base_offset for segment in self.segments if segment.has_aborted]
-        return self.snapshots.encode(self.producers, self.end_offset, aborted)
-
-    @property
-    def writes_snapshot(self) -> bool:
-        """Whether a job that was taken writes a producer snapshot at the end the log has, or may still do so."""
-        offset = -1 if self.syncs is None else self.syncs.snapshot
-        return offset == self.end_offset and offset not in self.snapshots.offsets
 
     def mark_durable(self, offset: int) -> None:
         """Everything below `offset` is on stable storage; never moves back, never beyond the end."""
@@ -571,11 +417,6 @@ class Log:
                 break  # not at one that was just rolled and is empty: those before it may still wait
             total += segment.size - segment.synced
         return total
-
-    @property
-    def has_unsynced_aborted(self) -> bool:
-        """Whether a `.txnindex` changed since the last sync."""
-        return any(segment.aborted_unsynced for segment in self.segments)
 
     @property
     def open_files(self) -> OpenFiles:
@@ -619,25 +460,17 @@ class Log:
         return aborted_between(self.segments, first, last)
 
     def time_lookup(self, timestamp: int, end: int, start: int = -1) -> TimeLookup:
-        """The job behind `offset_for_timestamp`, for the cold pool; of a `rest` its `start` (see TimeLookup)."""
+        """The job that finds the first record below `end` that is at least this young (ms); for the cold pool.
+
+        start: of a `rest`; see TimeLookup.
+        """
         self._flush_below(end)
         return timestamp_lookup(self.segments, timestamp, max(start, self.start_offset), min(end, self.end_offset))
 
-    def offset_for_timestamp(self, timestamp: int, end: int) -> Timestamped | None:
-        """First record below `end` that is at least this young (ms): (offset, timestamp, leader epoch).
-
-        Reads and decodes one batch, waiting for the disk if need be. CorruptLogError, KafkaError, OSError.
-        """
-        return search_by_timestamp(partial(self.time_lookup, timestamp, end))
-
     def max_timestamp_lookup(self, end: int) -> TimeLookup:
-        """The job behind `max_timestamp_offset`."""
+        """The job that finds the (first) youngest record below `end` (KIP-734)."""
         self._flush_below(end)
         return max_timestamp_lookup(self.segments, self.start_offset, min(end, self.end_offset))
-
-    def max_timestamp_offset(self, end: int) -> Timestamped | None:
-        """The (first) youngest record below `end`; None when there is none (KIP-734). Errors as above."""
-        return self.max_timestamp_lookup(end).run()
 
     def lease(self, from_offset: int, expires_ms: int, max_bytes: int = UNBOUNDED) -> Lease:
         """Keep everything from an offset on from being deleted until released, or until that wall-clock time.

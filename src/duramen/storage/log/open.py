@@ -162,7 +162,7 @@ class LogLoader:
         if not clean:
             # A stop that died may have left one of the two files there: the next stop has to write both again.
             snapshots.offsets = tuple(offset for offset in snapshots.offsets if offset != log.end_offset)
-        log.configure(log.config)
+        log.take_over(log.config)
         log.active.release_files()  # many partitions are opened, few are used: the first append or read opens it again
 
     def _loader(self, segment: Segment) -> SegmentLoader:

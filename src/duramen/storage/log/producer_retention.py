@@ -12,13 +12,14 @@ from collections.abc import Callable
 from duramen.storage.files.atomic import replace_file
 from duramen.storage.files.disk_full import retriable_open
 from duramen.storage.log.log import Log
+from duramen.storage.log.sidecars import encode_snapshot
 from duramen.storage.segment.segment import file_name
 
 
 class ProducerSnapshotJob:
     """Writes and syncs a producer snapshot at the end the log has when this is made; then `done(end)`, on the loop.
 
-    Not while a checkpoint is about to write the same files (`Log.writes_snapshot`), which would not be synced then.
+    Not while a checkpoint is about to write the same files (`writes_snapshot`), which would not be synced then.
 
     A start reads it where the log ends no earlier: a power cut must not take records below that end from then on.
     """
@@ -29,7 +30,7 @@ class ProducerSnapshotJob:
         self._log = log
         self._offset = log.end_offset
         self._truncations = log.truncations
-        self._files = log.encode_snapshot()
+        self._files = encode_snapshot(log)
         self._done = done
         self._failed = failed
         log.snapshots.writing = self._offset

@@ -1,8 +1,4 @@
-"""Making a log durable in its segments: the job a checkpoint runs, and the side files written on the way.
-
-Index tails, the epoch checkpoint and producer snapshots can all be rebuilt from the segments, so they are written
-first and synced only when a clean stop is going to rely on them.
-"""
+"""The job that makes a log durable in its segments, and the logs of a directory with something to write."""
 
 from __future__ import annotations
 
@@ -10,15 +6,15 @@ import errno
 import posixpath
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import NamedTuple, Protocol, TypeVar
 
 from duramen.ports import Disk, File
 from duramen.storage.files.atomic import replace_file
-from duramen.storage.files.disk_full import lacks_files, retriable_open, retriable_write, without_traceback
+from duramen.storage.files.disk_full import lacks_files, retriable_open, without_traceback
 from duramen.storage.files.sync_history import FileSync
+from duramen.storage.log.sidecars import Sidecars, write_sidecars
 from duramen.storage.segment.leader_epochs import LEADER_EPOCHS
 from duramen.storage.segment.seal import SEALING, grow, sync_sides
 from duramen.storage.segment.segment import Segment
@@ -46,51 +42,6 @@ class FlushQueue(list[L]):
         if self.unwritten + size > self.limit:
             self.relieve(size)
         self.unwritten += size
-
-
-class SideWrite(NamedTuple):
-    """Bytes for a sidecar. whole: they replace the file; else they are added, which a roll may do at the same time."""
-
-    path: str
-    position: int
-    data: bytes
-    whole: bool = False
-
-
-class Sidecars(NamedTuple):
-    """What a log's sidecars need: writes, files that become superfluous, and how many index entries that covers.
-
-    stay: offsets of the older producer snapshots that do not become so.
-    """
-
-    writes: list[SideWrite]
-    epochs: bytes | None
-    removed: list[str]
-    stay: frozenset[int]
-    index_counts: list[tuple[Segment, int, int]]
-    snapshot: int
-
-
-def write(disk: Disk, sidecars: Sidecars, *, sync: bool, still_there: Callable[[], None] = lambda: None) -> None:
-    """Write the collected bytes, but not the epochs; `still_there` is asked before each file. NoRoomError, OSError."""
-    for path, position, data, whole in sidecars.writes:
-        still_there()
-        with retriable_write():
-            file = disk.open(path, create=True, write=True)
-        try:
-            with retriable_write():
-                if whole:
-                    file.truncate(0)
-                if data:
-                    file.pwritev([data], position)
-            if sync:
-                file.sync()
-        finally:
-            file.close()
-    for path in sidecars.removed:
-        still_there()
-        with suppress(FileNotFoundError):  # a roll and a checkpoint may be at it at the same time
-            disk.remove(path)
 
 
 class GrowingSegment(NamedTuple):
@@ -128,12 +79,12 @@ class SyncedLog(Protocol):
 class SyncJob:
     """Brings everything a log held when this was taken to stable storage. `run` on any thread.
 
-    `Log.take_sync` makes it, `Log.complete_sync` or `Log.give_back_sync` accounts for it. path: of the log, then.
-    truncations: how often the log had been truncated. end_offset: all below is in synced segments afterwards; that end
-    is at `position` of segment `segment_base`. segments: each with its sync and its size. growing: the active one, if
-    its `.sealing` is to grow. indexes: paths of index files that were written earlier. aborted: segments whose
-    `.txnindex` is to be synced; transactions: paths of those. full: side files are synced, too. stored: the segments
-    were, though the job failed.
+    `take_sync` makes it, `complete_sync` or `give_back_sync` accounts for it (`log/durability.py`). path: of the
+    log, then. truncations: how often the log had been truncated. end_offset: all below is in synced segments
+    afterwards; that end is at `position` of segment `segment_base`. segments: each with its sync and its size.
+    growing: the active one, if its `.sealing` is to grow. indexes: paths of index files that were written earlier.
+    aborted: segments whose `.txnindex` is to be synced; transactions: paths of those. full: side files are synced,
+    too. stored: the segments were, though the job failed.
     """
 
     log: SyncedLog
@@ -155,7 +106,7 @@ class SyncJob:
     stored: bool = False
 
     def run(self) -> None:
-        """Write the sidecars, sync the segments in order, then the names. OSError; NoRoomError: `Log.give_back_sync`.
+        """Write the sidecars, sync the segments in order, then the names. OSError; NoRoomError: `give_back_sync`.
 
         Where too many files are open the segments are synced all the same, so that theirs can be closed.
         FileNotFoundError when the log was deleted meanwhile: its old name may be another topic's. Not before this
@@ -189,7 +140,7 @@ class SyncJob:
         self.stored = True
 
     def _run(self) -> None:
-        write(self.disk, self.sidecars, sync=self.full, still_there=self._still_there)
+        write_sidecars(self.disk, self.sidecars, sync=self.full, still_there=self._still_there)
         self._still_there()
         sync_sides(self.disk, self.indexes)
         if self.sidecars.epochs is not None:

@@ -14,6 +14,7 @@ from duramen.partition.replica.follower import append_batches, cut
 from duramen.partition.replica.partition import READ_COMMITTED, Appended
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage import TransactionGuard
+from duramen.storage.log.durability import complete_sync, take_sync
 from duramen.wire.batch import ABORT, parse_header, place
 
 P = ProducerEpoch(1, 0)
@@ -56,10 +57,10 @@ def end(
 
 def sync_segment(bench: Bench) -> None:
     """Power takes nothing of what is there by now."""
-    sync = bench.partition.log.take_sync()
+    sync = take_sync(bench.partition.log)
     assert sync is not None
     sync.run()
-    bench.partition.log.complete_sync(sync)
+    complete_sync(bench.partition.log, sync)
 
 
 def code(answers: list[Any]) -> ErrorCode:

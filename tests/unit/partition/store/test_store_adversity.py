@@ -12,6 +12,7 @@ from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.partition.metadata.publisher import MetadataPublisher
 from duramen.partition.replica.partition import Appended
 from duramen.sim.world.disk import CrashDisk, DiskCall
+from duramen.storage.log.durability import complete_sync, take_sync
 from duramen.wire.batch import build_batch
 
 MINUTE = 60_000
@@ -60,7 +61,7 @@ def test_a_directory_that_fails_in_housekeeping_answers_its_producers() -> None:
     bench = Bench(segment_bytes="1048576")
     for _ in range(2):
         assert isinstance(bench.produce(batch(b"x" * 600_000)), Appended)
-    bench.partition.log.complete_sync(_run(bench))
+    complete_sync(bench.partition.log, _run(bench))
     bench.lanes.held.add("journal")
     waiting = bench.send(batch())
     bench.disk.fault = refuse("rename", within=".seal")  # type: ignore[assignment]
@@ -72,7 +73,7 @@ def test_a_directory_that_fails_in_housekeeping_answers_its_producers() -> None:
 
 
 def _run(bench: Bench):  # type: ignore[no-untyped-def]
-    job = bench.partition.log.take_sync()
+    job = take_sync(bench.partition.log)
     assert job is not None
     job.run()
     return job

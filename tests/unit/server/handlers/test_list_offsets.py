@@ -9,6 +9,7 @@ from tests.worlds.broker_world import NOW, InProcess, Line
 
 from duramen.errors import ErrorCode
 from duramen.model import TopicPartition
+from duramen.storage.log.durability import complete_sync, take_sync
 from duramen.wire.messages import API
 
 KEY = 2
@@ -104,10 +105,10 @@ def test_a_request_for_many_partitions_has_few_files_open_at_a_time(server: InPr
         line.create_topic(name)
         line.produce(name, b"v")
     for partition in server.broker.store.partitions.values():
-        sync = partition.log.take_sync()
+        sync = take_sync(partition.log)
         if sync is not None:
             sync.run()
-            partition.log.complete_sync(sync)
+            complete_sync(partition.log, sync)
         partition.log.active.release_files()
     server.lanes.held.add("lookups")
     before = server.disk.open_files

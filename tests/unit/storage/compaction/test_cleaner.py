@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.worlds.log_bench import max_timestamp_offset, offset_for_timestamp
 
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.model import METADATA_TOPIC, TopicPartition
@@ -17,6 +18,7 @@ from duramen.storage.compaction.compaction_pass import CleanerSettings, Compacti
 from duramen.storage.compaction.eligibility import groups
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.durability import configure_log
 from duramen.storage.log.log import Log
 from duramen.storage.segment.segment import Segment
 from duramen.wire.batch import (
@@ -79,7 +81,7 @@ class Bench:
             self.disk, "/data", DirectorySettings(retention_check_interval_ms=1), now_ms=self.now, entropy=Entropy()
         )
         for log in self.directory.logs.values():
-            log.configure(self.config)
+            configure_log(log, self.config)
         return self.directory
 
     @property
@@ -396,7 +398,7 @@ def test_old_records_are_cleaned_whatever_the_ratio(bench: Bench) -> None:
 
 def test_a_segment_is_rolled_before_its_records_are_overdue(bench: Bench) -> None:
     bench.config.max_compaction_lag_ms = HOUR
-    bench.log.configure(bench.config)
+    configure_log(bench.log, bench.config)
     bench.put((b"a", b"1"))
     bench.now += HOUR + 1
     bench.put((b"a", b"2"))
@@ -616,13 +618,13 @@ def test_lookups_by_time_know_nothing_of_records_that_are_gone(bench: Bench) -> 
     bench.clean()
     end = bench.log.end_offset
     assert [header.count for header in bench.headers()] == [0, 1, 1]
-    youngest = bench.log.max_timestamp_offset(end)
+    youngest = max_timestamp_offset(bench.log, end)
     assert youngest is not None
     assert (youngest.offset, youngest.timestamp) == (2, NOW + 200)
-    found = bench.log.offset_for_timestamp(NOW + 150, end)
+    found = offset_for_timestamp(bench.log, NOW + 150, end)
     assert found is not None
     assert found.offset == 2
-    assert bench.log.offset_for_timestamp(NOW + 300, end) is None
+    assert offset_for_timestamp(bench.log, NOW + 300, end) is None
     bench.directory.close(clean=True)
     bench.open()
-    assert bench.log.max_timestamp_offset(end) == youngest
+    assert max_timestamp_offset(bench.log, end) == youngest

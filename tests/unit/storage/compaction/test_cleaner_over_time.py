@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from tests.unit.storage.compaction.test_cleaner import HOUR, NOW, TOPIC_ID, TP, Bench, Compacted
 from tests.worlds.broker_world import claiming
+from tests.worlds.log_bench import offset_for_timestamp
 
 from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.model import TopicPartition
@@ -15,6 +16,7 @@ from duramen.sim.world.disk import DiskCall
 from duramen.storage.checkpoint.kafka_files import decode_offsets
 from duramen.storage.compaction import segment_rewrite as cleaning
 from duramen.storage.directory.housekeeping import SealSegmentJob
+from duramen.storage.log.durability import configure_log
 from duramen.storage.log.log import Log
 from duramen.storage.log.retention import removable_before
 from duramen.storage.read.read_plan import Pending
@@ -76,7 +78,7 @@ def test_compaction_and_retention_share_a_log_over_days(bench: Bench) -> None:
     config.cleanup_policy = frozenset({"compact", "delete"})  # type: ignore[misc]
     config.retention_ms = 10 * HOUR  # type: ignore[attr-defined]
     bench.config = config
-    bench.log.configure(config)
+    configure_log(bench.log, config)
     random = Random(7)
     written: list[tuple[int, int, bytes, bytes]] = []
     starts = []
@@ -186,7 +188,7 @@ def test_a_topic_that_is_compacted_no_more_loses_nothing_more_to_the_pass_under_
     cleaning = bench.begin(steps)
     begun = cleaning.swapping or cleaning.swaps > 0
     bench.config.cleanup_policy = frozenset({"delete"})
-    bench.log.configure(bench.config)
+    configure_log(bench.log, bench.config)
     bench.run(cleaning)
     assert len(bench.left()) == (1 if begun else 3), "a swap that has begun is finished"
     assert cleaning.swaps == begun
@@ -458,7 +460,7 @@ def test_segments_can_be_read_while_a_swap_lacks_room_for_a_name(bench: Bench, s
         if isinstance(part, Pending):
             part.run()
     assert 0 < read.size < segment.size
-    assert bench.log.offset_for_timestamp(NOW, bench.log.end_offset) is not None
+    assert offset_for_timestamp(bench.log, NOW, bench.log.end_offset) is not None
     assert segment.load_seal() is not None
     assert not bench.log.take_notices()
     bench.housekeep()

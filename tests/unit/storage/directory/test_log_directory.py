@@ -31,6 +31,7 @@ from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.files.os_disk import RealDisk
+from duramen.storage.log.durability import configure_log
 from duramen.storage.log.log import Log
 from duramen.storage.log.truncation import truncate_log
 from duramen.wire.batch import build_batch
@@ -534,9 +535,9 @@ def test_a_crash_in_every_call_of_the_recovery_of_page_cache_records(how: str) -
 def test_from_page_cache_to_stable_and_back() -> None:
     disk, directory, log = loose()
     fill(directory, log, 5)
-    log.configure(small("stable"))
+    configure_log(log, small("stable"))
     fill(directory, log, 5)
-    log.configure(small("page-cache"))
+    configure_log(log, small("page-cache"))
     fill(directory, log, 5)
     disk.power_cut()
     disk.power_on()
@@ -580,7 +581,7 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
         directory = LogDirectory.open(disk, path, settings, now_ms=1, entropy=SeededEntropy(len(expected)))
         assert len(expected) == 0 or len(directory.logs) == 1
         log = next(iter(directory.logs.values()), None) or directory.create_log(TP, FIRST, small())
-        log.configure(small())
+        configure_log(log, small())
         log.assign_epoch(log.epochs.latest + 1)
         assert read_all(log) == expected
         for size in (10, 3000, 200_000, 10):

@@ -15,6 +15,7 @@ from duramen.storage.directory.housekeeping import HousekeepingJob
 from duramen.storage.directory.log_directory import DirectorySettings, LogDirectory
 from duramen.storage.journal.journal import JournaledLog
 from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.durability import complete_sync, configure_log, take_sync
 from duramen.storage.log.log import Log
 from duramen.wire.batch import build_batch, parse_header
 
@@ -65,10 +66,10 @@ def checkpoint(directory: LogDirectory) -> None:
 
 
 def sync(log: Log) -> None:
-    job = log.take_sync()
+    job = take_sync(log)
     assert job is not None
     job.run()
-    log.complete_sync(job)
+    complete_sync(log, job)
 
 
 def run_all(jobs: list[HousekeepingJob]) -> None:
@@ -148,7 +149,7 @@ def test_a_topic_becomes_stable_with_the_names_that_a_checkpoint_was_going_to_sy
     commit(directory)
     assert len(log.segments) > 1
     assert directory.take_checkpoint(force=True) is not None
-    log.configure(PlainLogConfig(segment_bytes=2000))
+    configure_log(log, PlainLogConfig(segment_bytes=2000))
     put(directory, log)
     commit(directory)
     assert log.durable_end == 9
@@ -163,9 +164,9 @@ def test_nothing_is_acknowledged_while_a_change_of_durability_waits_for_its_grou
     before = directory.take_group()
     assert before is not None
     before.run()
-    log.configure(PAGE_CACHE)
+    configure_log(log, PAGE_CACHE)
     put(directory, log)
-    log.configure(STABLE)
+    configure_log(log, STABLE)
     acknowledged: dict[JournaledLog, int] = dict.fromkeys(directory.journal.complete(before), log.durable_end)
     assert after(disk, ends).end_offset >= acknowledged.get(log, 0)
 
@@ -176,9 +177,9 @@ def test_a_change_of_durability_acknowledges_with_its_group() -> None:
     before = directory.take_group()
     assert before is not None
     before.run()
-    log.configure(PAGE_CACHE)
+    configure_log(log, PAGE_CACHE)
     put(directory, log)
-    log.configure(STABLE)
+    configure_log(log, STABLE)
     assert log not in directory.journal.complete(before)
     change = directory.take_group()
     assert change is not None
@@ -220,7 +221,7 @@ def test_a_checkpoint_knows_of_a_roll_whose_entry_the_power_cut_took() -> None:
     """The journal's last word of the log is its change of durability, at the same offset, in the segment before."""
     disk, directory, log = begun(PAGE_CACHE)
     put(directory, log)
-    log.configure(STABLE)
+    configure_log(log, STABLE)
     commit(directory)
     log.roll()
     assert directory.take_group() is not None
@@ -284,9 +285,9 @@ def test_two_syncs_of_a_log_do_not_take_each_others_files() -> None:
     disk, directory, log = begun()
     put(directory, log)
     log.assign_epoch(1)
-    first = log.take_sync()
+    first = take_sync(log)
     log.assign_epoch(2)
-    second = log.take_sync()
+    second = take_sync(log)
     assert first is not None
     assert second is not None
     beside = Thread(target=second.run)
@@ -301,7 +302,7 @@ def test_two_syncs_of_a_log_do_not_take_each_others_files() -> None:
     beside.join()
     assert second.failed is None
     for job in (first, second):
-        log.complete_sync(job)
+        complete_sync(log, job)
     assert disk.contents()[f"{log.path}/leader-epoch-checkpoint"].split() == b"0 2 0 0 2 1".split()
 
 

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.worlds.log_bench import offset_for_timestamp
 from tests.worlds.storage_workload import SeededEntropy, append, checkpoint, commit, read_all
 
 from duramen.model import TopicPartition
@@ -201,8 +202,8 @@ def test_a_look_up_by_time_opens_few_files_of_a_long_log(tmp_path: Path) -> None
     assert [found.offset for job in jobs if (found := job.run()) is not None] == [0, 0, 0]
     for segment in log.segments[10:40]:
         segment.max_timestamp = 5000  # as a foreign index may have it, whose youngest records are gone
-    found = log.offset_for_timestamp(1000 + 10, log.end_offset)
+    found = offset_for_timestamp(log, 1000 + 10, log.end_offset)
     assert found is not None
     assert found.offset == 10
-    assert log.offset_for_timestamp(4000, log.end_offset) is None
+    assert offset_for_timestamp(log, 4000, log.end_offset) is None
     directory.close(clean=True)

@@ -5,13 +5,24 @@ from __future__ import annotations
 import gc
 import os
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.worlds.log_bench import TOPIC_ID, TP, Bench, NoteJournal, cold, rebuild_producers, without_nowait
+from tests.worlds.log_bench import (
+    TOPIC_ID,
+    TP,
+    Bench,
+    NoteJournal,
+    cold,
+    max_timestamp_offset,
+    offset_for_timestamp,
+    rebuild_producers,
+    without_nowait,
+)
 
 from duramen.errors import ErrorCode, FencedDirectoryError, KafkaError
 from duramen.model import topic_id_text
@@ -20,6 +31,7 @@ from duramen.storage.files.os_disk import RealDisk
 from duramen.storage.journal.format import EntryKind
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import create_log
+from duramen.storage.log.durability import complete_sync, configure_log, take_sync
 from duramen.storage.log.log import Log
 from duramen.storage.log.open import open_log
 from duramen.storage.log.open_segment import SegmentLoader, Walk
@@ -224,9 +236,9 @@ def test_against_a_list(tmp_path: Path, data: st.DataObject) -> None:
             cold(bench)
         elif what == "time" and model:
             wanted = data.draw(st.integers(990, 1000 + end + 5))
-            found = bench.log.offset_for_timestamp(wanted, end)
+            found = offset_for_timestamp(bench.log, wanted, end)
             assert (found.offset if found else None) == (max(0, wanted - 1000) if wanted - 1000 < end else None)
-            best = bench.log.max_timestamp_offset(end)
+            best = max_timestamp_offset(bench.log, end)
             assert best is not None
             assert best.offset == end - 1
     assert bench.whole(0, 900) == [base for base, _ in model]
@@ -244,7 +256,7 @@ def test_page_cache_logs_journal_a_mark_only(tmp_path: Path) -> None:
     bench.sync()
     assert (bench.log.durable_end, bench.log.recovery_point) == (3, 3)
     bench.config.durability = "stable"
-    bench.log.configure(bench.config)
+    configure_log(bench.log, bench.config)
     assert bench.journal.entries[-1][0] == EntryKind.DURABILITY
     assert bench.journal.entries[-1][5] == b"stable"
     assert bench.append(b"c") > 0
@@ -260,17 +272,17 @@ def test_only_the_journal_makes_a_stable_log_durable(bench: Bench) -> None:
     assert bench.log.durable_end == 2
     bench.log.mark_durable(1)
     assert bench.log.durable_end == 2
-    assert bench.log.take_sync() is None
+    assert take_sync(bench.log) is None
 
 
 def test_a_sync_that_a_cut_overtook_counts_for_nothing(bench: Bench) -> None:
     bench.fill(10)
-    job = bench.log.take_sync()
+    job = take_sync(bench.log)
     assert job is not None
     assert (job.end_offset, job.segment_base, job.position) == (10, 0, bench.log.active.size)
     job.run()
     truncate_log(bench.log, 5)
-    bench.log.complete_sync(job)
+    complete_sync(bench.log, job)
     assert bench.log.recovery_point == 0
     complete_truncation(bench.log)
 
@@ -278,11 +290,11 @@ def test_a_sync_that_a_cut_overtook_counts_for_nothing(bench: Bench) -> None:
 def test_a_sync_that_a_cut_overtook_leaves_nothing_of_the_old_history(bench: Bench) -> None:
     for number in range(10):
         bench.append(b"old" * 40, producer_id=7, producer_epoch=0, base_sequence=number)
-    job = bench.log.take_sync(full=True)
+    job = take_sync(bench.log, full=True)
     assert job is not None
     truncate_log(bench.log, 5)
     job.run()
-    bench.log.complete_sync(job)
+    complete_sync(bench.log, job)
     complete_truncation(bench.log)
     rebuild_producers(bench.log)
     for _ in range(8):
@@ -381,13 +393,13 @@ def test_time_look_ups_are_exact_inside_a_batch(bench: Bench, codec: int) -> Non
     stamps = [100, 90, 120, 110, 130]
     bench.append_batch([(None, b"v%d" % i, [], t) for i, t in enumerate(stamps)], epoch=3, compression=codec)
     bench.append_batch([(None, b"w", [], 50)], epoch=4, compression=codec)
-    look = bench.log.offset_for_timestamp
+    look = partial(offset_for_timestamp, bench.log)
     assert look(0, 6) == (0, 100, 3)
     assert look(101, 6) == (2, 120, 3)
     assert look(125, 6) == (4, 130, 3)
     assert look(131, 6) is None
     assert look(125, 4) is None
-    assert bench.log.max_timestamp_offset(6) == (4, 130, 3)
+    assert max_timestamp_offset(bench.log, 6) == (4, 130, 3)
     bench.log.advance_start(3)
     assert look(0, 6) == (3, 110, 3)
 
@@ -396,19 +408,19 @@ def test_time_look_ups_are_exact_inside_a_batch(bench: Bench, codec: int) -> Non
 @pytest.mark.parametrize("codec", [0, 2])
 def test_the_youngest_record_behind_a_log_start_inside_its_batch(bench: Bench, codec: int, rolled: bool) -> None:
     bench.append_batch([(None, b"v", [], t) for t in (70, 90, 50, 60)], epoch=1, compression=codec)
-    assert bench.log.max_timestamp_offset(4) == (1, 90, 1)
+    assert max_timestamp_offset(bench.log, 4) == (1, 90, 1)
     bench.log.advance_start(2)
-    assert bench.log.max_timestamp_offset(4) == (3, 60, 1), "the record at 90 is deleted, the batch is still there"
+    assert max_timestamp_offset(bench.log, 4) == (3, 60, 1), "the record at 90 is deleted, the batch is still there"
     if rolled:
         bench.log.roll()
     bench.append_batch([(None, b"w", [], 65)], epoch=2)
-    assert bench.log.max_timestamp_offset(5) == (4, 65, 2)
-    assert bench.log.max_timestamp_offset(4) == (3, 60, 1)
+    assert max_timestamp_offset(bench.log, 5) == (4, 65, 2)
+    assert max_timestamp_offset(bench.log, 4) == (3, 60, 1)
 
 
 def test_nothing_is_found_in_an_empty_log(bench: Bench) -> None:
-    assert bench.log.offset_for_timestamp(0, 0) is None
-    assert bench.log.max_timestamp_offset(0) is None
+    assert offset_for_timestamp(bench.log, 0, 0) is None
+    assert max_timestamp_offset(bench.log, 0) is None
 
 
 def test_the_youngest_record_below_a_bound(bench: Bench) -> None:
@@ -416,12 +428,12 @@ def test_the_youngest_record_below_a_bound(bench: Bench) -> None:
         bench.append(b"x" * 100, timestamp=1000 + (offset * 37) % 100)
     stamps = [1000 + (offset * 37) % 100 for offset in range(100)]
     for bound in (1, 2, 30, 55, 99, 100):
-        best = bench.log.max_timestamp_offset(bound)
+        best = max_timestamp_offset(bench.log, bound)
         assert best is not None
         assert best.timestamp == max(stamps[:bound])
         assert best.offset == stamps.index(max(stamps[:bound]))
     for wanted in (1000, 1050, 1099):
-        found = bench.log.offset_for_timestamp(wanted, 100)
+        found = offset_for_timestamp(bench.log, wanted, 100)
         assert found is not None
         assert found.offset == next(i for i, t in enumerate(stamps) if t >= wanted)
 

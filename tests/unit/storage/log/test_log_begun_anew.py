@@ -23,6 +23,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.durability import complete_sync, take_sync
 from duramen.storage.log.follower import append_as_follower, starts_before
 from duramen.storage.log.log import Log
 from duramen.storage.log.open import open_log
@@ -219,14 +220,14 @@ def test_what_was_lost_since_is_told_though_the_journal_has_the_new_beginning_st
 
 def test_it_waits_for_whoever_writes_beside_the_log_and_lets_nothing_of_theirs_stay() -> None:
     disk, directory, log = filled()
-    sync = log.take_sync()
+    sync = take_sync(log)
     assert sync is not None
     directory.begin_anew(log, 100)
     commit(directory)
     assert log.pending_truncation is not None, "a job writes into the old files"
     assert directory.take_checkpoint(force=True) is None
     sync.run()
-    log.complete_sync(sync)
+    complete_sync(log, sync)
     commit(directory)
     directory.take_group()
     assert log.pending_truncation is None

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.worlds.log_bench import TOPIC_ID, TP, Bench, NoteJournal, cold, without_nowait
+from tests.worlds.log_bench import TOPIC_ID, TP, Bench, NoteJournal, cold, offset_for_timestamp, without_nowait
 
 from duramen.errors import CorruptLogError, StorageError
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import create_log
+from duramen.storage.log.durability import complete_sync, take_sync
 from duramen.storage.log.open import open_log
 from duramen.storage.log.seals import take_seals
 from duramen.storage.segment.producer_snapshot import SnapshotHome, encode_ours
@@ -97,7 +98,7 @@ def test_missing_and_damaged_indexes_are_made_again(bench: Bench, suffix: str, h
     bench.reopen(clean=clean, recovery_point=0)
     assert bench.whole(0, 700) == list(range(100))
     for offset in (0, 1, 50, 99):
-        found = bench.log.offset_for_timestamp(1000 + 10 * offset, 100)
+        found = offset_for_timestamp(bench.log, 1000 + 10 * offset, 100)
         assert found is not None
         assert found[:2] == (offset, 1000 + 10 * offset)
     if how != "empty" or not clean:
@@ -355,11 +356,11 @@ def test_a_checkpoint_makes_the_txnindex_durable() -> None:
     batch = build_batch([(None, b"a", [], 1000)], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     for data in (batch, build_marker(1, 0, ABORT, 0, 5, base_offset=1, leader_epoch=0)):
         log.append(memoryview(data), parse_header(memoryview(data)), 0)
-    job = log.take_sync()
+    job = take_sync(log)
     assert job is not None
     job.run()
-    log.complete_sync(job)
-    assert log.take_sync() is None
+    complete_sync(log, job)
+    assert take_sync(log) is None
     disk.power_cut()
     disk.power_on()
     assert len(disk.contents()["/data/events-3/00000000000000000000.txnindex"]) == 34

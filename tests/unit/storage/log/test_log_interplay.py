@@ -18,7 +18,7 @@ from tests.unit.storage.recovery.test_startup_bounded import (
     read_all,
     start,
 )
-from tests.worlds.log_bench import TOPIC_ID, TP, Bench, cold
+from tests.worlds.log_bench import TOPIC_ID, TP, Bench, cold, offset_for_timestamp
 
 from duramen.errors import CorruptLogError
 from duramen.machines.contract import LogRecord
@@ -30,6 +30,7 @@ from duramen.sim.world.inode import Inode
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import NewLog
+from duramen.storage.log.durability import complete_sync, take_sync
 from duramen.storage.log.log import Log
 from duramen.storage.log.open import open_log
 from duramen.storage.log.producer_retention import ProducerSnapshotJob
@@ -61,12 +62,12 @@ def size_of(disk: Disk, path: str) -> int:
 def test_a_segment_rolled_while_it_is_synced_keeps_its_indexes(tmp_path: Path) -> None:
     bench = Bench(tmp_path, index_interval_bytes=200, segment_bytes=1 << 20)
     bench.fill(20)
-    job = bench.log.take_sync()
+    job = take_sync(bench.log)
     assert job is not None
     bench.fill(40)
     bench.log.roll()
     job.run()
-    bench.log.complete_sync(job)
+    complete_sync(bench.log, job)
     rolled = bench.log.segments[0]
     assert rolled.index_entries > 20
     assert size_of(bench.disk, rolled.path_of(INDEX)) == rolled.index_entries * OFFSET_ENTRY_SIZE
@@ -127,7 +128,7 @@ def test_what_is_kept_of_producers_is_not_written_over_by_a_roll_at_the_same_off
 def test_what_is_to_be_kept_of_producers_waits_for_a_checkpoint_that_writes_the_same_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("duramen.storage.log.log.SNAPSHOT_BYTES", 0)
+    monkeypatch.setattr("duramen.storage.log.durability.SNAPSHOT_BYTES", 0)
     disk = CrashDisk()
     directory, log = producing(disk)
     round_of = directory.take_checkpoint(force=True)
@@ -144,7 +145,7 @@ def test_a_producer_snapshot_that_a_roll_has_just_removed_is_none_that_a_checkpo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both drop the same older ones, on two threads: the directory was fenced."""
-    monkeypatch.setattr("duramen.storage.log.log.SNAPSHOT_BYTES", 0)
+    monkeypatch.setattr("duramen.storage.log.durability.SNAPSHOT_BYTES", 0)
     disk = CrashDisk()
     directory, log = producing(disk)
     remove, removed = disk.remove, []
@@ -210,7 +211,7 @@ def test_a_log_that_cannot_wake_takes_nothing_and_loses_nothing() -> None:
     disk.power_on()
     log = start(disk).logs[FIRST, 0]
     for offset in range(302):
-        found = log.offset_for_timestamp(1000 + offset, log.end_offset)
+        found = offset_for_timestamp(log, 1000 + offset, log.end_offset)
         assert found is not None
         assert found[:2] == (offset, 1000 + offset)
 

@@ -11,6 +11,7 @@ from duramen.errors import CorruptLogError
 from duramen.model import TopicPartition
 from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.durability import configure_log
 from duramen.storage.log.log import Log
 from duramen.storage.log.retention import active_expired, removable_before
 from duramen.wire.batch import build_batch, parse_header
@@ -42,7 +43,7 @@ def configure(log: Log, **settings: object) -> None:
     config = small()
     for name, value in settings.items():
         setattr(config, name, value)
-    log.configure(config)
+    configure_log(log, config)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from duramen.storage.directory.checkpointer import CheckpointJob
 from duramen.storage.directory.housekeeping import SealSegmentJob
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
+from duramen.storage.log.durability import complete_sync, take_sync
 from duramen.storage.log.log import Log
 from duramen.storage.log.producer_retention import ProducerSnapshotJob
 from duramen.storage.log.truncation import truncate_log
@@ -59,9 +60,9 @@ def put(directory: LogDirectory, log: Log, producer: int, count: int = 1) -> Non
 def job_that_writes(suffix: str, directory: LogDirectory, log: Log) -> tuple[Callable[[], object], Callable[[], None]]:
     """What it runs, and what accounts for it."""
     if suffix == SEALING:
-        sync = log.take_sync()
+        sync = take_sync(log)
         assert sync is not None
-        return sync.run, partial(log.complete_sync, sync)
+        return sync.run, partial(complete_sync, log, sync)
     log.roll()
     put(directory, log, 7)
     commit(directory)

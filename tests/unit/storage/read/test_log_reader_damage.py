@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.worlds.log_bench import Bench, cold, without_nowait
+from tests.worlds.log_bench import Bench, cold, offset_for_timestamp, without_nowait
 
 from duramen.errors import CorruptLogError
 from duramen.storage.files.os_disk import RealFile
@@ -107,7 +107,7 @@ def test_a_record_in_front_of_damage_is_found_by_time(wide: Bench, sealed: bool)
     refused = []
     for header in stored:
         try:
-            found = wide.log.offset_for_timestamp(header.max_timestamp, wide.log.end_offset)
+            found = offset_for_timestamp(wide.log, header.max_timestamp, wide.log.end_offset)
         except CorruptLogError:
             refused.append(header.last_offset)
         else:

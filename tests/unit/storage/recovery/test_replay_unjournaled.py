@@ -22,6 +22,7 @@ from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.kafka_files import CHECKPOINT, read_checkpoint
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.files.atomic import replace_file
+from duramen.storage.log.durability import configure_log
 from duramen.storage.log.log import Log
 from duramen.storage.log.truncation import truncate_log
 
@@ -93,10 +94,10 @@ def test_a_checkpoint_says_what_held_when_it_began() -> None:
     """What comes later is in the journal that goes with it."""
     disk, directory, log = begun()
     append(log, b"loose")
-    log.configure(small("stable"))
+    configure_log(log, small("stable"))
     checkpoint(directory)
     assert not unjournaled(disk)
-    log.configure(small("page-cache"))
+    configure_log(log, small("page-cache"))
     checkpoint(directory)
     assert not unjournaled(disk), "nothing was appended yet"
     directory._checkpointer.begin()
@@ -119,7 +120,7 @@ def test_batches_journaled_since_are_not_looked_for_where_the_checkpoint_says() 
         disk.random.seed(seed)
         directory._checkpointer.begin()
         append(log, b"not journaled")
-        log.configure(small("stable"))
+        configure_log(log, small("stable"))
         checkpoint(directory)
         assert unjournaled(disk)
         fill(directory, log, 4)
@@ -130,13 +131,13 @@ def test_batches_journaled_since_are_not_looked_for_where_the_checkpoint_says() 
 def test_entries_from_before_the_checkpoint_count_no_more() -> None:
     """The journal may have them still, and not the mark behind them: that need not have become durable."""
     disk, directory, log = begun()
-    log.configure(small("stable"))
+    configure_log(log, small("stable"))
     fill(directory, log, 4)
     truncate_log(log, 1)
     commit(directory)
     fill(directory, log, 3)
     append(log, b"on its way to the journal")
-    log.configure(small("page-cache"))
+    configure_log(log, small("page-cache"))
     append(log, b"loose")
     assert not directory.journal.knows(log)
     directory.flush()

@@ -8,6 +8,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from tests.worlds.log_bench import offset_for_timestamp
 from tests.worlds.storage_workload import FIRST, SECOND, SeededEntropy, append, checkpoint, commit, read_all
 
 from duramen.errors import CorruptLogError, StorageError
@@ -99,7 +100,7 @@ def whole(log: Log, count: int) -> None:
     assert log.end_offset == count
     assert sorted(read_all(log)) == list(range(count))
     for offset in (0, 1, count // 2, count - 1):
-        found = log.offset_for_timestamp(1000 + offset, log.end_offset)
+        found = offset_for_timestamp(log, 1000 + offset, log.end_offset)
         assert found is not None
         assert found[:2] == (offset, 1000 + offset)
 
@@ -174,7 +175,7 @@ def test_an_index_that_lost_entries_behind_a_clean_stop_is_made_again(suffix: st
     for more_batches in (0, 20):
         more(directory, log, more_batches)
         for at in (1001, 2000, 5000):
-            found = log.offset_for_timestamp(at, log.end_offset)
+            found = offset_for_timestamp(log, at, log.end_offset)
             assert found is not None
             assert found[:2] == (0, 5000)
 

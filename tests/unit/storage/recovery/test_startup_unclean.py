@@ -26,6 +26,7 @@ from duramen.sim.world.disk import CrashDisk, DiskCall, NodeDied
 from duramen.storage.directory.log_directory import LogDirectory
 from duramen.storage.log.config import PlainLogConfig
 from duramen.storage.log.create import NewLog
+from duramen.storage.log.durability import complete_sync, configure_log, take_sync
 from duramen.storage.log.log import Log
 from duramen.storage.log.seals import complete_seal, take_seals
 from duramen.storage.log.truncation import truncate_log
@@ -72,11 +73,11 @@ def test_a_producer_is_known_whose_segment_never_got_its_name_and_whose_records_
 def test_a_checkpoint_does_not_count_what_a_sync_before_it_was_to_do_and_did_not() -> None:
     """Of a page-cache topic, `flush.messages` syncs beside checkpoints: here it was to sync the name of a segment."""
     disk, directory, log = filled(10)
-    log.configure(PAGE_CACHE)
+    configure_log(log, PAGE_CACHE)
     more(directory, log, 3)
     log.roll()
     more(directory, log, 3)
-    flushing = log.take_sync()
+    flushing = take_sync(log)
     more(directory, log, 1)
     job = directory.take_checkpoint(force=True)
     assert flushing is not None
@@ -111,13 +112,13 @@ def put(directory: LogDirectory, log: Log, epoch: int) -> bytearray:
 def test_epochs_and_producers_of_which_the_journal_does_not_know(rolled: bool) -> None:
     """A page-cache topic that was made stable: the journal has its later batches at most."""
     disk, directory, log = filled(10)
-    log.configure(PAGE_CACHE)
+    configure_log(log, PAGE_CACHE)
     batches = [put(directory, log, 5) for _ in range(3)]
     if rolled:
         log.roll()
         directory.flush()
         commit(directory)
-    log.configure(CONFIG)
+    configure_log(log, CONFIG)
     directory.flush()
     commit(directory)
     if rolled:  # then the start has no reason to read what it may believe
@@ -192,7 +193,7 @@ def test_what_a_power_cut_tore_beside_a_segment_is_no_damage(seed: int, sealed: 
 def test_a_segment_that_was_begun_before_a_kill_has_its_name_behind_the_next_checkpoint(config: PlainLogConfig) -> None:
     """Nothing was in it, so that the start had nothing to write there, and synced no name."""
     disk, directory, log = filled(10)
-    log.configure(config)
+    configure_log(log, config)
     log.roll()
     commit(directory)
     disk.kill()
@@ -200,7 +201,7 @@ def test_a_segment_that_was_begun_before_a_kill_has_its_name_behind_the_next_che
     directory = start(disk)
     log = directory.logs[FIRST, 0]
     assert log.active.base_offset == 10
-    log.configure(config)
+    configure_log(log, config)
     more(directory, log, 3)
     checkpoint(directory)
     commit(directory)
@@ -211,14 +212,14 @@ def test_a_segment_that_was_begun_before_a_kill_has_its_name_behind_the_next_che
 def test_an_older_checkpoint_that_ends_later_does_not_leave_old_epochs() -> None:
     _, directory, log = filled(10)
     log.assign_epoch(1)
-    older = log.take_sync()
+    older = take_sync(log)
     more(directory, log, 1)
     log.assign_epoch(2)
-    newer = log.take_sync()
+    newer = take_sync(log)
     for job in (newer, older):
         assert job is not None
         job.run()
-        log.complete_sync(job)
+        complete_sync(log, job)
     directory.close(clean=True)
     stored = log.disk.contents()[f"{log.path}/leader-epoch-checkpoint"]  # type: ignore[attr-defined]
     assert stored == b"0\n3\n0 0\n1 10\n2 11\n"

@@ -16,6 +16,7 @@ from duramen.ports import Entropy
 from duramen.sim.world.disk import CrashDisk, NodeDied
 from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.files.atomic import replace_file
+from duramen.storage.log.durability import configure_log
 from duramen.storage.log.log import Log
 from duramen.storage.repair import repair as repair_module
 from duramen.storage.repair.repair import DirectoryRepair, repair_directory, survey_directory
@@ -61,7 +62,7 @@ def filled(passes: int) -> Bench:
     """A compacted log of several segments, which `passes - 1` passes have been over."""
     bench = Bench()
     bench.config = Compacted(segment_bytes=1 << 20, index_interval_bytes=100)
-    bench.log.configure(bench.config)
+    configure_log(bench.log, bench.config)
     for number in range(passes):
         if number:
             bench.clean()

@@ -14,6 +14,7 @@ from duramen.sim.world.disk import CrashDisk
 from duramen.storage.checkpoint.loss_record import read_losses
 from duramen.storage.compaction.compaction_pass import CleanerSettings
 from duramen.storage.directory.log_directory import LogDirectory
+from duramen.storage.log.durability import configure_log
 from duramen.storage.log.log import Log
 from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.wire.batch import build_batch, parse_header, records
@@ -31,7 +32,7 @@ class Compacted(SmallSegments):
 
 def compacted(disk: CrashDisk) -> tuple[LogDirectory, Log]:
     directory, log = opened(disk)
-    log.configure(Compacted(durability="stable", segment_bytes=4096, index_interval_bytes=256))
+    configure_log(log, Compacted(durability="stable", segment_bytes=4096, index_interval_bytes=256))
     return directory, log
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.worlds.log_bench import max_timestamp_offset, offset_for_timestamp
 from tests.worlds.repair_world import TP, Harm, Segments, filled, findings, interrupted, opened, scribble
 from tests.worlds.storage_workload import append, checkpoint, commit, housekeep, read_all
 from tests.worlds.stored_batches import stored_batches
@@ -62,14 +63,14 @@ def made_right(disk: CrashDisk, records: dict[int, bytes]) -> None:
     kept = {offset: value for offset, value in records.items() if offset < lost[0]}
     directory, log = opened(disk)
     assert (log.end_offset, reached(log), read_all(log)) == (END, END, kept)
-    youngest = log.max_timestamp_offset(END)
+    youngest = max_timestamp_offset(log, END)
     assert youngest is not None
     assert youngest.offset == lost[0] - 1
-    assert log.offset_for_timestamp(1000 + lost[0], END) is None
+    assert offset_for_timestamp(log, 1000 + lost[0], END) is None
     assert append(log, b"on") == END
     commit(directory)
     assert reached(log) == END + 1
-    found = log.offset_for_timestamp(1000 + lost[0], END + 1)
+    found = offset_for_timestamp(log, 1000 + lost[0], END + 1)
     assert found is not None
     assert found.offset == END
     log.roll()

@@ -6,6 +6,7 @@ import pytest
 from tests.worlds.storage_workload import append, checkpoint, commit, fill, housekeep, one_log, read_all, small, start
 
 from duramen.storage.checkpoint.loss_record import read_losses, record_loss, unreadable_losses
+from duramen.storage.log.durability import configure_log
 from duramen.storage.repair.repair import apply_repair, survey_directory
 from duramen.storage.repair.rewrite_partition import DROPPED
 
@@ -147,7 +148,7 @@ def test_a_sealed_segment_that_no_checkpoint_knows_of_is_missed(lost: list[str])
     fill(directory, log, 3)
     checkpoint(directory)
     fill(directory, log, 40)
-    log.configure(small("stable"))
+    configure_log(log, small("stable"))
     commit(directory)
     housekeep(directory)
     gone = log.segments[1]
