@@ -9,16 +9,16 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from duramen.client import GROUP, Cluster, CoordinatorKey
 from duramen.client.protocol import metadata
+from duramen.client.protocol.group_descriptions import OFFSET_FETCH
+from duramen.client.protocol.group_offsets import OffsetsExchange
 from duramen.errors import DuramenError, ErrorCode
 from duramen.errors import KafkaError as KafkaRefusal
 from duramen.librdkafka import LibraryConsumer
+from duramen.model import TopicPartition as Partition
 from duramen.swaps.cut_overs import Committed, CutOver, Where, topics_of
 from duramen.swaps.swap_log import existing
-from duramen.wire.messages import API
 
 ANSWER_SECONDS: Final = 15.0
-_OFFSET_FETCH: Final = 9
-_LAST_WITH_TOPIC_NAMES: Final = 9
 
 
 class PendingCommitsError(DuramenError):
@@ -61,15 +61,12 @@ def read_commits(
 
 def pending_of(cluster: Cluster, group: str, places: Iterable[Where]) -> frozenset[Where]:
     """Those of the partitions whose offset an open transaction may change; errors as of `Cluster.call`."""
-    asked = API[_OFFSET_FETCH].request
-    numbers: dict[str, list[int]] = {}
-    for topic, partition in places:
-        numbers.setdefault(topic, []).append(partition)
-    if not numbers:
+    wanted = [Partition(*place) for place in places]
+    if not wanted:
         return frozenset()
-    topics = [asked.OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in numbers.items()]
-    request = asked.new(groups=[asked.OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=True)
-    answer = cluster.call(CoordinatorKey(group, GROUP), _OFFSET_FETCH, request, highest=_LAST_WITH_TOPIC_NAMES)
+    exchange = OffsetsExchange(group)
+    request = exchange.fetch(wanted)
+    answer = cluster.call(CoordinatorKey(group, GROUP), OFFSET_FETCH, request, highest=exchange.highest(wanted))
     told = metadata.only(answer.groups, f"offsets of group {group}")
     if told.error_code:
         code = metadata.error_code(told.error_code)
