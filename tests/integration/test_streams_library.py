@@ -103,6 +103,23 @@ def test_a_reader_reads_one_stream_and_none_that_is_made_later_under_its_name(
     assert (values(anew), anew.stream_id == reader.stream_id) == ([b"c", b"d", b"e"], False)
 
 
+def test_appends_go_by_the_name_and_are_made_for_what_has_it(space: streams.Namespace, stream: streams.Stream) -> None:
+    stream.append(b"a")
+    writer = stream.writer()
+    writer.write(b"b")  # with the time of day
+    space.delete(stream.name)
+    again = space.create(stream.name, txid="application")
+    with pytest.raises(streams.TxidMissingError):
+        stream.append(b"c")
+    with pytest.raises(KafkaError, match=r"made again with txid='application'.*open another writer"):
+        writer.flush()
+    assert again.end() == 0, "the clock is no transaction id"
+    assert stream.append(streams.NewStreamRecord(b"d", txid=3)).offset == 0
+    space.delete(stream.name)
+    space.create(stream.name)
+    assert stream.append(b"e").offset == 0
+
+
 def test_what_is_too_large_says_so_and_what_to_do(stream: streams.Stream) -> None:
     with pytest.raises(streams.AppendTooLargeError, match=r"[89]\d{6}.*; append them in parts \(max_bytes=") as refused:
         stream.append([b"x" * 1000] * 8600)

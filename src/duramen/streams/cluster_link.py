@@ -21,9 +21,9 @@ from duramen.client.protocol.positions import OffsetQuestion, Position, Question
 from duramen.client.protocol.producers import DESCRIBE_PRODUCERS, ProducerProgress
 from duramen.client.protocol.record_table import FROM_START, TableStretch
 from duramen.client.protocol.stream_names import names_in
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
-from duramen.streams.link import AppendTerms, StreamTail, TxidKind
+from duramen.streams.link import AppendTerms, StreamKind, StreamTail, TxidKind
 from duramen.streams.logged_namespaces import LoggedNamespaces
 from duramen.streams.lookup import find_spot
 from duramen.streams.ready_cluster import AwaitableCluster
@@ -154,14 +154,19 @@ class ClusterLink:
         tp = TopicPartition(topic, 0)
         request = conditional.request(
             tp,
-            NO_TOPIC_ID,
+            bytes.fromhex(terms.stream_id) or NO_TOPIC_ID,
             batch,
             terms.expected_end,
             close=terms.close,
             timeout_ms=self._timeout_ms,
             producer_id=terms.closer,
         )
-        return conditional.parsed(await self._call_ours(tp, CONDITIONAL_APPEND, request))
+        try:
+            return conditional.parsed(await self._call_ours(tp, CONDITIONAL_APPEND, request))
+        except KafkaError as error:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_ID and await self.stream_id(topic) != terms.stream_id:
+                raise TopicReplacedError(f"topic {topic} was deleted and made anew") from error
+            raise
 
     async def open_writer(self, topic: str, name: str) -> int:
         """See `StreamLink`. Where no answer comes another one is opened."""
@@ -264,9 +269,10 @@ class ClusterLink:
             raise KafkaError(answer.code, answer.message or answer.code.name)
         return StreamTail(answer.end_offset, answer.closed, answer.last_txid)
 
-    async def txid_kind(self, topic: str) -> TxidKind:
+    async def kind(self, topic: str) -> StreamKind:
         """See `StreamLink`."""
-        return cast(TxidKind, (await self._settings(topic, [TXID])).get(TXID) or "none")
+        stream_id = await self.stream_id(topic)
+        return StreamKind(cast(TxidKind, (await self._settings(topic, [TXID])).get(TXID) or "none"), stream_id)
 
     async def settings(self, topic: str) -> Mapping[str, str]:
         """See `StreamLink`."""

@@ -96,6 +96,18 @@ class TxidMissingError(KafkaError):
         )
 
 
+class OtherTxidsError(KafkaError):
+    """The stream was deleted and made again, and its transaction ids are given by another side than those of the one
+    before, which records were made for; nothing was stored."""
+
+    def __init__(self, name: str, txids: str) -> None:
+        super().__init__(
+            ErrorCode.INVALID_REQUEST,
+            f"{name}: the stream was deleted and made again with txid={txids!r}; what was gathered for the one before "
+            "is not stored, open another writer",
+        )
+
+
 class AppendTooLargeError(KafkaError):
     """Records are more than what is taken at a time; nothing was stored.
 

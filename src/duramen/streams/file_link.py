@@ -19,7 +19,7 @@ from duramen.config.topic import validate_topic_configs
 from duramen.embedded import TopicStream, open_log
 from duramen.errors import DeadlineError, ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import NO_TIMESTAMP, TopicPartition
-from duramen.streams.link import AppendTerms, StreamTail, TxidKind
+from duramen.streams.link import AppendTerms, StreamKind, StreamTail, TxidKind
 from duramen.streams.logged_namespaces import LoggedNamespaces
 from duramen.streams.lookup import find_spot
 from duramen.streams.records import Row, StreamSpot, Stretch, stretch_of
@@ -84,7 +84,7 @@ class FileLink:
             None if rows is None else build_batch(rows, producer_id=id, producer_epoch=epoch, base_sequence=sequence)
         )
         try:
-            return self._stream(topic).append(
+            return self._by_id(topic, terms.stream_id).append(
                 batch, terms.expected_end, close=terms.close, closer=terms.closer, timeout_s=self._timeout_s
             )
         except TimeoutError as error:
@@ -126,12 +126,12 @@ class FileLink:
 
     async def fetch(self, topic: str, spot: StreamSpot) -> Stretch:
         """See `StreamLink`."""
-        chunk = self._at(topic, spot).read(spot.offset)
+        chunk = self._by_id(topic, spot.stream_id).read(spot.offset)
         return stretch_of(chunk.data, chunk.aborted, spot)
 
     async def wait(self, topic: str, spot: StreamSpot) -> None:
         """See `StreamLink`."""
-        self._at(topic, spot).wait(spot.offset, _WAIT_S)
+        self._by_id(topic, spot.stream_id).wait(spot.offset, _WAIT_S)
 
     async def read_namespaces(self, offset: int, *, wait: bool) -> TableStretch | None:
         """See `LoggedLink`. Appends of this process are committed when they are answered."""
@@ -153,9 +153,11 @@ class FileLink:
         found = self._stream(topic).state()
         return StreamTail(found.end_offset, found.closed, found.last_txid)
 
-    async def txid_kind(self, topic: str) -> TxidKind:
+    async def kind(self, topic: str) -> StreamKind:
         """See `StreamLink`."""
-        return cast(TxidKind, self._stream(topic).txid_kind())
+        self._check(topic)
+        found = self._log.topic(topic)
+        return StreamKind(cast(TxidKind, TopicStream(found).txid_kind()), found.topic_id.hex())
 
     async def settings(self, topic: str) -> Mapping[str, str]:
         """See `StreamLink`."""
@@ -174,11 +176,11 @@ class FileLink:
         self._check(topic)
         return TopicStream(self._log.topic(topic))
 
-    def _at(self, topic: str, spot: StreamSpot) -> TopicStream:
-        """The stream that a spot is in. TopicReplacedError."""
+    def _by_id(self, topic: str, stream_id: str) -> TopicStream:
+        """The stream that is meant; "" for any of the name. TopicReplacedError."""
         self._check(topic)
         found = self._log.topic(topic)
-        if spot.stream_id and found.topic_id.hex() != spot.stream_id:
+        if stream_id and found.topic_id.hex() != stream_id:
             raise TopicReplacedError(f"topic {topic} was deleted and made anew")
         return TopicStream(found)
 

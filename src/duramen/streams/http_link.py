@@ -31,7 +31,7 @@ from duramen.streams.http_words import (
     spot_in,
     stretch_in,
 )
-from duramen.streams.link import AppendTerms, StreamTail, TxidKind, WriterTurn
+from duramen.streams.link import AppendTerms, StreamKind, StreamTail, TxidKind, WriterTurn
 from duramen.streams.records import Row, StreamSpot, Stretch
 from duramen.wire.batch import MAX_SEQUENCE
 from duramen.wire.conditional_answer import ConditionalAnswer
@@ -109,26 +109,31 @@ class HttpLink:
         if rows is None:
             if terms.closer >= 0:
                 headers["Stream-Writer"] = str(terms.closer)
-            return self._post(topic, [], headers)
+            return await self._post(topic, [], headers, "")
         if len(rows) > APPEND_RECORDS_MAX:
             text = f"{topic}: {len(rows)} records; a gateway takes at most {APPEND_RECORDS_MAX} at a time"
             raise AppendTooLargeError(text, len(rows))
         if turn is not None:
-            return self._post(topic, rows, headers | _writer_headers(turn))
+            return await self._post(topic, rows, headers | _writer_headers(turn), terms.stream_id)
         own = self._turns.pop(topic, None) or _turn_of_its_own()  # put back where it is known what became of it
-        answer = self._post(topic, rows, headers | _writer_headers(own))
+        answer = await self._post(topic, rows, headers | _writer_headers(own), terms.stream_id)
         if answer.code in (ErrorCode.NONE, ErrorCode.END_IS_ELSEWHERE):
             step = 1 if answer.code is ErrorCode.NONE else 0
             self._turns[topic] = own._replace(sequence=(own.sequence + step) & MAX_SEQUENCE)
         return answer._replace(duplicate=False)
 
-    def _post(self, topic: str, rows: Sequence[Row], headers: Mapping[str, str]) -> ConditionalAnswer:
+    async def _post(
+        self, topic: str, rows: Sequence[Row], headers: Mapping[str, str], stream_id: str
+    ) -> ConditionalAnswer:
+        """TopicReplacedError where the name is not that stream's any more."""
         body = lines_of(rows)
+        path = f"{_path(topic)}?{_RECORDS}{_meant(stream_id)}"
         try:
-            found = self._gateway.ask(
-                "POST", f"{_path(topic)}?{_RECORDS}", body, {**headers, **(NDJSON if body else {})}
-            )
+            found = self._gateway.ask("POST", path, body, {**headers, **(NDJSON if body else {})})
         except GatewayError as error:
+            # A gateway that has not seen it yet finds no such stream at the leader.
+            if stream_id and error.problem in ("position-diverged", "no-such-stream"):
+                await self._check_still(topic, stream_id, error)
             if error.problem == "body-too-large":
                 raise body_too_large(topic, error, len(rows), len(body)) from error
             return append_refusal(error)
@@ -171,7 +176,7 @@ class HttpLink:
         elif isinstance(wanted, AtOffset):
             query = f"offset={ {EARLIEST: '-1', LATEST: 'now'}.get(wanted.offset, str(wanted.offset)) }"
         else:
-            kind = "time" if await self.txid_kind(topic) == "none" else "txid"
+            kind = "time" if (await self.kind(topic)).txids == "none" else "txid"
             query = f"{kind}={wanted.timestamp}"
         try:
             found = self._gateway.ask("GET", f"{_path(topic)}/.position?{query}")
@@ -195,23 +200,29 @@ class HttpLink:
 
     async def _read(self, topic: str, spot: StreamSpot, live: str, waits_s: float) -> GatewayAnswer:
         """TopicReplacedError where the name is another stream's by now."""
-        meant = f"&stream_id={spot.stream_id}" if spot.stream_id else ""
-        query = f"{_RECORDS}{live}&offset={quote(str(spot.dlsn))}{meant}"
+        query = f"{_RECORDS}{live}&offset={quote(str(spot.dlsn))}{_meant(spot.stream_id)}"
         try:
             return self._gateway.ask("GET", f"{_path(topic)}?{query}", waits_s=waits_s)
         except GatewayError as error:
-            if meant and error.problem == "position-diverged" and await self.stream_id(topic) != spot.stream_id:
-                raise TopicReplacedError(error.message) from error
+            if spot.stream_id and error.problem == "position-diverged":
+                await self._check_still(topic, spot.stream_id, error)
             raise
+
+    async def _check_still(self, topic: str, stream_id: str, error: GatewayError) -> None:
+        """TopicReplacedError where the name is another stream's by now, which the error may come from."""
+        if await self.stream_id(topic) != stream_id:
+            self._ends.pop(topic, None)
+            raise TopicReplacedError(error.message) from error
 
     async def state(self, topic: str) -> StreamTail:
         """See `StreamLink`."""
         found = self._gateway.ask("HEAD", _path(topic))
         return StreamTail(found.next.offset, found.is_closed, int(found.headers.get("stream-last-txid", "-1")))
 
-    async def txid_kind(self, topic: str) -> TxidKind:
+    async def kind(self, topic: str) -> StreamKind:
         """See `StreamLink`."""
-        return cast(TxidKind, self._gateway.ask("HEAD", _path(topic)).headers.get("stream-txid", "none"))
+        found = self._gateway.ask("HEAD", _path(topic)).headers
+        return StreamKind(cast(TxidKind, found.get("stream-txid", "none")), found.get("stream-id", ""))
 
     async def settings(self, topic: str) -> Mapping[str, str]:
         """See `StreamLink`. By the API that the gateway shares with Confluent's."""
@@ -232,6 +243,10 @@ class HttpLink:
 
 def _path(topic: str) -> str:
     return "/v1/stream/" + topic.replace(".", "/")
+
+
+def _meant(stream_id: str) -> str:
+    return f"&stream_id={stream_id}" if stream_id else ""
 
 
 def _json(body: Mapping[str, object]) -> bytes:

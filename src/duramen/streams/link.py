@@ -21,6 +21,13 @@ TxidKind = Literal["none", "application", "assigned"]
 """Who gives the transaction ids of a stream."""
 
 
+class StreamKind(NamedTuple):
+    """txids: who gives its transaction ids; stream_id: which one of the name that was seen of, "" without ids."""
+
+    txids: TxidKind
+    stream_id: str
+
+
 class WriterTurn(NamedTuple):
     """Who appends a batch, and its number: `sequence` in `epoch`. name: "" for an id that no name stands for."""
 
@@ -32,12 +39,13 @@ class WriterTurn(NamedTuple):
 
 class AppendTerms(NamedTuple):
     """expected: where the stream has to end, as a position that names its history, too, or as an offset alone; None:
-    anywhere. close: nothing is appended behind it.
+    anywhere. close: nothing is appended behind it. stream_id: which stream of the name is meant; "" for any.
     """
 
     expected: Dlsn | int | None = None
     close: bool = False
     writer: WriterTurn | None = None
+    stream_id: str = ""
 
     @property
     def expected_end(self) -> LogEnd:
@@ -96,7 +104,10 @@ class StreamLink(Protocol):
         ...
 
     async def append(self, topic: str, rows: Sequence[Row] | None, terms: AppendTerms) -> ConditionalAnswer:
-        """One batch, all of it or nothing; rows None: close alone. A refusal is an answer, too."""
+        """One batch, all of it or nothing; rows None: close alone. A refusal is an answer, too.
+
+        TopicReplacedError where another stream has the name than the terms are for.
+        """
         ...
 
     async def open_writer(self, topic: str, name: str) -> int:
@@ -130,8 +141,8 @@ class StreamLink(Protocol):
         """How the stream stands."""
         ...
 
-    async def txid_kind(self, topic: str) -> TxidKind:
-        """Whose transaction ids its records have."""
+    async def kind(self, topic: str) -> StreamKind:
+        """Whose transaction ids its records have. Where it is made again meanwhile, the id is of the one before."""
         ...
 
     async def settings(self, topic: str) -> Mapping[str, str]:

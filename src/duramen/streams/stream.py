@@ -16,8 +16,9 @@ from duramen.streams.writer_session import WRITER_BYTES, WriterWish, open_sessio
 class Stream:
     """One stream of a namespace; `Namespace.stream` gives it. It holds nothing that has to be closed.
 
-    Appends go by its name. What is read is this stream: when it was deleted and made again, readers get
-    PositionDivergedError, and `Namespace.stream` gives the new one.
+    Appends go by its name, and records without a time get what the stream of the name takes. What is read is this
+    stream: when it was deleted and made again, readers get PositionDivergedError, and `Namespace.stream` gives the new
+    one.
 
     Its calls raise NoSuchStreamError where the stream is not there, DeadlineError when the time limit of the namespace
     passed (an append may be stored then), NetworkError, StorageError, and KafkaError for other refusals.

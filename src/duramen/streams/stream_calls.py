@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from time import time_ns
+from typing import NamedTuple
 
 from duramen.client.protocol.list_offsets import EARLIEST, LATEST
 from duramen.client.protocol.positions import AtOffset, BelowStartError, DlsnDivergedError
@@ -16,20 +17,29 @@ from duramen.model import NO_TIMESTAMP
 from duramen.streams.errors import (
     AppendTooLargeError,
     NoSuchStreamError,
+    OtherTxidsError,
     PositionDivergedError,
     StreamEndMovedError,
     TruncatedError,
+    TxidMissingError,
     TxidOutOfOrderError,
     WriterFencedError,
     WriterSequenceError,
 )
-from duramen.streams.link import AppendTerms, StreamLink, StreamTail, TxidKind
+from duramen.streams.link import AppendTerms, StreamKind, StreamLink, StreamTail, TxidKind
 from duramen.streams.read_positions import Position, Txid, wanted
 from duramen.streams.receipt import Receipt, receipt_of
 from duramen.streams.records import NewStreamRecord, Row, StreamSpot, Stretch, has_txid, rows_of
 from duramen.wire.conditional_answer import ConditionalAnswer
 
 Records = bytes | bytearray | memoryview | NewStreamRecord | Iterable[bytes | NewStreamRecord]
+
+
+class MadeRows(NamedTuple):
+    """Rows, and the stream that they are made for; None where that cannot be seen."""
+
+    rows: list[Row]
+    kind: StreamKind | None
 
 
 class StreamCalls:
@@ -43,7 +53,8 @@ class StreamCalls:
         self.topic = topic
         self.stream_id = stream_id
         self._link = link
-        self._txid_kind: TxidKind | None = None
+        self._kind: StreamKind | None = None
+        """As last asked; appends are bound to that stream, for which their records are made."""
         self._is_hidden = False
 
     # ---- writing ---------------------------------------------------------------------------------------------
@@ -51,18 +62,54 @@ class StreamCalls:
     async def append(self, records: Records, expected: Dlsn | int | None, *, close: bool) -> Receipt:
         """See `Stream.append`."""
         given = list(records) if isinstance(records, Iterable) and not isinstance(records, _BYTES | str) else records
-        rows = rows_of(given, await self.now_ms())
-        if any(map(has_txid, given if isinstance(given, list) else (given,))):
-            await self.check_takes_txids()
-        return receipt_of(await self.send(rows, AppendTerms(condition(expected), close)), len(rows))
+        while True:
+            made = await self.made_rows(given)
+            try:
+                return receipt_of(await self.send(made, AppendTerms(condition(expected), close)), len(made.rows))
+            except OtherTxidsError:
+                pass  # made anew for what it is now
 
-    async def send(self, rows: Sequence[Row] | None, terms: AppendTerms) -> ConditionalAnswer:
-        """One append, or a close alone; the answer that it took effect."""
+    async def made_rows(self, given: object) -> MadeRows:
+        """Records as the stream takes them; raises as `rows_of`, KafkaError where they have transaction ids and it
+        takes none. What does not fit is asked about again: the name may be another stream's by now."""
+        while True:
+            known = self._kind
+            try:
+                rows = rows_of(given, await self.now_ms())
+            except TxidMissingError:
+                if known is None:
+                    raise
+                self._kind = None
+                continue
+            kind = self._kind
+            if any(map(has_txid, given if isinstance(given, list) else (given,))):
+                await self._check_takes_txids()
+            if self._kind == kind:
+                return MadeRows(rows, kind)
+
+    async def send(self, made: MadeRows | None, terms: AppendTerms) -> ConditionalAnswer:
+        """One append, or a close alone; the answer that it took effect. OtherTxidsError."""
         with self.errors():
-            answer = await self._link.append(self.topic, rows, terms)
+            answer = await self._append(made, terms)
         if answer.code is not ErrorCode.NONE:
-            raise self._refusal(answer, terms, len(rows or ()))
+            raise self._refusal(answer, terms, len(made.rows) if made else 0)
         return answer
+
+    async def _append(self, made: MadeRows | None, terms: AppendTerms) -> ConditionalAnswer:
+        """Goes by the name, as long as what has it gives transaction ids as the stream did that the rows are for."""
+        if made is None or made.kind is None:
+            return await self._link.append(self.topic, None if made is None else made.rows, terms)
+        kind = made.kind
+        while True:
+            if self._kind is not None and self._kind.txids == kind.txids:
+                kind = self._kind
+            try:
+                return await self._link.append(self.topic, made.rows, terms._replace(stream_id=kind.stream_id))
+            except TopicReplacedError:
+                self._kind = None
+                now = await self.txid_kind()
+                if now != kind.txids:
+                    raise OtherTxidsError(self.name, now) from None
 
     def _refusal(self, answer: ConditionalAnswer, terms: AppendTerms, records: int) -> KafkaError:
         text = f"{self.name}: {answer.message or answer.code.name}"
@@ -106,9 +153,12 @@ class StreamCalls:
         with self.errors():
             return await self._link.progress(self.topic, name, producer_id)
 
-    async def check_takes_txids(self) -> None:
+    async def _check_takes_txids(self) -> None:
         """KafkaError where the application gives no transaction ids to the stream's records."""
         kind = await self.txid_kind()
+        if kind != "application":
+            self._kind = None
+            kind = await self.txid_kind()
         if kind != "application":
             why = (
                 "its leader gives the transaction ids"
@@ -182,11 +232,11 @@ class StreamCalls:
             return await self._link.state(self.topic)
 
     async def txid_kind(self) -> TxidKind:
-        """Asked once."""
-        if self._txid_kind is None:
+        """Asked once, and again where an append shows that it may be another stream's."""
+        if self._kind is None:
             with self.errors():
-                self._txid_kind = await self._link.txid_kind(self.topic)
-        return self._txid_kind
+                self._kind = await self._link.kind(self.topic)
+        return self._kind.txids
 
     async def now_ms(self) -> int | None:
         """The timestamp of records that have none; None where each needs its own, which is its transaction id. Who may

@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 from duramen.dlsn import Dlsn, dlsn_at
 from duramen.errors import ClosedError, DeadlineError, DuramenError, NetworkError
 from duramen.model import MOST_ID_CHARACTERS, named_producer_id
-from duramen.streams.errors import StreamEndMovedError, WriterFencedError
-from duramen.streams.link import AppendTerms, WriterTurn
+from duramen.streams.errors import OtherTxidsError, StreamEndMovedError, WriterFencedError
+from duramen.streams.link import AppendTerms, StreamKind, WriterTurn
 from duramen.streams.receipt import Receipt, receipt_of
-from duramen.streams.records import NewStreamRecord, Row, StreamSpot, has_txid, rows_of
-from duramen.streams.stream_calls import StreamCalls, condition
+from duramen.streams.records import NewStreamRecord, Row, StreamSpot
+from duramen.streams.stream_calls import MadeRows, StreamCalls, condition
 from duramen.wire.batch import MAX_SEQUENCE
 from duramen.wire.conditional_answer import ConditionalAnswer
 
@@ -86,8 +86,10 @@ class WriterSession:
         self._is_exclusive = wish.exclusive
         self._is_new_epoch = turn is not None and not wish.exclusive and wish.epoch is None
         self._rows: list[Row] = []
+        self._kind: StreamKind | None = None
+        """Of the stream that they are made for."""
         self._size = 0
-        self._sent: list[Row] = []
+        self._sent: MadeRows | None = None
         self._is_closed = False
 
     async def write(self, record: bytes | NewStreamRecord, txid: int | None) -> Receipt | None:
@@ -96,30 +98,32 @@ class WriterSession:
         if txid is not None:
             given = record if isinstance(record, NewStreamRecord) else NewStreamRecord(record)
             record = NewStreamRecord(given.value, given.key, given.headers, given.timestamp_ms, txid)
-        (row,) = rows_of(record, await self._calls.now_ms())
-        if has_txid(record):
-            await self._calls.check_takes_txids()
+        (row,), kind = await self._calls.made_rows(record)
         size = len(row[0] or b"") + len(row[1] or b"") + sum(len(name) + len(value or b"") for name, value in row[2])
         is_full = self._size + size > self._most or len(self._rows) >= _RECORDS_MAX
         receipt = await self.flush() if self._rows and is_full else None
+        if self._rows and kind is not None and self._kind is not None and kind.txids != self._kind.txids:
+            self._is_closed = True
+            raise OtherTxidsError(self._calls.name, kind.txids)
         self._rows.append(row)
+        self._kind = kind
         self._size += size
         return receipt
 
     async def flush(self) -> Receipt | None:
         """Append what was gathered; the receipt of the last batch, None where there was none."""
         self._check()
-        receipt = await self._send() if self._sent else None
+        receipt = await self._send(self._sent) if self._sent is not None else None
         if self._rows:
-            self._sent, self._rows, self._size = self._rows, [], 0
-            receipt = await self._send()
+            self._sent, self._rows, self._size = MadeRows(self._rows, self._kind), [], 0
+            receipt = await self._send(self._sent)
         return receipt
 
-    async def _send(self) -> Receipt:
-        rows = self._sent
+    async def _send(self, made: MadeRows) -> Receipt:
+        rows = made.rows
         self._is_closed = True  # stays so where the append fails, but where the same batch can be sent again
         try:
-            answer = await self._calls.send(rows, AppendTerms(condition(self._expected), writer=self.turn))
+            answer = await self._calls.send(made, AppendTerms(condition(self._expected), writer=self.turn))
         except (DeadlineError, NetworkError):
             self._is_closed = self.turn is None
             raise
@@ -127,7 +131,7 @@ class WriterSession:
         if is_shared:
             await self._check_ours(answer, rows)
         self._is_closed = self._is_new_epoch = False
-        self._sent = []
+        self._sent = None
         if self.turn is not None:
             step = len(rows) if self._is_exclusive else 1
             self.turn = self.turn._replace(sequence=(self.turn.sequence + step) & MAX_SEQUENCE)

@@ -10,9 +10,9 @@ import pytest
 from duramen.client.protocol.producers import ProducerProgress
 from duramen.dlsn import dlsn_at
 from duramen.errors import ClosedError, DeadlineError, ErrorCode
-from duramen.streams.errors import WriterFencedError
+from duramen.streams.errors import OtherTxidsError, WriterFencedError
 from duramen.streams.immediate import run
-from duramen.streams.link import AppendTerms, StreamLink
+from duramen.streams.link import AppendTerms, StreamKind, StreamLink
 from duramen.streams.records import Row, StoredBatch, StreamRecord, StreamSpot, Stretch
 from duramen.streams.stream_calls import StreamCalls
 from duramen.streams.writer_session import WriterSession, WriterWish, open_session
@@ -24,6 +24,7 @@ class ListedBatches:
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, Sequence[Row]]] = []
+        self.kind_now = StreamKind("none", "")
         self.turns: dict[tuple[int, int, int], int] = {}
         self.loses = 0
         """So many answers are lost, of batches that are stored."""
@@ -83,8 +84,8 @@ class ListedBatches:
     def _when(self, row: Row) -> int:
         return row[3] if self.append_time < 0 else self.append_time
 
-    async def txid_kind(self, _topic: str) -> str:
-        return "none"
+    async def kind(self, _topic: str) -> StreamKind:
+        return self.kind_now
 
     @property
     def values(self) -> list[bytes | None]:
@@ -117,6 +118,18 @@ def test_a_named_writer_flushes_again_what_got_no_answer(log: ListedBatches) -> 
     assert receipt is not None
     assert receipt.offset == 1
     assert log.values == [b"a", b"b"]
+
+
+def test_what_was_gathered_for_a_stream_with_other_transaction_ids_is_not_appended(log: ListedBatches) -> None:
+    log.kind_now = StreamKind("none", "1")
+    writer = session(log)
+    write(writer, b"a")
+    log.kind_now = StreamKind("application", "2")  # it was made again
+    with pytest.raises(OtherTxidsError, match="txid='application'"):
+        run(writer.write(b"b", 5))
+    with pytest.raises(ClosedError):
+        run(writer.flush())
+    assert log.values == []
 
 
 def test_a_writer_without_a_name_ends_where_its_batch_got_no_answer(log: ListedBatches) -> None:

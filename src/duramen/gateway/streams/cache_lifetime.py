@@ -41,5 +41,5 @@ def check_stream_id(info: StreamInfo, stream_id: str | None) -> None:
         raise ProblemError(
             409,
             "position-diverged",
-            "stream_id: the stream of this name is another one by now; read it from its beginning",
+            "stream_id: the stream of this name is another one by now; begin at its beginning",
         )

@@ -182,6 +182,7 @@ class StreamRequests:
         topic = topic_of(request.path_params["path"])
         async with self._bodies.whole(request) as body:
             info = await self._streams.topics.get(topic)
+            check_stream_id(info, request.query_params.get("stream_id"))
             wish = await self._wish(info, request, body)
             appended = await self._streams.append(info, wish)
             await self._streams.topics.touch(info)

@@ -12,7 +12,7 @@ from duramen.client.protocol.positions import Position
 from duramen.client.protocol.producers import ProducerProgress
 from duramen.errors import ClosedError
 from duramen.streams.immediate import run
-from duramen.streams.link import AppendTerms, StreamLink, StreamTail, TxidKind
+from duramen.streams.link import AppendTerms, StreamKind, StreamLink, StreamTail
 from duramen.streams.namespace_link import DescribedNamespace
 from duramen.streams.records import Row, StreamSpot, Stretch
 from duramen.wire.conditional_answer import ConditionalAnswer
@@ -92,8 +92,8 @@ class ThreadedLink:
     async def state(self, topic: str) -> StreamTail:
         return await self.do(lambda link: link.state(topic))
 
-    async def txid_kind(self, topic: str) -> TxidKind:
-        return await self.do(lambda link: link.txid_kind(topic))
+    async def kind(self, topic: str) -> StreamKind:
+        return await self.do(lambda link: link.kind(topic))
 
     async def settings(self, topic: str) -> Mapping[str, str]:
         return await self.do(lambda link: link.settings(topic))
