@@ -23,6 +23,7 @@ from duramen.dlsn import BEFORE_FIRST
 from duramen.errors import ClosedError, ConfigError, KafkaError, StreamClosedError
 from duramen.streams.immediate import run
 from duramen.streams.link import AppendTerms
+from duramen.streams.stream_calls import MadeRows
 
 
 @pytest.fixture(params=["node", "gateway", "directory"], scope="module")
@@ -246,7 +247,7 @@ def test_the_first_batch_of_a_writer_whose_answer_was_lost(space: streams.Namesp
         writer.write(b"a")
         session = writer._session
         assert session.turn is not None
-        run(session._calls.send(session._rows, AppendTerms(writer=session.turn)))
+        run(session._calls.send(MadeRows(session._rows, None), AppendTerms(writer=session.turn)))
         receipt = writer.flush()
         assert receipt is not None
         assert receipt.duplicate
