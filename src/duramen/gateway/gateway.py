@@ -12,11 +12,12 @@ from typing import Final, Self, TextIO
 from duramen.client.aio import AsyncCluster
 from duramen.client.aio.async_namespaces import AsyncNamespaces
 from duramen.config import GatewayConfig, HttpAddress
+from duramen.errors import DuramenError
 from duramen.gateway.access.authenticator import Authenticator
 from duramen.gateway.access.peer_trust import PeerTrust
 from duramen.gateway.access.running_reads import RunningReads
 from duramen.gateway.access.session_requests import SessionRequests
-from duramen.gateway.app import make_app
+from duramen.gateway.app import READY_S, make_app
 from duramen.gateway.confluent.rest_handlers import confluent_handlers
 from duramen.gateway.consumers.consumer_place import GatewayIdentity
 from duramen.gateway.consumers.consumer_places import ConsumerPlaces
@@ -70,6 +71,7 @@ class Gateway:
     ) -> None:
         self.events = EventLines(log)
         self.stopping = asyncio.Event()
+        self._nodes = config.bootstrap
         self._expiry_delay_ms = config.expiry_delay_ms
         self._consumer_sweep_s = min(_SWEEP_MAX_S, config.consumer_idle_ms / 4000)
         self._clock = clock = GatewayClock(lambda: time.time_ns() // 1_000_000, time.monotonic)
@@ -154,6 +156,7 @@ class Gateway:
 
     async def __aenter__(self) -> Self:
         await self._cluster.__aenter__()
+        self._first_look = asyncio.ensure_future(self._look_for_cluster())
         self._sweep = asyncio.ensure_future(
             sweep_expired(
                 self._topics,
@@ -178,10 +181,34 @@ class Gateway:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._first_look.cancel()
         self._sweep.cancel()
         self._consumer_sweep.cancel()
         await self._consumers.close()
         await self._cluster.__aexit__(kind, error, trace)
+
+    async def _look_for_cluster(self) -> None:
+        """Say where no node answers when the gateway starts, which it does all the same, and when one does."""
+        is_away = False
+        while True:
+            try:
+                async with asyncio.timeout(READY_S):
+                    await self._cluster.metadata([])
+            except (TimeoutError, DuramenError) as error:
+                if not is_away:
+                    self.events.write(
+                        "warning",
+                        "cluster-away",
+                        nodes=",".join(self._nodes),
+                        why=str(error) or f"no answer in {READY_S:g} s",
+                        remedy="start a node there (`duramen serve`), or name others with --bootstrap",
+                    )
+                is_away = True
+                await asyncio.sleep(READY_S)
+            else:
+                if is_away:
+                    self.events.write("info", "cluster-found", nodes=",".join(self._nodes))
+                return
 
 
 def _advertised(config: GatewayConfig, port: int | None) -> HttpAddress:

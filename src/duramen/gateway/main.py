@@ -141,8 +141,13 @@ def _bound(address: HttpAddress, option: str) -> socket.socket:
         return bound
     except OSError as error:
         raise NetworkError(
-            f"{address} cannot be listened on: {error.strerror}; choose another one with {option}"
+            f"{address} cannot be listened on: {_reason(error)}; choose another one with {option}"
         ) from None
+
+
+def _reason(error: OSError) -> str:
+    """What the system says; Python adds the address, which the sentence has."""
+    return os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
 
 
 class GatewayServer(uvicorn.Server):

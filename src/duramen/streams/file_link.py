@@ -17,7 +17,7 @@ from duramen.client.protocol.stream_names import names_in
 from duramen.config import BrokerConfig
 from duramen.config.topic import validate_topic_configs
 from duramen.embedded import TopicStream, open_log
-from duramen.errors import DeadlineError, ErrorCode, KafkaError, TopicReplacedError
+from duramen.errors import ConfigError, DeadlineError, ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import NO_TIMESTAMP, TopicPartition
 from duramen.streams.link import AppendTerms, StreamKind, StreamTail, TxidKind
 from duramen.streams.logged_namespaces import LoggedNamespaces
@@ -45,7 +45,10 @@ class FileLink:
 
     async def check_settings(self, namespace: str, settings: Mapping[str, str]) -> None:
         """See `LoggedLink`."""
-        validate_topic_configs(BrokerConfig({}), settings)
+        try:
+            validate_topic_configs(BrokerConfig({}), settings)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
     async def names(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]:
         """See `StreamLink`."""

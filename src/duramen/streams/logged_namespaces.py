@@ -39,7 +39,7 @@ class LoggedLink(Protocol):
     async def append(self, topic: str, rows: Sequence[Row] | None, terms: AppendTerms) -> ConditionalAnswer: ...
 
     async def check_settings(self, namespace: str, settings: Mapping[str, str]) -> None:
-        """KafkaError INVALID_CONFIG or ConfigError unless a new stream of a namespace may have these."""
+        """KafkaError INVALID_CONFIG unless a new stream of a namespace may have these."""
         ...
 
     async def read_namespaces(self, offset: int, *, wait: bool) -> TableStretch | None:

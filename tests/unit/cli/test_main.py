@@ -75,6 +75,8 @@ def test_help_has_an_example_and_fits_eighty_columns(path: tuple[str, ...], caps
     assert "Example" in text
     assert f"duramen {path[0]}" in text if path else "duramen serve" in text
     assert max(map(len, text.splitlines())) <= 80
+    commands = text.partition("\nCommands:\n")[2].partition("\n\n")[0]
+    assert not [line for line in commands.splitlines() if line.endswith("...")], "a line of the list is cut"
     assert "\033" not in text
     assert "\b" not in text
 

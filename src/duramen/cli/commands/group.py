@@ -67,6 +67,7 @@ def command() -> None:
 @command.command(
     "list",
     epilog="\b\nExamples:\n  duramen group list\n  duramen group list --json\n",
+    short_help="List consumer groups with their state and lag.",
     help="List consumer groups with their type, state, members and lag.",
 )
 @json_option

@@ -28,7 +28,7 @@ from duramen.cli.shared.connection import (
     sentence,
 )
 from duramen.cli.shared.output import ProgressLine, human_bytes, note, pairs, plural, print_json
-from duramen.cli.shared.records import Headers, Outgoing, from_json, from_line, from_object, unescape
+from duramen.cli.shared.records import MAX_RECORD_BYTES, Headers, Outgoing, from_json, from_line, from_object, unescape
 from duramen.cli.shared.settings import topic_resource
 from duramen.cli.shared.signals import Terminated, ending_signals, quiet_end
 from duramen.librdkafka import LibraryProducer
@@ -49,8 +49,6 @@ makes each whole file one record.
 """
 
 
-MAX_RECORD_BYTES = 100 * 1024 * 1024
-"""Kafka's largest request (socket.request.max.bytes) unless told otherwise: input without a line end stops here."""
 WAITING_BYTES_MAX = 16 * 1024 * 1024
 """Of values that were handed over and not acknowledged. A record's time-out runs from then on: the client library would
 take a gigabyte, which a slow node or a slow network does not get done in it, however steadily it acknowledges."""

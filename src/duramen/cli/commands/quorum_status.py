@@ -63,7 +63,9 @@ def command(bootstrap: str | None, controllers: str | None, timeout: float, as_j
     look = _look_until(addresses, timeout)
     leader = look.leader
     if leader is None:
-        raise click.ClickException(without_leader(look))
+        lives = look.answers or NO_LEADER in look.silent.values()
+        remedy = "" if lives else f". Start a node with `duramen serve`, or name another with {key}."
+        raise click.ClickException(without_leader(look) + remedy)
     if as_json:
         print_json(as_document(leader))
         return

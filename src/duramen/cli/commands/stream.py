@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import select
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, BinaryIO
@@ -15,10 +16,10 @@ import click
 from duramen.cli.commands import stream_namespace
 from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import NAME, json_option
-from duramen.cli.shared.output import note, pairs, plural, print_json, print_names
+from duramen.cli.shared.output import human_bytes, note, pairs, plural, print_json, print_names
 from duramen.cli.shared.position import LONG_MAX, StartPosition
-from duramen.cli.shared.records import described, json_line
-from duramen.cli.shared.signals import ended_in_order
+from duramen.cli.shared.records import MAX_RECORD_BYTES, described, json_line
+from duramen.cli.shared.signals import Terminated, ended_in_order
 from duramen.cli.shared.stream_access import (
     StreamAccess,
     dlsn_option,
@@ -27,7 +28,7 @@ from duramen.cli.shared.stream_access import (
     stream_position_option,
 )
 from duramen.dlsn import Dlsn
-from duramen.errors import ErrorCode, KafkaError
+from duramen.errors import DeadlineError, ErrorCode, KafkaError, NetworkError, TlsError
 from duramen.streams import (
     Receipt,
     Stream,
@@ -41,10 +42,12 @@ from duramen.streams import (
 from duramen.streams.link import TxidKind
 
 _CONTENT_TYPE = "duramen.stream.content.type"
+_MAX_BATCH = "max.message.bytes"
 READ_BYTES = 256 * 1024
 END_SECONDS = 0.05
 """From a line without an end to the end of the input, where they were written together."""
 BATCH_LINES = 10_000
+_AWAY_SECONDS = 0.5
 POSITIONS = (
     "An offset, a DLSN, `txid:N`, `start`, `end`, -N (so many before the end), or a time (ISO 8601, or 10m for ago)."
 )
@@ -157,6 +160,7 @@ Examples:
   tail -f app.log | duramen stream append logs
   duramen stream append ledger day.txt --exclusive --writer host-7
 """,
+    short_help="Append lines of a file or of stdin, or all of it.",
     help="""Append the lines of a file or of stdin, each as a record, or all of it as one (--whole).
 
     Lines that come together are one batch. Says where they went, once they are durable.
@@ -187,14 +191,18 @@ def append(
     if expect is not None and exclusive:
         raise click.UsageError("--exclusive has nobody beside it; leave out --expect.")
     count, first, last = 0, None, None
-    with access.opened() as space:
+    with ended_in_order(), access.opened() as space:
         stream = access.call(lambda: space.stream(name))
+        settings = _settings(access, stream)
+        limit = int(settings.get(_MAX_BATCH, MAX_RECORD_BYTES))
+        takes_json = not raw and settings.get(_CONTENT_TYPE, "").partition(";")[0].strip().lower() == "application/json"
         written = access.call(
             lambda: stream.writer(name=writer, exclusive=exclusive, expected_position=expect, max_bytes=sys.maxsize)
         )
+        if file.isatty():
+            note("Ctrl-D ends the record" if whole else "each line is a record; Ctrl-D ends")
         try:
-            takes_json = not raw and _takes_json(access, stream)
-            for batch in [[file.read()]] if whole else _cut(_batches(file)):
+            for batch in [_whole(file, limit)] if whole else _cut(_batches(file, limit)):
                 if takes_json:
                     _check_json(name, batch, count)
                 receipt = access.call(partial(_append, written, batch, txid))
@@ -202,27 +210,50 @@ def append(
                 first, last = first or receipt, receipt
                 if as_json:
                     print_json({"stream": name, "records": len(batch), **_told(receipt)})
+            if expect is not None and not count:
+                _check_end(access, stream, name, expect)
             access.call(written.close)
         except TxidMissingError:
             text = f"{name}: its application gives transaction ids; give the records one: --txid NUMBER."
             raise click.ClickException(text) from None
-        except BaseException:
+        except BaseException as error:
             if count:
-                note(f"{plural(count, 'record')} of the input are stored; what follows is not, or its fate is unknown")
+                stored = f"{plural(count, 'record')} of the input {'is' if count == 1 else 'are'} stored"
+                typed = isinstance(error, KeyboardInterrupt) and not isinstance(error, Terminated)  # behind its ^C
+                note(f"{chr(10) if typed else ''}{stored}; what follows is not, or its fate is unknown")
             raise
     if not as_json:
         note(f"appended {plural(count, 'record')} to {name}" + ("" if first is None else _where(first, last or first)))
 
 
-def _takes_json(access: StreamAccess, stream: Stream) -> bool:
-    """Whether the stream is of JSON. Who may only write to it is not told, and then nothing is checked."""
+def _settings(access: StreamAccess, stream: Stream) -> Mapping[str, str]:
+    """The stream's settings; none for who may only write to it, and then nothing is checked here."""
     try:
-        found = access.call(stream.settings).get(_CONTENT_TYPE, "")
+        return access.call(stream.settings)
     except KafkaError as error:
         if error.code not in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
             raise
-        return False
-    return found.partition(";")[0].strip().lower() == "application/json"
+        return {}
+
+
+def _check_end(access: StreamAccess, stream: Stream, name: str, expected: int) -> None:
+    """Of an input without a record: the end is not checked by an append."""
+    end = access.call(stream.end)
+    if end != expected:
+        raise click.ClickException(f"{name}: the stream ends at {end}, not at {expected}.")
+
+
+def _whole(file: BinaryIO, limit: int) -> list[bytes]:
+    content = file.read(limit + 1)
+    if len(content) > limit:
+        raise _too_large("the input", limit)
+    return [content]
+
+
+def _too_large(what: str, limit: int) -> click.ClickException:
+    return click.ClickException(
+        f"{what} is longer than {human_bytes(limit)} ({limit:,} bytes, {_MAX_BATCH} of the stream); no record can be."
+    )
 
 
 def _check_json(name: str, batch: list[bytes], before: int) -> None:
@@ -257,21 +288,33 @@ def _where(first: Receipt, last: Receipt) -> str:
     return f" from offset {first.offset} (DLSN {first.dlsn}), ends at {last.end}; {last.durability}, {copies}"
 
 
-def _batches(file: BinaryIO) -> Iterator[list[bytes]]:
-    """The lines that are there, without waiting for more; without their ends."""
+def _batches(file: BinaryIO, limit: int) -> Iterator[list[bytes]]:
+    """The lines that are there, without waiting for more; without their ends. limit: bytes of a line, which ends the
+    command when it is longer, rather than fill the memory."""
     read = getattr(file, "read1", file.read)
     lines: list[bytes] = []
-    rest, size = b"", 0
+    number, size, held = 0, 0, 0
+    rest: list[bytes] = []
     while piece := read(READ_BYTES):
-        *more, rest = (rest + piece).split(b"\n")
-        lines += [line.removesuffix(b"\r") for line in more]
+        begun, *more = piece.split(b"\n")
+        rest.append(begun)
+        held += len(begun)
+        if held > limit:
+            if lines:
+                yield lines
+            raise _too_large(f"line {number + 1:,} of the input", limit)
+        if more:
+            ended = [b"".join(rest), *more[:-1]]
+            lines += [line.removesuffix(b"\r") for line in ended]
+            number += len(ended)
+            rest, held = [more[-1]] if more[-1] else [], len(more[-1])
         size += len(piece)
         # The last line may have no end: then the end of the input comes with it.
-        if lines and not (rest and size < READ_BYTES and _has_more(file)):
+        if lines and not (held and size < READ_BYTES and _has_more(file)):
             yield lines
             lines, size = [], 0
-    if rest:
-        lines.append(rest)
+    if held:
+        lines.append(b"".join(rest))
     if lines:
         yield lines
 
@@ -330,7 +373,7 @@ def read(
         reader = access.call(lambda: stream.reader(place, after=after, follow=follow))
         left = limit
         out = sys.stdout.buffer
-        for record in reader:
+        for record in _patiently(access, reader) if follow else reader:
             out.write((json_line(_described(record)) if as_json else record.value or b"") + b"\n")
             if follow:
                 out.flush()
@@ -339,6 +382,26 @@ def read(
                 if not left:
                     break
         out.flush()
+
+
+def _patiently(access: StreamAccess, reader: Iterator[StreamRecord]) -> Iterator[StreamRecord]:
+    """The records, also when who is asked is away for longer than a call may take."""
+    away = False
+    while True:
+        try:
+            record = next(reader, None)
+        except TlsError:
+            raise
+        except (DeadlineError, NetworkError) as error:
+            if not away:
+                note(f"waiting for {access.address}: {error}")
+            away = True
+            time.sleep(_AWAY_SECONDS)
+            continue
+        if record is None:
+            return
+        away = False
+        yield record
 
 
 @contextmanager
@@ -391,6 +454,7 @@ Examples:
   duramen stream close ledger
   duramen stream close ledger --expect 1000 --yes
 """,
+    short_help="Close a stream for ever.",
     help="Close a stream: nothing is appended to it any more, by anybody, for ever. Its records stay.",
 )
 @click.argument("name", metavar="STREAM", type=NAME)

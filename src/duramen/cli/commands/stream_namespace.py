@@ -8,7 +8,7 @@ from duramen.cli.shared.confirmation import confirm
 from duramen.cli.shared.connection import NAME, json_option
 from duramen.cli.shared.output import note, pairs, print_field, print_json, print_names, print_table
 from duramen.cli.shared.stream_access import StreamAccess, stream_options
-from duramen.streams import NamespaceExistsError, NamespaceInfo
+from duramen.streams import NamespaceExistsError, NamespaceInfo, NamespaceNotEmptyError
 
 _DEFAULTS_HELP = "A topic setting that new streams get; repeatable."
 
@@ -37,6 +37,7 @@ Examples:
   duramen stream namespace create finance --config retention.ms=86400000
   duramen stream namespace create finance/eu --if-not-exists
 """,
+    short_help="Create namespaces, with settings for new streams.",
     help="""Create namespaces, with settings for the streams that are made in them.
 
     Each setting comes from the nearest namespace that has it.
@@ -66,6 +67,7 @@ Examples:
   duramen stream namespace set finance --config retention.ms=-1
   duramen stream namespace set finance
 """,
+    short_help="Set what new streams get.",
     help="""Set what streams that are made in a namespace get, instead of what it says now.
 
     Streams that are there stay as they are.
@@ -111,6 +113,7 @@ Examples:
   duramen stream namespace describe finance/eu
   duramen stream namespace describe finance/eu --json
 """,
+    short_help="Show what new streams get.",
     help="Show when a namespace was created, and what streams that are made in it get.",
 )
 @click.argument("name", metavar="NAMESPACE", type=NAME)
@@ -137,6 +140,7 @@ Examples:
   duramen stream namespace delete finance/eu
   duramen stream namespace delete finance --recursive --yes
 """,
+    short_help="Delete namespaces that are empty, or --recursive.",
     help="""Delete namespaces that are empty; with --recursive all streams and namespaces in them, too.
 
     One that was cut short is completed by the same command. Topics with several partitions are no streams, and stay.
@@ -151,5 +155,9 @@ def delete(access: StreamAccess, names: tuple[str, ...], recursive: bool, yes: b
         inside = " with all streams and namespaces in it" if recursive else ""
         confirm(f"Delete {', '.join(names)}{inside}?", yes)
         for name in dict.fromkeys(names):
-            access.call(lambda name=name: space.namespaces.delete(name, recursive=recursive))  # type: ignore[misc]
+            try:
+                access.call(lambda name=name: space.namespaces.delete(name, recursive=recursive))  # type: ignore[misc]
+            except NamespaceNotEmptyError:
+                text = f"the namespace {name!r} is not empty; --recursive deletes what lies in it, too."
+                raise click.ClickException(text) from None
             note(f"deleted {name}")

@@ -42,7 +42,14 @@ def _look(cluster: ClusterAccess) -> Iterator[TransactionLook]:
     if not cluster.is_plaintext:
         raise click.UsageError("transactions are asked for over plain connections only.")
     with Cluster(cluster.answering(), client_id="duramen-cli", timeout_s=cluster.timeout) as client:
-        yield TransactionLook(client)
+        try:
+            yield TransactionLook(client)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or error.code.name not in error.message:
+                raise
+            name = error.message.removeprefix("topic ").partition(":")[0]
+            text = f"{name}: there is no such topic or partition; `duramen topic list` shows those there are."
+            raise click.ClickException(text) from None
 
 
 @command.command(

@@ -1,4 +1,4 @@
-"""Whether a node listens where the user says, and can be reached where it sends clients.
+"""Whether a node listens where the user says, and can be reached where it sends clients; and whether a gateway does.
 
 Asked before the client library tries for as long as it may.
 """
@@ -69,10 +69,13 @@ def _answering_first(addresses: list[str]) -> list[str]:
     return [each for _, each in sorted(zip(late, addresses, strict=True), key=lambda pair: pair[0])]
 
 
-def find_node(bootstrap: str, timeout: float, protocol: str = "plaintext", mechanism: str = "GSSAPI") -> str:
+def find_node(
+    bootstrap: str, timeout: float, protocol: str = "plaintext", mechanism: str = "GSSAPI", *, otherwise: str = ""
+) -> str:
     """The first of the addresses that leads to a node; without any the command ends with what is wrong with them.
 
     timeout: seconds to wait for an answer. protocol, mechanism: as librdkafka's security.protocol, sasl.mechanism.
+    otherwise: what else may be meant by an address where something else listens, rather than TLS by -X.
     """
     addresses = with_ports(bootstrap).split(",")
     if len(addresses) > 1 and protocol == "plaintext":
@@ -93,7 +96,7 @@ def find_node(bootstrap: str, timeout: float, protocol: str = "plaintext", mecha
                         connection, place, address, min(timeout, _FURTHER_SECONDS), protocol, mechanism
                     )
                 else:
-                    found = _wrong_with(connection, place, address, seconds, protocol, mechanism)
+                    found = _wrong_with(connection, place, address, seconds, protocol, mechanism, otherwise)
         except UnicodeError:
             raise click.UsageError(f"--bootstrap {address}: no host can have this name.") from None
         except OSError as error:
@@ -120,16 +123,23 @@ def _malformed(address: str) -> str:
 
 
 def _wrong_with(
-    connection: socket.socket, place: Address, address: str, seconds: float, protocol: str, mechanism: str
+    connection: socket.socket,
+    place: Address,
+    address: str,
+    seconds: float,
+    protocol: str,
+    mechanism: str,
+    otherwise: str,
 ) -> str | None:
     """Why who listens there is no node that can be talked to as it is; None where it is one."""
     conversation = Conversation(connection, address)
     sasl = protocol == "sasl_plaintext"
+    otherwise = otherwise or f"for TLS there is -X security.protocol={'sasl_ssl' if sasl else 'ssl'}"
     try:
         if not conversation.speaks_kafka(seconds):
             return (
                 f"{address} does not speak Kafka's protocol in plain text. Name the port of a node with --bootstrap; "
-                f"for TLS there is -X security.protocol={'sasl_ssl' if sasl else 'ssl'}."
+                f"{otherwise}."
             )
     except TimeoutError:
         return (
@@ -219,3 +229,46 @@ def _wrong_with_told(address: str, told: list[Address], seconds: float, answer_s
         more = f" and {len(others)} more, none of which can be reached" if others else ", which cannot be reached"
         more += f" ({reason})"
     return f"the node at {address} tells clients to use {shown}{more}; see advertised.listeners of the node."
+
+
+def find_gateway(address: str, timeout: float, option: str, *, is_https: bool) -> None:
+    """End the command with what is wrong where no gateway can be reached. What is wrong with TLS is left to the caller.
+
+    address: host:port. timeout: seconds to wait for an answer. option: what names the address.
+    """
+    places = places_of(address)
+    if not places:
+        raise click.UsageError(f"{option} {address}: a gateway's address is HOST:PORT, a port at most {_MAX_PORT}.")
+    try:
+        with socket.create_connection(places[0], timeout=min(timeout, _CONNECT_SECONDS)) as connection:
+            if is_https or _speaks_http(connection, address, timeout):
+                return
+    except TimeoutError:
+        raise click.ClickException(
+            f"{address} does not answer. Is the gateway busy, or is it none? --timeout waits longer, "
+            f"{option} names another."
+        ) from None
+    except UnicodeError:
+        raise click.UsageError(f"{option} {address}: no host can have this name.") from None
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot reach a gateway at {address} ({error.strerror or error}). Start one with `duramen gateway`, "
+            f"or name another with {option}."
+        ) from None
+    with contextlib.suppress(OSError), socket.create_connection(places[0], timeout=_FURTHER_SECONDS) as connection:
+        if speaks_tls(connection, places[0][0], _FURTHER_SECONDS):
+            return
+    raise click.ClickException(
+        f"{address} does not speak HTTP. Name a gateway with {option} duramen+http://HOST:PORT; a node is named by "
+        "duramen://HOST:PORT."
+    )
+
+
+def _speaks_http(connection: socket.socket, address: str, seconds: float) -> bool:
+    """Whether the answer to a first request is HTTP, whatever it says; TimeoutError where none comes."""
+    connection.settimeout(seconds)
+    try:
+        connection.sendall(f"HEAD /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
+        return connection.recv(5, socket.MSG_WAITALL) == b"HTTP/"
+    except ConnectionError:
+        return False

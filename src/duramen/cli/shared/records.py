@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from duramen.cli.shared.position import iso
 
+MAX_RECORD_BYTES = 100 * 1024 * 1024
+"""Kafka's largest request (socket.request.max.bytes) unless told otherwise: input without a line end stops here."""
 Headers = list[tuple[str, bytes | None]]
 JSON_FIELDS = frozenset(
     {"topic", "partition", "offset", "timestamp", "key", "key_base64", "value", "value_base64", "headers"}

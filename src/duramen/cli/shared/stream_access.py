@@ -17,27 +17,32 @@ from click.core import ParameterSource
 from duramen.cli.shared.connection import DEFAULT_BOOTSTRAP, Seconds
 from duramen.cli.shared.output import ProgressLine
 from duramen.cli.shared.position import StartPosition, now_ms, parse_position
-from duramen.cli.shared.preflight import find_node, with_ports
+from duramen.cli.shared.preflight import find_gateway, find_node, with_ports
 from duramen.dlsn import Dlsn, parse_dlsn
 from duramen.errors import DuramenError
 from duramen.streams import Namespace, Position, Stream, Txid
 from duramen.streams import open as open_namespace
-from duramen.streams.address import parse_address
+from duramen.streams.address import Address, parse_address
 
 _T = TypeVar("_T")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _LOOK_SECONDS: Final = 0.2
+_MAKES_ONE: Final = "`duramen stream create` makes a log there"
+_LOG_FILES: Final = {"meta.properties", "duramen-directory"}
+"""Which a start writes before it takes a record; each is restored from the other."""
+_A_GATEWAY: Final = "a gateway is named by --at duramen+http://HOST:PORT"
 _TXID: Final = re.compile(r"txid:([0-9]{1,19})", re.ASCII)
 
 
 class StreamAccess(NamedTuple):
-    """A namespace's address, how many seconds a call may take, and files for a gateway's."""
+    """A namespace's address, how many seconds a call may take, files for a gateway's, and the option for another."""
 
     address: str
     timeout: float
     token_file: str | None = None
     ca_file: str | None = None
+    option: str = "--at"
 
     @contextmanager
     def opened(self, *, makes_directory: bool = False) -> Iterator[Namespace]:
@@ -47,15 +52,8 @@ class StreamAccess(NamedTuple):
         if not found.gateway and (self.token_file is not None or self.ca_file is not None):
             option = "--ca-file" if self.token_file is None else "--token-file"
             raise click.UsageError(f"{option} is for a gateway: --at duramen+https://HOST:PORT/PATH.")
-        if found.nodes:
-            try:
-                find_node(with_ports(found.nodes), self.timeout, "plaintext", "")
-            except click.ClickException as error:
-                raise click.ClickException(error.message.replace("--bootstrap", "--at")) from None
-        elif found.directory and not makes_directory and not os.path.isdir(found.directory):
-            there = f"{found.directory}: there is no such directory; `duramen stream create` makes a log there"
-            raise click.ClickException(f"{there}.")
         token = None if self.token_file is None else _token_in(self.token_file)
+        self._look_there(found, makes_directory)
         space = self.call(
             lambda: open_namespace(self.address, timeout_s=self.timeout, token=token, ca_file=self.ca_file)
         )
@@ -63,6 +61,18 @@ class StreamAccess(NamedTuple):
             yield space
         finally:
             space.close()
+
+    def _look_there(self, found: Address, makes_directory: bool) -> None:
+        """End the command at once where nothing can be asked, rather than when its time is over."""
+        if found.nodes:
+            try:
+                find_node(with_ports(found.nodes), self.timeout, otherwise=_A_GATEWAY)
+            except click.ClickException as error:
+                raise type(error)(error.message.replace("--bootstrap", self.option)) from None
+        elif found.gateway:
+            find_gateway(found.gateway, self.timeout, self.option, is_https=found.is_https)
+        elif not makes_directory:
+            _refuse_no_log(found.directory)
 
     def call(self, work: Callable[[], _T]) -> _T:
         """What `work` returns or raises; says what is waited for after a second."""
@@ -84,6 +94,14 @@ class StreamAccess(NamedTuple):
         if errors:
             raise errors[0]
         return results[0]
+
+
+def _refuse_no_log(directory: str) -> None:
+    """End the command where there is no log yet: reading makes none."""
+    if not os.path.exists(directory):
+        raise click.ClickException(f"{directory}: there is no such directory; {_MAKES_ONE}.")
+    if not _LOG_FILES & set(os.listdir(directory)):
+        raise click.ClickException(f"{directory}: there is no log in this directory; {_MAKES_ONE}.")
 
 
 def _token_in(path: str) -> str:
@@ -112,9 +130,15 @@ def stream_options(command: _Command) -> _Command:
         if bootstrap is not None:
             if click.get_current_context().get_parameter_source("address") is ParameterSource.COMMANDLINE:
                 raise click.UsageError("--at and --bootstrap both say where the streams are; give one of them.")
+            if not bootstrap.strip() or "/" in bootstrap:
+                raise click.UsageError(f"--bootstrap {bootstrap!r}: it is HOST[:PORT]; other addresses go with --at.")
             address = None  # what the environment says
+        if address is not None and not address.strip():
+            raise click.UsageError("--at is empty; it is an address such as duramen://HOST:PORT/PATH.")
         nodes = bootstrap or os.environ.get("DURAMEN_BOOTSTRAP") or DEFAULT_BOOTSTRAP
-        return command(StreamAccess(address or f"duramen://{nodes}", timeout, token_file, ca_file), *args, **rest)
+        option = "--bootstrap" if bootstrap is not None else "--at"
+        access = StreamAccess(address or f"duramen://{nodes}", timeout, token_file, ca_file, option)
+        return command(access, *args, **rest)
 
     options = (
         click.option(

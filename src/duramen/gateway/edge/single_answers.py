@@ -24,5 +24,5 @@ async def single_answer(
     response = await cluster.call(route, key, request, code_of=code_of)
     answer = only(getattr(response, field), name)
     if answer.error_code and error_code(answer.error_code) not in allowed:
-        raise KafkaError(error_code(answer.error_code), f"{name}: {answer.error_message or ''}")
+        raise KafkaError(error_code(answer.error_code), answer.error_message or name)
     return answer

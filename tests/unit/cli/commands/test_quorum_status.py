@@ -78,7 +78,8 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     address = f"127.0.0.1:{free_port()}"
     assert main(["cluster", "status", "--bootstrap-controller", address]) == 1
     said = capsys.readouterr()
-    assert (said.out, said.err) == ("", f"duramen: no controller answers: {address} (Connection refused)\n")
+    told = f"duramen: no controller answers: {address} (Connection refused). Start a node with `duramen serve`, "
+    assert (said.out, said.err) == ("", told + "or name another with --bootstrap-controller.\n")
     assert main(["cluster", "status", "--bootstrap-controller", "nowhere"]) == 2
     assert capsys.readouterr().err.startswith("duramen: --bootstrap-controller")
 

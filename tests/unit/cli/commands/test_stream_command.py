@@ -7,10 +7,16 @@ import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from duramen.cli.commands.stream import _patiently
 from duramen.cli.main import main
+from duramen.cli.shared.stream_access import StreamAccess
+from duramen.dlsn import FIRST
+from duramen.errors import DeadlineError, NetworkError, TlsError
+from duramen.streams import StreamRecord
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -82,6 +88,10 @@ def test_what_cannot_be_undone_is_asked_for(run: Run) -> None:
         (["read", "../s", "--at", "duramen://127.0.0.1:1"], "127.0.0.1:1"),
         (["read", "s", "--after", "7"], "is no DLSN"),
         (["read", "s", "--from", "soon"], "nor a DLSN"),
+        (["list", "--at", ""], "--at is empty"),
+        (["list", "--bootstrap", ""], "--bootstrap '': it is HOST[:PORT]"),
+        (["list", "--bootstrap", "duramen://h:1"], "other addresses go with --at"),
+        (["list", "--at", "duramen://h:99999"], "--at h:99999: a port is at most 65535"),
     ],
 )
 def test_a_mistake_is_said_in_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,6 +99,62 @@ def test_a_mistake_is_said_in_one_line(words: list[str], said: str, capsys: pyte
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert said in err
+
+
+def test_reading_makes_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    for name, said in (("empty", "there is no log in this directory"), ("file", "Not a directory")):
+        assert main(["stream", "list", "--at", f"duramen+file://{tmp_path}/{name}"]) == 1
+        assert said in capsys.readouterr().err
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_an_input_without_an_end_is_given_up(run: Run) -> None:
+    assert run("create", "s", "--config", "max.message.bytes=100000")[0] == 0
+    code, out, err = run("append", "s", given=b"one\n" + b"x" * 400_000)
+    assert (code, out) == (1, "")
+    assert err == (
+        "1 record of the input is stored; what follows is not, or its fate is unknown\n"
+        "duramen: line 2 of the input is longer than 97.7 KiB (100,000 bytes, max.message.bytes of the stream); "
+        "no record can be.\n"
+    )
+    code, out, err = run("append", "s", "--whole", given=b"x\n" * 60_000)
+    assert (code, out) == (1, "")
+    assert err.startswith("duramen: the input is longer than 97.7 KiB")
+    assert run("append", "s", given=b"x" * 90_000)[0] == 0
+
+
+def test_an_expected_end_is_checked_without_a_record(run: Run) -> None:
+    run("create", "s")
+    assert run("append", "s", "--expect", "0") == (0, "", "appended 0 records to s\n")
+    assert run("append", "s", "--expect", "5") == (1, "", "duramen: s: the stream ends at 0, not at 5.\n")
+
+
+def test_who_follows_waits_for_a_node_that_is_away(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("duramen.cli.commands.stream._AWAY_SECONDS", 0)
+    one, two = (StreamRecord(offset, FIRST, 0, None, b"", ()) for offset in (0, 1))
+    told: list[object] = [one, DeadlineError("not done"), NetworkError("hung up"), two, NetworkError("again"), None]
+
+    class Told:
+        def __iter__(self) -> Told:
+            return self
+
+        def __next__(self) -> StreamRecord:
+            found = told.pop(0)
+            if isinstance(found, Exception):
+                raise found
+            if found is None:
+                raise StopIteration
+            return cast(StreamRecord, found)
+
+    assert list(_patiently(StreamAccess("duramen://h", 1), Told())) == [one, two]
+    assert capsys.readouterr().err == "waiting for duramen://h: not done\nwaiting for duramen://h: again\n"
+    told[:] = [TlsError("not trusted")]
+    with pytest.raises(TlsError):
+        list(_patiently(StreamAccess("duramen://h", 1), Told()))
 
 
 def test_appends_of_writers_and_transaction_ids(run: Run) -> None:

@@ -70,7 +70,14 @@ def test_the_producers_of_a_partition(run: Callable[..., Any], topic: str, trans
     (told,) = run(*place, "--json")
     assert (told["start_offset"], told["coordinator_epoch"]) == (None, 0)
     said = run("transaction", "describe-producers", "--topic", topic, "--partition", "9", code=1)
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in said or "no such partition" in said
+    assert "no such topic or partition" in said or "no such partition" in said
+    nowhere = ("describe-producers", "--partition", "0"), ("find-hanging",)
+    for words in nowhere:
+        said = run("transaction", *words, "--topic", "nowhere", code=1)
+        assert (
+            said
+            == "duramen: nowhere: there is no such topic or partition; `duramen topic list` shows those there are.\n"
+        )
 
 
 def test_an_expression_that_is_none(run: Callable[..., Any]) -> None:

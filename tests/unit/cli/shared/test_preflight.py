@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import struct
@@ -19,7 +20,7 @@ import pytest
 from tests.worlds.served_node import Served
 
 from duramen.cli.main import main
-from duramen.cli.shared.preflight import find_node, with_ports
+from duramen.cli.shared.preflight import find_gateway, find_node, with_ports
 from duramen.errors import DeadlineError, NetworkError
 from duramen.swaps.losses import Losses
 
@@ -413,3 +414,54 @@ def test_an_address_that_stands_still_is_asked_behind_those_that_answer(listenin
     began = time.monotonic()
     assert find_node(f"{still},{node}", 20.0) == node
     assert time.monotonic() - began < 4.0, "a fifth of what it may take to answer, where it is alone"
+
+
+# ---- gateways -------------------------------------------------------------------------------------------------
+
+
+def test_whoever_speaks_http_may_be_a_gateway(listening: Callable[[Answer], str]) -> None:
+    find_gateway(listening(http), 5, "--at", is_https=False)
+    find_gateway(listening(tls), 5, "--at", is_https=False)  # the library says what to do
+    find_gateway(listening(nobody), 5, "--at", is_https=True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda connection: connection.recv(1000), "does not speak HTTP. Name a gateway with --at duramen+http://"),
+        (a_node, "a node is named by duramen://HOST:PORT"),
+        (nobody, "does not answer. Is the gateway busy, or is it none? --timeout waits longer, --at names another."),
+    ],
+    ids=["hangs up", "a node", "silent"],
+)
+def test_who_is_no_gateway(answer: Answer, said: str, listening: Callable[[Answer], str]) -> None:
+    with pytest.raises(click.ClickException, match=re.escape(said)):
+        find_gateway(listening(answer), 0.3, "--at", is_https=False)
+
+
+def test_streams_say_at_once_that_nothing_listens(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        address = f"127.0.0.1:{door.getsockname()[1]}"
+    began = time.monotonic()
+    for uri, what, start in (
+        (f"duramen+http://{address}/n", "gateway", "gateway"),
+        (f"duramen+https://{address}", "gateway", "gateway"),
+        (f"duramen://{address}/n", "node", "serve"),
+    ):
+        assert main(["stream", "list", "--at", uri]) == 1
+        assert capsys.readouterr().err == (
+            f"duramen: cannot reach a {what} at {address} (Connection refused). Start one with `duramen {start}`, "
+            "or name another with --at.\n"
+        )
+    assert main(["stream", "list", "--bootstrap", address]) == 1
+    assert "or name another with --bootstrap." in capsys.readouterr().err
+    assert time.monotonic() - began < 5
+
+
+def test_streams_are_not_sent_to_tls_that_they_have_not(
+    listening: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["stream", "list", "--at", f"duramen://{listening(http)}"]) == 1
+    said = capsys.readouterr().err
+    assert "a gateway is named by --at duramen+http://HOST:PORT." in said
+    assert "-X" not in said
