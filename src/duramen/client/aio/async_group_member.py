@@ -1,4 +1,4 @@
-"""A member of a consumer group on asyncio: it joins, beats, and hands its partitions over (KIP-848)."""
+"""A member of a consumer group on asyncio: it joins, sends heartbeats, and hands partitions over (KIP-848)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _ATTEMPT_S: Final = 5.0
 """How long one heartbeat is waited for; the session at the coordinator lasts 45 s by default."""
 _NAMES_S: Final = 2.0
 _NAMES_PAUSE_S: Final = 0.2
-_THROWN_OUT: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND)
+_REMOVED: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 class AssignmentListener(Protocol):
     """Whoever reads a member's partitions. One call at a time, in the order in which things happen, while the member
-    goes on beating. A call that raises, or takes longer than the rebalance time-out, ends the membership."""
+    goes on sending heartbeats. A call that raises, or takes longer than the rebalance time-out, ends the membership."""
 
     async def assigned(self, partitions: frozenset[TopicPartition]) -> None:
         """These are the member's from now on: read on from `AsyncGroupMember.committed`."""
@@ -45,8 +45,8 @@ class AssignmentListener(Protocol):
         """Stop reading these and commit how far they were read; on return another member may have them."""
 
     async def lost(self, partitions: frozenset[TopicPartition]) -> None:
-        """Stop reading these and commit nothing: the group has thrown the member out, and others may have them. The
-        member joins again on return."""
+        """Stop reading these and commit nothing: the group has removed the member, and others may have them. The member
+        joins again on return."""
 
 
 class _NoListener:
@@ -67,17 +67,17 @@ class AsyncGroupMember:
         async with AsyncGroupMember(cluster, "group", listener) as member:
             member.subscribe(topics=["orders"])
             await member.joined()
-            ...  # the listener is told of partitions; `member.assignment` has them
+            ...  # the listener is called for each change; `member.assignment` has the partitions
             await member.commit({TopicPartition("orders", 0): GroupOffset(42, leader_epoch=3)})
 
     It needs a cluster that serves ConsumerGroupHeartbeat (Duramen, Apache Kafka 4.0 or newer); elsewhere `failure` is
     an error UNSUPPORTED_VERSION. listener: None for a program that looks at `assignment` alone. member_id: a UUID as
     text; None makes one. rebalance_timeout_s: how long the listener may take to give partitions up before the group
-    throws the member out. instance_id: of a static member, whose partitions are kept for its return for the length of
+    removes the member. instance_id: of a static member, whose partitions are kept for its return for the length of
     its session. assignor: "uniform", "range"; None: the cluster's.
 
     Coordinators that move, load or are away are looked for until they answer; reading may go on meanwhile. A member
-    that was thrown out joins again. Errors that no repetition mends (a group that is full, no permission, a bad
+    that was removed joins again. Errors that no repetition mends (a group that is full, no permission, a bad
     expression, an instance id that another member has, ...) end the membership: `failure`.
     """
 
@@ -111,7 +111,7 @@ class AsyncGroupMember:
         self._negotiated = False
         self._names_due = 0.0
         self._given_up: frozenset[TopicPartition] = frozenset()
-        """What the listener has stopped reading and the coordinator has not been told of: no commit may begin."""
+        """What the listener has stopped reading and is not acknowledged yet: no commit may begin."""
         self._committing: list[frozenset[TopicPartition]] = []
         self._closed = False
 
@@ -164,7 +164,7 @@ class AsyncGroupMember:
             raise ClosedError("this member was closed")
         self._machine.subscribe(topics, pattern, self._now())
         if not self._tasks:
-            self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._tell())]
+            self._tasks = [asyncio.create_task(self._send_heartbeats()), asyncio.create_task(self._call_listener())]
             for task in self._tasks:
                 task.add_done_callback(self._ended)
         self._publish()
@@ -251,7 +251,7 @@ class AsyncGroupMember:
                 return await ask(committer, max(end - self._now(), 0.0))
             except KafkaError as error:
                 is_stale = error.code is ErrorCode.STALE_MEMBER_EPOCH
-                if is_stale or error.code in _THROWN_OUT:
+                if is_stale or error.code in _REMOVED:
                     machine.refresh(self._now())
                     self._wake.set()
                 if not is_stale:
@@ -264,7 +264,7 @@ class AsyncGroupMember:
 
     # ---- tasks -----------------------------------------------------------------------------------------------
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         machine = self._machine
         while True:
             self._wake.clear()
@@ -310,7 +310,7 @@ class AsyncGroupMember:
         self._names_due = self._now() + _NAMES_PAUSE_S
         self._machine.name(names)
 
-    async def _tell(self) -> None:
+    async def _call_listener(self) -> None:
         machine, listener = self._machine, self._listener
         calls = {
             MembershipChange.ASSIGNED: listener.assigned,

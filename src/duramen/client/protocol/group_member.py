@@ -1,7 +1,7 @@
 """A member of a consumer group whose partitions the coordinator assigns (KIP-848): which heartbeat is due, and what
 follows from its answer.
 
-Whoever runs it sends one heartbeat at a time and brings every answer back, tells the events to whoever reads the
+Whoever runs it sends one heartbeat at a time and brings every answer back, hands the events to whoever reads the
 partitions, and finds the names of topics. Moments are those of any monotonic clock, in seconds.
 """
 
@@ -62,7 +62,7 @@ class MembershipState(Enum):
     OUTSIDE = "outside"
     """It takes no part, or not any more: see `failure`."""
     JOINING = "joining"
-    """Its first heartbeat, or the first one after the group has thrown it out, is not answered."""
+    """Its first heartbeat, or the first one after the group has removed it, is not answered."""
     JOINED = "joined"
     LEAVING = "leaving"
     """It gives up what it has, and its last heartbeat is not answered."""
@@ -82,7 +82,7 @@ class GroupMembership:
 
     member_id: an id of its own (a UUID as text), for the life of the process; "" for a coordinator that gives ids
     (ConsumerGroupHeartbeat 0). rebalance_timeout_ms: how long it may take to acknowledge a revocation before the
-    coordinator throws it out. instance_id: that of a static member. assignor: its wish ("uniform", "range").
+    coordinator removes it. instance_id: that of a static member. assignor: its wish ("uniform", "range").
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class GroupMembership:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is the member's: told by an ASSIGNED event, and neither acknowledged as revoked nor lost."""
+        """What is the member's: in an ASSIGNED event, and since then neither acknowledged as revoked nor lost."""
         return frozenset(map(self._named, self._owned))
 
     @property
@@ -192,7 +192,7 @@ class GroupMembership:
         self._reconcile()
 
     def events(self) -> list[MembershipEvent]:
-        """What has happened since the last call, to be told in this order; each REVOKED and LOST is acknowledged."""
+        """What has happened since the last call, to be handled in this order; acknowledge each REVOKED and LOST."""
         found, self._events = self._events, []
         return found
 
@@ -269,7 +269,9 @@ class GroupMembership:
         if self.state is MembershipState.LEAVING:
             return
         if self.state is MembershipState.JOINED:
-            self._retry_s = FIRST_RETRY_S  # not yet where it joins: one that is thrown out each time takes its time
+            self._retry_s = (
+                FIRST_RETRY_S  # not at a join: a member that is fenced after each one must not join in a tight loop
+            )
         self.state = MembershipState.JOINED
         self._interval_s = max(response.heartbeat_interval_ms / 1000, FIRST_RETRY_S)
         if response.assignment is not None:
@@ -345,11 +347,11 @@ class GroupMembership:
         if self._owned:
             partitions = self.assignment
             self._owned = frozenset()
-            self._waits_for = self._tell(MembershipChange.LOST, partitions)
+            self._waits_for = self._emit(MembershipChange.LOST, partitions)
 
     def _give_up_all(self) -> None:
         if self._waits_for is None and self._owned:
-            self._waits_for = self._tell(MembershipChange.REVOKED, self.assignment)
+            self._waits_for = self._emit(MembershipChange.REVOKED, self.assignment)
 
     def _reconcile(self) -> None:
         """One step from what is owned towards what is assigned; given up first."""
@@ -357,14 +359,14 @@ class GroupMembership:
             return
         gone = self._owned - self._target
         if gone:
-            self._waits_for = self._tell(MembershipChange.REVOKED, frozenset(map(self._named, gone)))
+            self._waits_for = self._emit(MembershipChange.REVOKED, frozenset(map(self._named, gone)))
             return
         new = frozenset(place for place in self._target - self._owned if place[0] in self._names)
         if new:
             self._owned |= new
-            self._tell(MembershipChange.ASSIGNED, frozenset(map(self._named, new)))
+            self._emit(MembershipChange.ASSIGNED, frozenset(map(self._named, new)))
 
-    def _tell(self, change: MembershipChange, partitions: frozenset[TopicPartition]) -> MembershipEvent:
+    def _emit(self, change: MembershipChange, partitions: frozenset[TopicPartition]) -> MembershipEvent:
         self._number += 1
         event = MembershipEvent(self._number, change, partitions)
         self._events.append(event)
