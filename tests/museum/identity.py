@@ -15,7 +15,7 @@ from duramen.machines.group.classic.state import CONSUMER_PROTOCOL_TYPE, Group, 
 from duramen.machines.group.commands import CommittedOffset
 from duramen.machines.group.records import OffsetRecord
 from duramen.partition.replica.offset_lookup import delete_records
-from duramen.partition.replica.partition import Appended
+from duramen.partition.replica.parked_appends import Appended
 from duramen.storage.log.producer_retention import ProducerSnapshotJob
 from duramen.storage.segment.producer_state import ProducerStates
 from duramen.wire.batch import BatchHeader

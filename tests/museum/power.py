@@ -13,7 +13,7 @@ from tests.worlds.storage_workload import append, checkpoint, commit, one_log, r
 
 from duramen.errors import DuramenError
 from duramen.model import TopicPartition
-from duramen.partition.replica.partition import Appended
+from duramen.partition.replica.parked_appends import Appended
 from duramen.partition.store.store import Store
 from duramen.server.handlers import delete_records
 from duramen.sim.mutations.mutations import GUARDS, Guard

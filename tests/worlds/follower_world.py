@@ -18,7 +18,8 @@ from duramen.client.loop.peer_channels import Purpose
 from duramen.config import TopicConfig, load_broker_config
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.partition.replica.offset_lookup import divergence
-from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.replica.parked_appends import Appended
+from duramen.partition.replica.partition import Partition
 from duramen.partition.store.store import Store
 from duramen.ports import World
 from duramen.server.replication.replica_fetcher import FetcherSettings, ReplicaFetcher

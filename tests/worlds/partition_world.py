@@ -8,7 +8,7 @@ from typing import Any
 from duramen.config import TopicConfig, load_broker_config
 from duramen.errors import DuramenError, KafkaError
 from duramen.model import TopicPartition
-from duramen.partition.replica.partition import Appended
+from duramen.partition.replica.parked_appends import Appended
 from duramen.partition.store.store import Store
 from duramen.ports import FileSpan, Timer, World
 from duramen.sim.world.disk import CrashDisk

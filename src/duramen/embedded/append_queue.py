@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 from duramen.embedded.records import Record
 from duramen.errors import KafkaError
-from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.replica.parked_appends import Appended
+from duramen.partition.replica.partition import Partition
 from duramen.partition.replica.staged_appends import check_append
 from duramen.wire.batch import HEADER_SIZE, build_batch
 

@@ -14,8 +14,10 @@ from typing import NamedTuple
 from duramen.dlsn import LogEnd
 from duramen.errors import ErrorCode, KafkaError, StorageError, StreamClosedError
 from duramen.model import INTERNAL_TOPICS, NO_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from duramen.partition.replica.append_times import stamp_batch
 from duramen.partition.replica.batch_rules import TxidRefusedError
-from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.replica.parked_appends import Appended
+from duramen.partition.replica.partition import Partition
 from duramen.partition.replica.refusals import OF_THE_LOG, refuse
 from duramen.partition.replica.writer_rule import check_exclusive
 from duramen.storage import Duplicate
@@ -88,10 +90,10 @@ def append_conditionally(partition: Partition, wanted: ConditionalBatch, now_ms:
     topic of the broker's own, PRODUCER_FENCED for an exclusive one that is somebody else's.
     """
     try:
-        if partition.rewriting:
+        if partition.rewrites.is_busy:
             if wanted.batch is not None:
                 wanted = wanted._replace(batch=memoryview(bytearray(wanted.batch)))
-            partition.queue(partial(append_conditionally, partition, wanted, now_ms, done))
+            partition.rewrites.add(partial(append_conditionally, partition, wanted, now_ms, done))
             return
         if wanted.batch is None:
             partition.admit_own()
@@ -257,7 +259,7 @@ def _check_closable(partition: Partition) -> None:
 
 
 def _append_batch(partition: Partition, view: memoryview, header: BatchHeader, now_ms: int) -> ConditionalResult:
-    header, append_time = partition.stamp(view, header, now_ms)
+    header, append_time = stamp_batch(partition.tp, partition.config, partition.last_txid, view, header, now_ms)
     base = partition.log_end_offset
     end = partition.append_own(view, header, now_ms)
     start, epoch = partition.log_start_offset, partition.leader_epoch

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.model import MOST_ID_CHARACTERS, NO_PRODUCER_ID, NO_TIMESTAMP
-from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.replica.parked_appends import Appended
+from duramen.partition.replica.partition import Partition
 from duramen.partition.replica.refusals import refuse
 from duramen.wire.batch import parse_header
 from duramen.wire.records.control import writer_record
@@ -62,8 +63,8 @@ def release_writer(partition: Partition, name: str, producer_id: int, now_ms: in
 def _in_order(partition: Partition, done: WhenOpened, work: Callable[[], None]) -> None:
     """Behind a batch that is being decoded, which was sent before."""
     try:
-        if partition.rewriting:
-            partition.queue(partial(_in_order, partition, done, work))
+        if partition.rewrites.is_busy:
+            partition.rewrites.add(partial(_in_order, partition, done, work))
         else:
             work()
     except KafkaError as error:

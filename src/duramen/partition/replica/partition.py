@@ -15,28 +15,27 @@ through which the high watermark moves: it answers producers first, then wakes r
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from operator import itemgetter
 from typing import Final, NamedTuple
 
 from duramen.config import TopicConfig
 from duramen.errors import ErrorCode, KafkaError, StorageError, StreamClosedError, check
 from duramen.machines.replication.leader import LeaderLease, Replication
-from duramen.model import FIRST_SINK_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from duramen.model import NO_TIMESTAMP, TopicPartition
+from duramen.partition.replica.append_times import find_last_txid, sets_timestamps, stamp_batch
 from duramen.partition.replica.batch_rules import (
-    TxidRefusedError,
-    check_txid,
     claims_too_late,
     lacks_max_timestamp,
     may_need_rewriting,
     needs_rewriting,
     rewrite,
 )
+from duramen.partition.replica.parked_appends import Appended, Done, ParkedAppends, answer_duplicate
 from duramen.partition.replica.refusals import refuse
 from duramen.partition.replica.retry_gate import RetryGate
+from duramen.partition.replica.rewrite_queue import RewriteQueue
 from duramen.partition.replica.writer_rule import check_exclusive_writer
 from duramen.ports import Part, Submit
 from duramen.storage import COPIED_BYTES, Log, LogDirectory, Pending, TransactionGuard, configure_log, truncate_log
@@ -53,17 +52,6 @@ from duramen.wire.records.control import writer_record
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
-
-MAX_QUEUED_BEHIND_REWRITE = 256
-"""Batches of one partition that may wait behind one that is being recompressed, before producers are refused."""
-
-
-class Appended(NamedTuple):
-    """An append that took effect: where, and when if the topic stamps its own time (-1 otherwise)."""
-
-    base_offset: int
-    append_time_ms: int
-    log_start_offset: int
 
 
 class Read(NamedTuple):
@@ -85,9 +73,6 @@ class Read(NamedTuple):
 PLAIN: Final = TransactionGuard(-1, -1, -1, False)
 """In the place of a guard: nobody speaks of a transaction. Transactional batches are refused."""
 
-Done = Callable[["Appended | KafkaError"], None]
-Parked = tuple[int, Done, Appended | KafkaError]
-"""The end that a producer waits for, whom to call, and what it is told then."""
 OnTouched = Callable[["Partition"], None]
 Harden = Callable[["Partition", int, bool, Callable[[KafkaError | None], None]], None]
 """Have the markers below an offset on stable storage; the flag says whether the journal has the last one."""
@@ -101,11 +86,8 @@ class Partition:
         "_end_watchers",
         "_on_stored",
         "_on_touched",
-        "_queued",
+        "_parked",
         "_stamps",
-        "_submit",
-        "_waiting",
-        "_waiting_here",
         "_watchers",
         "bytes_in",
         "bytes_out",
@@ -115,12 +97,11 @@ class Partition:
         "is_exclusive",
         "last_txid",
         "log",
-        "most_queued",
         "on_candidate",
         "records_in",
         "replication",
         "retry_gate",
-        "rewriting",
+        "rewrites",
         "topic_id",
         "tp",
     )
@@ -138,25 +119,18 @@ class Partition:
         """While it leads: the greatest transaction id that is stored, 0 where there is none. None: the topic has none
         (`duramen.txid`).
         """
-        self._stamps = _sets_timestamps(config)
-        self._find_last_txid()
+        self._stamps = sets_timestamps(config)
+        self.last_txid = find_last_txid(self.config, self.log.segments)
         self.replication = Replication(node_id)
-        self._submit = submit
         self._on_touched = self._on_stored = on_touched
-        # Producers by the end they wait for, each queue in order: of the high watermark (acks=all), of this replica's
-        # own durable end (acks=1). None where nobody waits: an empty deque has 600 bytes.
-        self._waiting: deque[Parked] | None = None
-        self._waiting_here: deque[Parked] | None = None
+        self._parked = ParkedAppends()
         self._watchers: dict[Callable[[], None], Callable[[KafkaError], None] | None] = {}
         self._end_watchers: dict[OnTouched, None] | None = None
         self.on_candidate: OnTouched | None = None
         """Called when a replica that is not in sync has fetched."""
         self.harden: Harden = _harden_nothing
-        self._queued: list[Callable[[], None]] = []
         self.retry_gate = retry_gate
-        self.rewriting = False
-        """Whether a batch is being decoded: what comes meanwhile has to `queue`."""
-        self.most_queued = MAX_QUEUED_BEHIND_REWRITE
+        self.rewrites = RewriteQueue(self.tp, submit)
         self.closed = False
         self.bytes_in = 0
         self.records_in = 0
@@ -231,7 +205,7 @@ class Partition:
         else:
             replication.fewest = self.config.fewest_in_sync(len(replicas))
             replication.lead(epoch, replicas, isr, partition_epoch, self.durable_end, self.log.end_offset)
-            self._find_last_txid()
+            self.last_txid = find_last_txid(self.config, self.log.segments)
             self._settle_here()
         self._settle()
 
@@ -255,11 +229,11 @@ class Partition:
         `view` must be writable; batches above COPIED_BYTES are kept by reference until written. `done` may be called
         before this returns. guard: what `transaction_guard` gave for a transactional batch.
         """
-        if self.rewriting:
+        if self.rewrites.is_busy:
             if len(view) <= COPIED_BYTES:
                 view = memoryview(bytearray(view))  # what the log would copy, its owner may write over
             try:
-                self.queue(partial(self.append, view, acks, now_ms, done, guard))
+                self.rewrites.add(partial(self.append, view, acks, now_ms, done, guard))
             except KafkaError as error:
                 self._refuse(view, error, done)
             return
@@ -342,7 +316,7 @@ class Partition:
             if duplicate is not None:
                 # Stored before: answer with its first home, but not before that is committed itself.
                 if duplicate.base_offset < 0:
-                    done = partial(_stored_somewhere, header, done)
+                    done = partial(answer_duplicate, header, done)
                 answer = Appended(duplicate.base_offset, duplicate.timestamp, log.start_offset)
                 self.park(duplicate.last_offset + 1, acks, done, answer)
                 return
@@ -350,41 +324,12 @@ class Partition:
             self.check_open()
         append_time = NO_TIMESTAMP
         if self._stamps:
-            header, append_time = self.stamp(view, header, now_ms)
+            header, append_time = stamp_batch(self.tp, self.config, self.last_txid, view, header, now_ms)
         base = log.end_offset
         end = self.append_own(view, header, now_ms)
         if is_exclusive:
             self.repeat_writer(now_ms)
         self.park(end, acks, done, Appended(base, append_time, log.start_offset))
-
-    def stamp(self, view: memoryview, header: BatchHeader, now_ms: int) -> tuple[BatchHeader, int]:
-        """Give a batch the topic's own timestamps, or check those it has: what its header says then, and the timestamp
-        of all its records (-1: they keep their own).
-
-        Raises KafkaError: TxidRefusedError for a transaction id below the last; POLICY_VIOLATION for a transaction,
-        whose records would be read in another order than they are stored in.
-        """
-        last = self.last_txid
-        if last is None:
-            if self.config.message_timestamp_type != "LogAppendTime":
-                return header, NO_TIMESTAMP
-        elif header.attributes & TRANSACTIONAL:
-            no = f"{self.tp}: a topic with duramen.txid={self.config.txid} takes no transactions"
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, no)
-        elif self.config.txid == "application" and header.producer_id < FIRST_SINK_PRODUCER_ID:
-            why = check_txid(header.max_timestamp, last)
-            if why is not None:
-                raise TxidRefusedError([(0, why)], last)
-            return header, NO_TIMESTAMP
-        else:  # a sink's were staged when the topic had other settings
-            now_ms = max(last, now_ms, 1)
-        stamp_append_time(view, now_ms)
-        return parse_header(view), now_ms
-
-    def _find_last_txid(self) -> None:
-        """Take it from what is stored, which need not be in order where it is older than the setting."""
-        has_none = self.config.txid == "none"
-        self.last_txid = None if has_none else max(0, *(segment.max_timestamp for segment in self.log.segments))
 
     def check_open(self) -> None:
         """StreamClosedError where nothing is appended any more."""
@@ -419,19 +364,13 @@ class Partition:
         replication = self.replication
         if acks == 0 or end <= (replication.own_end if acks == 1 else replication.high_watermark):
             done(answer)
-        elif acks == 1:
-            if self._waiting_here is None:
-                self._waiting_here = deque()
-            self._waiting_here.append((end, done, answer))
         else:
-            if self._waiting is None:
-                self._waiting = deque()
-            self._waiting.append((end, done, answer))
+            self._parked.add(end, acks, done, answer)
 
     @property
     def waiting(self) -> int:
         """How many produced batches are in the log and not answered."""
-        return len(self._waiting or ()) + len(self._waiting_here or ())
+        return len(self._parked)
 
     def append_local(self, batch: bytearray, now_ms: int, guard: TransactionGuard | None = PLAIN) -> int:
         """Append a batch of the broker's own (coordinator records, control batches); returns the new log end.
@@ -479,22 +418,14 @@ class Partition:
 
     # ---- batches that must be decoded (recompression, compacted topics): off the loop, others queue behind ----
 
-    def queue(self, work: Callable[[], None]) -> None:
-        """Do this behind the batch that is being decoded. KafkaError REQUEST_TIMED_OUT where too much waits."""
-        if len(self._queued) >= self.most_queued:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.tp}: too many batches wait to be decoded")
-        self._queued.append(work)
-
     def start_rewrite(
         self, view: memoryview, now_ms: int, done: Done, go_on: Callable[[memoryview, BatchHeader], None]
     ) -> None:
         """Decode a batch off the loop, then `go_on` with what it became, or tell `done` what refuses it."""
-        self.rewriting = True
         config, last_txid = self.config, self.last_txid
         copy = bytearray(view)
 
         def finish(result: bytearray | None, error: BaseException | None) -> None:
-            self.rewriting = False
             if error is not None:
                 corrupt = ErrorCode.CORRUPT_MESSAGE
                 done(error if isinstance(error, KafkaError) else KafkaError(corrupt, f"{self.tp}: {error}"))
@@ -503,10 +434,8 @@ class Partition:
                 self._refuse(view, KafkaError(ErrorCode.REQUEST_TIMED_OUT, again), done)
             elif result is not None:
                 self._finish_rewrite(memoryview(result), done, go_on)
-            while self._queued and not self.rewriting:
-                self._queued.pop(0)()
 
-        self._submit("rewriting", lambda: rewrite(copy, config, now_ms, last_txid or 0), finish)
+        self.rewrites.start(lambda: rewrite(copy, config, now_ms, last_txid or 0), finish)
 
     def _finish_rewrite(self, view: memoryview, done: Done, go_on: Callable[[memoryview, BatchHeader], None]) -> None:
         try:
@@ -534,36 +463,26 @@ class Partition:
     def durable(self, end: int) -> None:
         """This replica has everything below `end` where its topic's durability wants it."""
         moved = self.replication.durable(end)
-        if self._waiting_here is not None:
+        if self._parked.local is not None:
             self._settle_here()
         if moved:
             self._settle()
 
     def _settle_here(self) -> None:
         """Answer those who wait for this replica alone, as far as it has got; without a lease they wait for others."""
-        waiting, end = self._waiting_here, self.replication.own_end
-        if waiting and waiting[0][0] <= end and self.replication.lacks_lease():
-            self._waiting = deque(sorted((*(self._waiting or ()), *waiting), key=itemgetter(0)))
-            self._waiting_here = None
+        end = self.replication.own_end
+        if self._parked.is_due(end) and self.replication.lacks_lease():
+            self._parked.wait_for_replicas()
             self._refuse_too_few()
-            return
-        while waiting and waiting[0][0] <= end:
-            _, done, answer = waiting.popleft()
-            done(answer)
-        if not waiting and self._waiting_here is waiting:
-            self._waiting_here = None
+        else:
+            self._parked.answer_local(end)
 
     def _settle(self) -> None:
         """The high watermark moved: answer the producers it covers, then wake the readers."""
         high = self.replication.high_watermark
         self.log.producers.committed(high)
-        if self._waiting is not None and not self._refuse_too_few():
-            waiting = self._waiting
-            while waiting and waiting[0][0] <= high:
-                _, done, answer = waiting.popleft()
-                done(answer)
-            if not waiting and self._waiting is waiting:
-                self._waiting = None
+        if self._parked.replicated is not None and not self._refuse_too_few():
+            self._parked.answer_replicated(high)
         for callback in tuple(self._watchers):
             callback()
 
@@ -582,17 +501,14 @@ class Partition:
         code = self.replication.in_sync_error_when_stored()
         if code is None:
             return False
-        waiting, self._waiting = self._waiting, None
         error = KafkaError(code, f"stored, but {self._too_few()}")
-        for _, done, _ in waiting or ():
+        for _, done, _ in self._parked.take_replicated():
             done(error)
         return True
 
     def fail(self, error: KafkaError) -> None:
         """Answer everything that waits with `error` (the disk failed, the topic went away) and wake readers."""
-        waiting = [*(self._waiting_here or ()), *(self._waiting or ())]
-        self._waiting = self._waiting_here = None
-        for _, done, _ in waiting:
+        for _, done, _ in self._parked.take_all():
             done(error)
         for callback, on_failed in list(self._watchers.items()):
             callback() if on_failed is None or self.closed else on_failed(error)
@@ -601,9 +517,9 @@ class Partition:
         """Take over the topic's changed configuration, the log included (`Store.configure` says when)."""
         self.config = config
         self.is_exclusive = config.writer_exclusive
-        self._decodes, self._stamps = may_need_rewriting(config), _sets_timestamps(config)
+        self._decodes, self._stamps = may_need_rewriting(config), sets_timestamps(config)
         configure_log(self.log, config)
-        self._find_last_txid()
+        self.last_txid = find_last_txid(self.config, self.log.segments)
         self.replication.fewest = config.fewest_in_sync(len(self.replication.replicas))
         self._refuse_too_few()
         if self.replication.advance():
@@ -750,21 +666,6 @@ class Partition:
         """No more appends or reads; whoever waits is told that the partition is gone."""
         self.closed = True
         self.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} was closed"))
-
-
-def _sets_timestamps(config: TopicConfig) -> bool:
-    """Whether `Partition.stamp` has anything to do."""
-    return config.message_timestamp_type == "LogAppendTime" or config.txid != "none"
-
-
-def _stored_somewhere(header: BatchHeader, done: Done, result: Appended | KafkaError) -> None:
-    """A named writer's batch is there, and its offset is remembered no more: clients take that code for success."""
-    if not isinstance(result, KafkaError):
-        what = (
-            f"writer {header.producer_id}: sequence {header.base_sequence} was stored before, its offset is not known"
-        )
-        result = KafkaError(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, what)
-    done(result)
 
 
 def _harden_nothing(

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from duramen.errors import ErrorCode, KafkaError, StreamClosedError
 
 if TYPE_CHECKING:
-    from duramen.partition.replica.partition import Appended, Done, Partition
+    from duramen.partition.replica.parked_appends import Appended, Done
+    from duramen.partition.replica.partition import Partition
 
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED})
 OF_THE_LOG: Final = FENCED | {

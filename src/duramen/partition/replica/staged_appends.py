@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.partition.replica.batch_rules import needs_rewriting, rewrite
-from duramen.partition.replica.partition import Done, Partition
+from duramen.partition.replica.parked_appends import Done
+from duramen.partition.replica.partition import Partition
 from duramen.partition.replica.refusals import refuse
 from duramen.wire.batch import parse_header
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import NO_TIMESTAMP
-from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.replica.parked_appends import Appended
+from duramen.partition.replica.partition import Partition
 from duramen.storage import TransactionGuard, journal_marker
 from duramen.wire.batch import ABORT, COMMIT, Marker, build_marker, parse_header
 

@@ -17,7 +17,8 @@ from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError,
 from duramen.machines.sink.commands import ShareDone
 from duramen.machines.sink.pieces import Target
 from duramen.machines.sink.state import CommittedShare, SinkCommit
-from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.replica.parked_appends import Appended
+from duramen.partition.replica.partition import Partition
 from duramen.partition.sinks.destinations import Destinations, Standing
 from duramen.partition.sinks.staging import Chunk, ShareReader
 from duramen.ports import Clock, Submit

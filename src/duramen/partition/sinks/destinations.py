@@ -14,7 +14,8 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.metadata.image import MetadataImage
 from duramen.machines.sink.pieces import Target
 from duramen.machines.sink.state import CommittedShare
-from duramen.partition.replica.partition import Done, Partition
+from duramen.partition.replica.parked_appends import Done
+from duramen.partition.replica.partition import Partition
 from duramen.partition.replica.staged_appends import append_staged
 from duramen.partition.store.store import Store
 from duramen.ports import Clock

@@ -15,7 +15,8 @@ from duramen.errors import CorruptLogError, ErrorCode, KafkaError
 from duramen.machines.sink.pieces import Pieces, StagedRange
 from duramen.machines.sink.state import PRODUCER_EPOCH
 from duramen.partition.replica.batch_rules import claims_too_late, needs_rewriting, rewrite
-from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.replica.parked_appends import Appended
+from duramen.partition.replica.partition import Partition
 from duramen.partition.replica.staged_appends import append_staged
 from duramen.ports import FileSpan
 from duramen.storage import Pending

@@ -14,8 +14,9 @@ from typing import Any
 from duramen.config import TopicConfig
 from duramen.errors import CorruptLogError, DuramenError, ErrorCode, KafkaError, StorageError, check
 from duramen.model import METADATA_TOPIC_ID, TopicId, TopicPartition
-from duramen.partition.replica.partition import MAX_QUEUED_BEHIND_REWRITE, Partition
+from duramen.partition.replica.partition import Partition
 from duramen.partition.replica.retry_gate import RetryGate
+from duramen.partition.replica.rewrite_queue import MAX_QUEUED_BEHIND_REWRITE
 from duramen.partition.store.commit_cycle import GroupCommits, SyncWaiters, WhenSynced, WriteWaiters
 from duramen.partition.store.compaction import Compaction
 from duramen.partition.store.delete_partitions import PartitionDeletions
@@ -194,7 +195,7 @@ class Store:
         tp, topic_id = log.tp, log.topic_id
         retry_gate = RetryGate(log.producers, self._world.clock.monotonic)
         partition = kind(log, config, self._node_id, self.submit, self._touch, retry_gate)
-        partition.most_queued = self.most_queued
+        partition.rewrites.limit = self.most_queued
         partition.harden = self.marker_syncs.wait_for
         self.partitions[tp] = partition
         key = topic_id, tp.partition

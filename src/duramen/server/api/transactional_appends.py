@@ -17,7 +17,8 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import TopicPartition
 from duramen.partition.replica import transactional_writes
-from duramen.partition.replica.partition import Done, Partition
+from duramen.partition.replica.parked_appends import Done
+from duramen.partition.replica.partition import Partition
 from duramen.ports import Clock
 from duramen.storage import COPIED_BYTES, TransactionGuard
 from duramen.wire.batch import transactional_producer

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import INTERNAL_TOPICS
-from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.replica.parked_appends import Appended
+from duramen.partition.replica.partition import Partition
 from duramen.server.api.authorizer import Operation, Resource
 from duramen.server.api.leader_hints import NOT_THE_LEADER, LeaderHints
 from duramen.server.api.request import ApiRow, Request

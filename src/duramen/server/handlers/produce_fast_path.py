@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import NO_TIMESTAMP
 from duramen.partition.replica.batch_rules import RecordsRefusedError
-from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.replica.parked_appends import Appended
+from duramen.partition.replica.partition import Partition
 from duramen.server.api.authorizer import AllowAll
 from duramen.server.api.leader_hints import NOT_THE_LEADER, LeaderHints
 from duramen.server.api.request import Request

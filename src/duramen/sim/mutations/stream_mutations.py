@@ -9,7 +9,8 @@ from duramen.client.protocol import list_offsets, positions
 from duramen.gateway.tails.tail_rings import TailRings
 from duramen.partition.replica import batch_rules, conditional_append, exclusive_writer, partition
 from duramen.partition.replica.conditional_append import ConditionalBatch, ConditionalResult
-from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.replica.parked_appends import Appended
+from duramen.partition.replica.partition import Partition
 from duramen.server.handlers import conditional_append as handler
 from duramen.sim.mutations.mutations import Guard
 from duramen.sim.world.plan import KINDS

@@ -9,7 +9,7 @@ from tests.worlds.partition_world import NOW, Bench
 
 from duramen.errors import ErrorCode
 from duramen.partition.replica.batch_rules import RecordsRefusedError
-from duramen.partition.replica.partition import Appended
+from duramen.partition.replica.parked_appends import Appended
 from duramen.wire.batch import build_batch, check_crc, stamp_max_timestamp
 from duramen.wire.compression import GZIP, NONE
 

@@ -508,11 +508,11 @@ def test_a_duplicate_without_a_place_is_told_when_it_is_committed() -> None:
 
 def test_what_follows_a_refused_batch_of_a_named_writer_waits_for_it() -> None:
     bench = Bench()
-    bench.partition.most_queued = 0
-    bench.partition.rewriting = True
+    bench.partition.rewrites.limit = 0
+    bench.partition.rewrites.is_busy = True
     assert code(bench.send(named(0, b"a", b"b"))[0]) is ErrorCode.REQUEST_TIMED_OUT
     assert code(ask(bench, named(0, b"a", b"b"))[0]) is ErrorCode.REQUEST_TIMED_OUT
-    bench.partition.rewriting = False
+    bench.partition.rewrites.is_busy = False
     assert code(bench.produce(named(1, b"c"))) is ErrorCode.REQUEST_TIMED_OUT
     assert not isinstance(bench.produce(named(0, b"a", b"b")), KafkaError)
     assert not isinstance(bench.produce(named(1, b"c")), KafkaError)

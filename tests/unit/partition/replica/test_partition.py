@@ -13,7 +13,8 @@ from duramen.config import load_broker_config
 from duramen.errors import ErrorCode, KafkaError
 from duramen.partition.replica.batch_rules import RecordsRefusedError, rewrite
 from duramen.partition.replica.offset_lookup import delete_records, epoch_end, list_offset
-from duramen.partition.replica.partition import READ_COMMITTED, READ_UNCOMMITTED, Appended
+from duramen.partition.replica.parked_appends import Appended
+from duramen.partition.replica.partition import READ_COMMITTED, READ_UNCOMMITTED
 from duramen.sim.world.disk import CrashDisk
 from duramen.wire.batch import ABORT, COMMIT, HEADER_SIZE, build_batch, check_crc, replace_payload
 from duramen.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress

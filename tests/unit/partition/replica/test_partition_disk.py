@@ -10,7 +10,8 @@ from tests.worlds.partition_world import NOW, Bench, plain
 from duramen.errors import ErrorCode, KafkaError
 from duramen.model import TopicPartition
 from duramen.partition.replica.offset_lookup import delete_records
-from duramen.partition.replica.partition import Appended, Partition
+from duramen.partition.replica.parked_appends import Appended
+from duramen.partition.replica.partition import Partition
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage.directory.log_directory import DirectorySettings
 

@@ -12,7 +12,7 @@ from duramen.errors import ConfigError, ErrorCode, KafkaError
 from duramen.partition.replica.batch_rules import RecordsRefusedError, TxidRefusedError
 from duramen.partition.replica.conditional_append import ConditionalBatch, append_conditionally
 from duramen.partition.replica.offset_lookup import delete_records, list_offset
-from duramen.partition.replica.partition import Appended
+from duramen.partition.replica.parked_appends import Appended
 from duramen.partition.replica.staged_appends import append_staged
 from duramen.sim.world.disk import CrashDisk, PowerCut
 from duramen.storage.log.follower import append_as_follower

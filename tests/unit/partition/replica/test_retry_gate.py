@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.worlds.partition_world import Bench, plain
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.partition.replica.partition import MAX_QUEUED_BEHIND_REWRITE, Appended
+from duramen.partition.replica.parked_appends import Appended
 from duramen.partition.replica.retry_gate import MAX_PRODUCERS, REMEMBERED_S, RetryGate
+from duramen.partition.replica.rewrite_queue import MAX_QUEUED_BEHIND_REWRITE
 from duramen.storage.segment.producer_state import ProducerStates
 from duramen.wire.batch import MAX_SEQUENCE, parse_header
 

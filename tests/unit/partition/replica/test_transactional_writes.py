@@ -11,7 +11,8 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
 from duramen.partition.replica import transactional_writes
 from duramen.partition.replica.follower import append_batches, cut
-from duramen.partition.replica.partition import READ_COMMITTED, Appended
+from duramen.partition.replica.parked_appends import Appended
+from duramen.partition.replica.partition import READ_COMMITTED
 from duramen.sim.world.disk import CrashDisk
 from duramen.storage import TransactionGuard
 from duramen.storage.log.durability import complete_sync, take_sync

@@ -10,7 +10,7 @@ from tests.worlds.partition_world import NOW, TOPIC_ID, TP, Bench, NoTimer
 
 from duramen.errors import ErrorCode, KafkaError, StorageError
 from duramen.partition.metadata.publisher import MetadataPublisher
-from duramen.partition.replica.partition import Appended
+from duramen.partition.replica.parked_appends import Appended
 from duramen.sim.world.disk import CrashDisk, DiskCall
 from duramen.storage.log.durability import complete_sync, take_sync
 from duramen.wire.batch import build_batch

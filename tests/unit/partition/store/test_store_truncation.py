@@ -8,7 +8,7 @@ import pytest
 from tests.worlds.partition_world import Bench, NoTimer, plain
 
 from duramen.errors import ErrorCode, KafkaError
-from duramen.partition.replica.partition import Appended
+from duramen.partition.replica.parked_appends import Appended
 from duramen.storage.log.truncation import truncate_log
 
 

@@ -13,7 +13,8 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.machines.contract import ProducerEpoch
 from duramen.model import TopicPartition
 from duramen.partition.replica import transactional_writes
-from duramen.partition.replica.partition import READ_COMMITTED, Appended
+from duramen.partition.replica.parked_appends import Appended
+from duramen.partition.replica.partition import READ_COMMITTED
 from duramen.server.api import transactional_appends
 from duramen.server.api.transactional_appends import Refused, TransactionalAppends, TransactionalBatch
 
