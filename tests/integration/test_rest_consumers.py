@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Producer
+from tests.integration.test_gateway_logins import make_certificate
 from tests.worlds.served_gateway import HttpAnswer, ServedGateway, request
 from tests.worlds.served_node import Served
 from tests.worlds.topic_contents import create
+
+from duramen.gateway.access.principal import parse_permission
+from duramen.gateway.access.token_lines import fresh_token, token_line
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 
 V2 = "application/vnd.kafka.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
@@ -27,6 +36,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A node whose groups hand partitions over quickly."""
     settings = {
         "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
         "group.consumer.min.heartbeat.interval.ms": "100",
         "group.consumer.heartbeat.interval.ms": "100",
     }
@@ -36,18 +46,53 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     found.kill()
 
 
+class GuardedGateway(ServedGateway):
+    """A gateway with TLS and tokens. Requests have alice's where they name none."""
+
+    tokens: ClassVar = {name: fresh_token() for name in ("alice", "bob", "carol")}
+    rights: ClassVar = {"alice": ["admin=*"], "bob": ["admin=*"], "carol": ["admin=carols"]}
+
+    def __init__(self, folder: Path, bootstrap: str, certificate: dict[str, str], **settings: str) -> None:
+        lines = [
+            token_line(name, token, [parse_permission(each) for each in self.rights[name]])
+            for name, token in self.tokens.items()
+        ]
+        (folder / "tokens").write_text("\n".join(lines))
+        own = {"gateway.tokens.file": str(folder / "tokens"), "gateway.tls.ca": certificate["gateway.tls.certificate"]}
+        super().__init__(folder, bootstrap, {**certificate, **own, **settings})
+        self.url = f"https://127.0.0.1:{self.port}"
+        self.context = ssl.create_default_context(cafile=certificate["gateway.tls.certificate"])
+
+    def connect(self) -> socket.socket:
+        return self.context.wrap_socket(super().connect(), server_hostname="localhost")
+
+    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> HttpAnswer:
+        return super().ask(method, path, body, **{"authorization": f"Bearer {self.tokens['alice']}", **headers})
+
+
 @pytest.fixture(scope="module")
-def gateway(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
-    found = ServedGateway(tmp_path_factory.mktemp("gateway"), served.bootstrap)
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    served: Served, certificate: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServedGateway]:
+    found = GuardedGateway(tmp_path_factory.mktemp("gateway"), served.bootstrap, certificate)
     found.start()
     yield found
+    assert not [token for token in found.tokens.values() if token in found.log()]
     found.kill()
 
 
 @pytest.fixture(scope="module")
-def other(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
-    """A second gateway of the cluster."""
-    found = ServedGateway(tmp_path_factory.mktemp("other"), served.bootstrap, {"gateway.request.timeout.ms": "5000"})
+def other(
+    served: Served, certificate: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServedGateway]:
+    """A second gateway of the cluster, which holds few consumers, and not for long."""
+    settings = {"gateway.consumers.max": "3", "gateway.consumer.idle.ms": "1200"}
+    found = GuardedGateway(tmp_path_factory.mktemp("other"), served.bootstrap, certificate, **settings)
     found.start()
     yield found
     found.kill()
@@ -63,7 +108,7 @@ class RestConsumer:
         made = self.post("", self.settings)
         assert (made.status, made.headers["content-type"]) == (200, V2), made
         self.path += f"/instances/{quote(made.json()['instance_id'])}"
-        assert made.json()["base_uri"] == f"http://localhost{self.path}"
+        assert made.json()["base_uri"] == f"https://localhost{self.path}"
 
     def post(self, path: str, body: Any = None) -> HttpAnswer:
         sent = b"" if body is None else json.dumps(body).encode()
@@ -92,6 +137,9 @@ class RestConsumer:
 
     def end(self) -> HttpAnswer:
         return self.gateway.ask("DELETE", self.path)
+
+
+ALICE = f"Bearer {GuardedGateway.tokens['alice']}"
 
 
 def of(topic: str, *partitions: int) -> dict[str, Any]:
@@ -169,7 +217,7 @@ def test_what_is_answered_on_the_way_is_waited_for(gateway: ServedGateway, serve
     consumer = RestConsumer(gateway, "waited", format="json", auto_commit_enable=False)
     consumer.told("/assignments", of("waited", 0))
     with gateway.connect() as leaving:
-        leaving.sendall(request("GET", f"{consumer.path}/records?timeout=20000"))
+        leaving.sendall(request("GET", f"{consumer.path}/records?timeout=20000", authorization=ALICE))
         time.sleep(0.1)
     later = threading.Timer(0.3, produce, (served.bootstrap, "waited", {0: [b'{"n": 1.10}']}))
     later.start()
@@ -284,7 +332,7 @@ def test_any_gateway_answers(gateway: ServedGateway, other: ServedGateway, serve
     there.told("/assignments", of("anywhere", 0))
     assert here.get("/assignments").json() == of("anywhere", 0)
     with other.connect() as leaving:
-        leaving.sendall(request("GET", f"{there.path}/records?timeout=20000"))
+        leaving.sendall(request("GET", f"{there.path}/records?timeout=20000", authorization=ALICE))
         time.sleep(0.1)
     produce(served.bootstrap, "anywhere", {0: [b'{"n": 1}', b"x", b"3"]})
     (record,) = there.records()
@@ -305,6 +353,37 @@ def test_any_gateway_answers(gateway: ServedGateway, other: ServedGateway, serve
     assert refused(there.get("/assignments")) == (404, 40403)
 
 
+def test_a_consumer_is_used_by_who_made_it(gateway: ServedGateway, other: ServedGateway, served: Served) -> None:
+    create(served.bootstrap, "alices", 1)
+    bob, carol = (f"Bearer {GuardedGateway.tokens[name]}" for name in ("bob", "carol"))
+    hers = RestConsumer(gateway, "carols")
+    for each in (hers, through(hers, other)):
+        assert refused(each.get("/assignments", authorization=bob)) == (403, 40301)
+        assert refused(each.get("/assignments", authorization="Bearer x")) == (401, 40101)
+    assert refused(gateway.ask("DELETE", hers.path, authorization=bob)) == (403, 40301)
+    assert hers.end().status == 204
+    made = other.ask("POST", "/consumers/carols", b'{"name": "c"}', authorization=carol, content_type=V2)
+    assert made.status == 200
+    for body, sub in ((of("alices", 0), "assignments"), ({"topics": ["alices"]}, "subscription")):
+        path = f"/consumers/carols/instances/c/{sub}"
+        answer = gateway.ask("POST", path, json.dumps(body).encode(), authorization=carol, content_type=V2)
+        assert refused(answer) == (403, 40301)
+    everything = b'{"topic_pattern": "alice."}'
+    path = "/consumers/carols/instances/c"
+    given = {"authorization": carol, "content_type": V2}
+    assert gateway.ask("POST", f"{path}/subscription", everything, **given).status == 204
+    until = time.monotonic() + 15
+    while (answer := gateway.ask("GET", f"{path}/records?timeout=50", authorization=carol)).status == 200:
+        assert time.monotonic() < until
+    assert refused(answer) == (403, 40301)
+    assert b"alices" not in answer.body
+    for sub, empty in (("assignments", {"partitions": []}), ("subscription", {"topics": []})):
+        assert gateway.ask("GET", f"{path}/{sub}", authorization=carol).json() == empty
+    assert gateway.ask("DELETE", path, authorization=carol).status == 204
+    own_topic = gateway.ask("POST", "/topics/_duramen_consumers", b'{"records": [{"value": ""}]}', content_type=BINARY)
+    assert refused(own_topic) == (403, 40301)
+
+
 def test_of_two_of_a_name_one_is_made(gateway: ServedGateway, other: ServedGateway) -> None:
     made: list[int] = []
 
@@ -322,11 +401,10 @@ def test_of_two_of_a_name_one_is_made(gateway: ServedGateway, other: ServedGatew
         assert gateway.ask("DELETE", "/consumers/race/instances/one").status == 204
 
 
-def test_a_gateway_that_holds_consumers_is_killed(gateway: ServedGateway, served: Served, tmp_path: Path) -> None:
+def test_a_gateway_that_holds_consumers_is_killed(gateway: ServedGateway, other: ServedGateway, served: Served) -> None:
     create(served.bootstrap, "orphans", 1)
     produce(served.bootstrap, "orphans", {0: [b"1", b"2"]})
-    dying = ServedGateway(tmp_path, served.bootstrap)
-    dying.start()
+    dying = other
     settings = {"auto_offset_reset": "earliest", "auto_commit_enable": "false"}
     kept, again, later = (RestConsumer(dying, "orphans", name=name, **settings) for name in ("kept", "again", "later"))
     kept.told("/assignments", of("orphans", 0))
@@ -350,7 +428,6 @@ def test_a_gateway_that_holds_consumers_is_killed(gateway: ServedGateway, served
     assert refused(through(later, gateway).get("/records")) == (404, 40403)
     assert refused(later.get("/records")) == (404, 40403)
     assert through(again, dying).get("/assignments").status == 200
-    dying.kill()
 
 
 def test_a_node_is_killed_and_comes_back(gateway: ServedGateway, other: ServedGateway, served: Served) -> None:
@@ -367,26 +444,20 @@ def test_a_node_is_killed_and_comes_back(gateway: ServedGateway, other: ServedGa
     assert read(through(manual, other), 1) == [(0, 1)]
     assert read(member, 1) == [(0, 1)]
     assert manual.end().status == member.end().status == 204
-    assert RestConsumer(other, "outage").committed(*of("outage", 0)["partitions"]) == [(0, 2, "")]
+    last = RestConsumer(other, "outage")
+    assert last.committed(*of("outage", 0)["partitions"]) == [(0, 2, "")]
+    assert last.end().status == 204
 
 
-@pytest.fixture
-def small_gateway(served: Served, tmp_path: Path) -> Any:
-    found = ServedGateway(tmp_path, served.bootstrap, {"gateway.consumers.max": "2", "gateway.consumer.idle.ms": "600"})
-    found.start()
-    yield found
-    found.kill()
-
-
-def test_so_many_consumers_and_those_that_nobody_uses_end(small_gateway: ServedGateway, served: Served) -> None:
+def test_so_many_consumers_and_those_that_nobody_uses_end(other: ServedGateway, served: Served) -> None:
     create(served.bootstrap, "idle", 1)
-    kept, unused = (RestConsumer(small_gateway, "idle", name=name) for name in ("kept", "unused"))
-    full = small_gateway.ask("POST", "/consumers/idle", b"{}", content_type=V2)
+    kept, unused, _ = (RestConsumer(other, "idle", name=name) for name in ("kept", "unused", "third"))
+    full = other.ask("POST", "/consumers/idle", b"{}", content_type=V2)
     assert refused(full) == (503, 50003)
     assert full.headers["retry-after"]
     kept.told("/assignments", of("idle", 0))
-    until = time.monotonic() + 1.2
+    until = time.monotonic() + 1.9
     while time.monotonic() < until:
         assert kept.places("?timeout=300") == []
     assert refused(unused.get("/records")) == (404, 40403)
-    RestConsumer(small_gateway, "idle", name="unused")
+    RestConsumer(other, "idle", name="unused")

@@ -119,7 +119,8 @@ class Gateway:
         positions = PositionRequests(streams, old_reads, bodies)
         writers = WriterRequests(cluster, streams, bodies, leader_timeout_ms)
         namespace_requests = NamespaceRequests(namespaces, topics, bodies, clock)
-        here = GatewayIdentity(uuid.uuid4().hex, str(_advertised(config, port)), socket.gethostname())
+        advertised = _advertised(config, port)
+        here = GatewayIdentity(uuid.uuid4().hex, str(advertised), socket.gethostname())
         places = ConsumerPlaces(cluster, clock.now_ms)
         trust = PeerTrust(config.tls_ca)
         relay_s = config.long_poll_ms / 1000 + request_timeout_s
@@ -136,7 +137,7 @@ class Gateway:
             metrics,
             self.stopping,
         )
-        guard = RequestGuard(config.hosts, config.origins)
+        guard = RequestGuard(config.hosts | {advertised.host.lower()}, config.origins)
         handlers = {
             **SessionRequests().handlers(),
             **requests.handlers(),
@@ -170,12 +171,14 @@ class Gateway:
 
     async def _sweep_consumers(self) -> None:
         """The first time at once: a process at the same address may have left consumers behind."""
-        looked_s = self._clock.monotonic_s()
+        looked_s, is_first = self._clock.monotonic_s(), True
         while True:
             now_s = self._clock.monotonic_s()
             looks_around = now_s - looked_s >= _LOOK_AROUND_S
             looked_s = now_s if looks_around else looked_s
-            await self._consumers.tend(looks_around=looks_around)
+            if self._consumers.are_held or looks_around or is_first:
+                await self._consumers.tend(looks_around=looks_around)
+            is_first = False
             await asyncio.sleep(self._consumer_sweep_s)
 
     async def __aexit__(

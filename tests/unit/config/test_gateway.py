@@ -70,3 +70,15 @@ def test_limits_by_default() -> None:
 def test_settings_have_units() -> None:
     for name, setting in GATEWAY.items():
         assert bool(setting.unit) == name.endswith((".ms", ".bytes"))
+
+
+def test_where_other_gateways_reach_it() -> None:
+    assert load_gateway_config(None, {}).advertised is None
+    config = load_gateway_config(None, {"gateway.advertised.listener": "https://Gateway-1:443"})
+    assert str(config.advertised) == "https://gateway-1:443"
+    assert "gateway-1" in config.hosts
+    with pytest.raises(ConfigError, match=r"gateway\.advertised\.listener=gateway-1 is not"):
+        load_gateway_config(None, {"gateway.advertised.listener": "gateway-1"})
+    tokens = {"gateway.tokens.file": "tokens", "gateway.advertised.listener": "http://gateway-1:8082"}
+    with pytest.raises(ConfigError, match="in the clear"):
+        load_gateway_config(None, tokens)

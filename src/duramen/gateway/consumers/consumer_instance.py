@@ -70,6 +70,8 @@ class ConsumerInstance:
         self.turn = asyncio.Lock()
         self.last_used_s = now_s
         self.is_ended = False
+        self.is_unwanted = False
+        """Somebody waits who wants it to end: a read waits for nothing more."""
         self.positions = ConsumerPositions()
         self.subscription: ConsumerSubscription | None = None
         self._cluster = cluster
@@ -168,6 +170,7 @@ class ConsumerInstance:
         cannot show, where it is the next one.
         """
         await self.commit_answered()
+        self.is_unwanted = False
         clock = asyncio.get_running_loop()
         end_s = clock.time() + wait_s
         pause_s = 0.0
@@ -177,7 +180,7 @@ class ConsumerInstance:
             portion = answer.portion
             left_s = end_s - clock.time()
             enough = portion.records and portion.size >= self.settings.min_bytes
-            if enough or left_s <= 0 or self.is_ended or stopping.is_set():
+            if enough or left_s <= 0 or self.is_unwanted or stopping.is_set():
                 return answer
             self._check_member()
             pause_s = min(left_s, await self._slice_s())
@@ -187,7 +190,7 @@ class ConsumerInstance:
             elif not self.positions:
                 await asyncio.sleep(pause_s)
             else:
-                self.positions.answered(portion.moved, answer.started)
+                self.positions.move(portion.moved, answer.started)
 
     async def _answer(self, max_bytes: int, pause_s: float) -> ConsumerAnswer:
         started = self.positions.positions
@@ -213,7 +216,7 @@ class ConsumerInstance:
         portion = await self._portion(fetched, max_bytes)
         if portion.unfit is not None:
             tp, offset, why = portion.unfit
-            self.positions.answered(portion.moved, started)
+            self.positions.move(portion.moved, started)
             self.positions.passed_over(tp)
             raise ProblemError(
                 500,
@@ -258,7 +261,10 @@ class ConsumerInstance:
 
     def sent(self, answer: ConsumerAnswer) -> None:
         """The answer has left: the next one goes on behind it."""
-        self.positions.answered(answer.portion.moved, answer.started)
+        if answer.records:
+            self.positions.answered(answer.portion.moved, answer.started)
+        else:
+            self.positions.move(answer.portion.moved, answer.started)
 
     # ---- commits -----------------------------------------------------------------------------------------------
 

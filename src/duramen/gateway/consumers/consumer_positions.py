@@ -93,13 +93,18 @@ class ConsumerPositions:
         """Those that are read and stand where they stood at a start."""
         return [tp for tp, offset in started.items() if self._positions.get(tp) == offset]
 
-    def answered(self, moved: Mapping[TopicPartition, int], started: Mapping[TopicPartition, int]) -> None:
-        """Records in front of these offsets were sent, of what was read from a start. What was taken away meanwhile
-        stays as it is now. Other partitions have their turn first the next time."""
-        for tp in self.still({tp: started[tp] for tp in moved}):
+    def move(self, moved: Mapping[TopicPartition, int], started: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """Go on at these offsets, of what was read from a start; those that moved. What was sought or taken away
+        meanwhile stays as it is now. Other partitions have their turn first the next time."""
+        found = self.still({tp: started[tp] for tp in moved})
+        for tp in found:
             del self._positions[tp]
             self._positions[tp] = moved[tp]
-            self._answered.add(tp)
+        return found
+
+    def answered(self, moved: Mapping[TopicPartition, int], started: Mapping[TopicPartition, int]) -> None:
+        """The same, when records in front of these offsets were sent."""
+        self._answered.update(self.move(moved, started))
 
     def passed_over(self, tp: TopicPartition) -> None:
         """Nothing can be sent of this partition: others have their turn first."""

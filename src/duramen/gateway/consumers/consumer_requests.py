@@ -32,7 +32,7 @@ from duramen.gateway.consumers.consumer_bodies import (
     partitions_of,
     subscription_of,
 )
-from duramen.gateway.consumers.consumer_instance import LEAVE_S, ConsumerInstance, ConsumerSubscription
+from duramen.gateway.consumers.consumer_instance import ConsumerInstance, ConsumerSubscription
 from duramen.gateway.consumers.consumer_place import (
     ConsumerKey,
     ConsumerPlace,
@@ -51,9 +51,12 @@ from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.edge.problem import ProblemError, bad_request
 from duramen.gateway.edge.request_body import RequestBodies
 from duramen.gateway.routes.route import Handler
-from duramen.model import TopicPartition
+from duramen.model import MOST_ID_CHARACTERS, TopicPartition
 
 _LARGEST: Final = (1 << 63) - 1
+
+CLOSE_S: Final = 1.0
+"""How long a gateway that ends takes to say so; what it could not say is found out by others."""
 
 ConsumerCall = Callable[[Request, ConsumerInstance], Awaitable[Any]]
 """What answers a request to a consumer: a body, or None where there is nothing to say."""
@@ -109,6 +112,11 @@ class ConsumerRequests:
 
     # ---- which there are -----------------------------------------------------------------------------------------
 
+    @property
+    def are_held(self) -> bool:
+        """Whether there are any."""
+        return len(self._held) > 0
+
     async def tend(self, *, looks_around: bool) -> None:
         """End those that nobody used for too long, and those that are said to be gone; say of those that have ended
         that they are. What they answered last is not committed: nobody said that it was worked on.
@@ -130,9 +138,9 @@ class ConsumerRequests:
     async def close(self) -> None:
         """End all of them, in the same way."""
         ended = self._held.all
-        await self._end(ended)
         with suppress(DuramenError, TimeoutError):
-            async with asyncio.timeout(LEAVE_S):
+            async with asyncio.timeout(CLOSE_S):
+                await self._end(ended)
                 await self._places.remove({str(key): each.id for key, each in ended.items()})
 
     async def _end(self, consumers: Mapping[ConsumerKey, ConsumerInstance]) -> None:
@@ -161,10 +169,11 @@ class ConsumerRequests:
         meant = request.headers.get(RELAYED)
         consumer = self._held.find(key)
         if consumer is not None and meant in (None, self._here.id):
+            _check_owner(request, consumer)
+            consumer.is_unwanted |= request.method == "DELETE"
             await consumer.turn.acquire()
             try:
                 if await self._is_here(key, consumer):
-                    _check_owner(request, consumer)
                     return consumer
             except BaseException:
                 self._release(consumer)
@@ -196,6 +205,8 @@ class ConsumerRequests:
         group = request.path_params["group_name"]
         async with self._body(request) as body:
             settings = consumer_settings(body)
+        if len(group) > MOST_ID_CHARACTERS:
+            raise bad_request("group_name", f"it has more than {MOST_ID_CHARACTERS} characters")
         name = settings.name or f"rest-consumer-{uuid.uuid4()}"
         key = ConsumerKey(group, name)
         self._held.check_room()
@@ -233,14 +244,15 @@ class ConsumerRequests:
     async def _subscribe(self, request: Request, consumer: ConsumerInstance) -> None:
         async with self._body(request) as body:
             wanted = subscription_of(body)
-        self._check_readable(request, set(wanted.topics or ()))
+        _check_readable(request, set(wanted.topics or ()))
         await consumer.subscribe(ConsumerSubscription(tuple(wanted.topics or ()), wanted.topic_pattern))
 
-    async def _subscription(self, _request: Request, consumer: ConsumerInstance) -> SubscribedTopics:
+    async def _subscription(self, request: Request, consumer: ConsumerInstance) -> SubscribedTopics:
         wanted = consumer.subscription
         if wanted is None:
             return SubscribedTopics([])
-        return SubscribedTopics(sorted(wanted.topics or {tp.topic for tp in consumer.positions.partitions}))
+        topics = set(wanted.topics) or {tp.topic for tp in consumer.positions.partitions}
+        return SubscribedTopics(sorted(filter(sender_of(request.scope).may_read, topics)))
 
     async def _unsubscribe(self, _request: Request, consumer: ConsumerInstance) -> None:
         await consumer.unsubscribe()
@@ -248,12 +260,13 @@ class ConsumerRequests:
     async def _assign(self, request: Request, consumer: ConsumerInstance) -> None:
         async with self._body(request) as body:
             wanted = partitions_of(body)
-        self._check_readable(request, {tp.topic for tp in wanted})
+        _check_readable(request, {tp.topic for tp in wanted})
         await self._check_there(wanted)
         await consumer.assign(wanted)
 
-    async def _assignments(self, _request: Request, consumer: ConsumerInstance) -> Any:
-        return named(consumer.positions.partitions)
+    async def _assignments(self, request: Request, consumer: ConsumerInstance) -> Any:
+        sender = sender_of(request.scope)
+        return named(tp for tp in consumer.positions.partitions if sender.may_read(tp.topic))
 
     async def _seek(self, request: Request, consumer: ConsumerInstance) -> None:
         async with self._body(request) as body:
@@ -270,10 +283,6 @@ class ConsumerRequests:
     async def _seek_to_end(self, request: Request, consumer: ConsumerInstance) -> None:
         async with self._body(request) as body:
             await consumer.seek_to_end(partitions_of(body), beginning=False)
-
-    def _check_readable(self, request: Request, topics: set[str]) -> None:
-        for topic in sorted(topics):
-            RequestRight("read", topic).check(sender_of(request.scope))
 
     async def _check_there(self, wanted: list[TopicPartition]) -> None:
         for topic in {tp.topic: None for tp in wanted}:
@@ -327,9 +336,9 @@ class ConsumerRequests:
         media_type = consumed_type(request.headers.get("accept"), consumer.settings.embedded)
         wait_s = min(_milliseconds(request, consumer.settings.wait_ms) / 1000, self._wait_max_s)
         max_bytes = min(_most_bytes(request), self._answer_max_bytes)
-        self._check_readable(request, {tp.topic for tp in consumer.positions.partitions})
+        _check_all_readable(request, consumer, {tp.topic for tp in consumer.positions.partitions})
         found = await unless_left(request, consumer.read(wait_s, max_bytes, self._stopping))
-        self._check_readable(request, {each.topic for each in found.records})
+        _check_all_readable(request, consumer, {each.topic for each in found.records})
 
         def ended(is_sent: bool) -> None:
             if is_sent:
@@ -354,6 +363,21 @@ def _key(request: Request) -> ConsumerKey:
 
 def _is_at(place: ConsumerPlace | None, consumer: ConsumerInstance | None) -> bool:
     return place is not None and consumer is not None and place.consumer == consumer.id
+
+
+def _check_readable(request: Request, topics: set[str]) -> None:
+    """Problem 403."""
+    for topic in sorted(topics):
+        RequestRight("read", topic).check(sender_of(request.scope))
+
+
+def _check_all_readable(request: Request, consumer: ConsumerInstance, topics: set[str]) -> None:
+    """The same of what is read; topics that a pattern has found are not named."""
+    sender = sender_of(request.scope)
+    if consumer.subscription is None or consumer.subscription.pattern is None:
+        _check_readable(request, topics)
+    elif not all(map(sender.may_read, topics)):
+        raise ProblemError(403, "not-allowed", f"the topic_pattern matches topics that {sender.name} may not read")
 
 
 def _check_owner(request: Request, consumer: ConsumerInstance) -> None:

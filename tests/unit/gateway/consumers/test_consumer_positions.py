@@ -81,6 +81,9 @@ def test_what_was_answered_and_is_another_ones_now_is_said_once(positions: Consu
     positions.take_away({A})
     positions.add({A: 10}, [A])  # it will be answered again
     assert positions.take_unsaved() == []
+    positions.move({A: 11}, positions.positions)  # over what is shown to nobody
+    positions.take_away({A})
+    assert positions.take_unsaved() == []
 
 
 def test_all_that_a_seek_names_are_read_or_none_moves(positions: ConsumerPositions) -> None:
