@@ -50,15 +50,15 @@ class TopicStream:
         expected: LogEnd = ANYWHERE,
         *,
         close: bool = False,
-        closer: int = NO_PRODUCER_ID,
+        about: int = NO_PRODUCER_ID,
         timeout_s: float | None = None,
     ) -> ConditionalAnswer:
         """Append one finished batch, all of it or nothing, and say what became of it; a refusal is an answer, too.
 
-        batch None: close alone, or (not `close`) ask how the log stands. expected: where the log has to end.
-        closer: the producer id of who closes an exclusive topic without a batch. TimeoutError after `timeout_s`: it
-        may be stored all the same. Raises what `Topic.append` does for a topic that is gone or may not be written, and
-        for a log that is closed.
+        batch None: close alone, or (not `close`) ask how the log stands. expected: where the log has to end. about: a
+        producer id, of who closes an exclusive topic without a batch, or of who is asked about. TimeoutError after
+        `timeout_s`: it may be stored all the same. Raises what `Topic.append` does for a topic that is gone or may not
+        be written, and for a log that is closed.
         """
         topic = self._topic
         topic._turn.check_may_wait()
@@ -73,7 +73,7 @@ class TopicStream:
             def done(result: ConditionalResult | KafkaError) -> None:
                 stored.give(_answer(partition, header, result))
 
-            wanted = ConditionalBatch(view, expected.offset, close, closer, expected.epoch)
+            wanted = ConditionalBatch(view, expected.offset, close, about, expected.epoch)
             append_conditionally(partition, wanted, topic._turn.wall_ms(), done)
             topic._log._store.commit_soon()
 
@@ -90,16 +90,6 @@ class TopicStream:
     def release_writer(self, name: str, producer_id: int) -> None:
         """Give it up. Errors as `Topic.release_writer`."""
         self._topic.release_writer(_PARTITION, Writer(name, producer_id=producer_id))
-
-    def writer_state(self, producer_id: int) -> tuple[int, int]:
-        """(epoch, sequence that has to come next) of a writer; (-1, 0) where it is not known."""
-
-        def ask() -> tuple[int, int]:
-            partition = self._topic._partition(_PARTITION)
-            _, epoch = producer_state(partition, producer_id, -1)
-            return epoch, producer_state(partition, producer_id, epoch)[0]
-
-        return self._topic._take(ask)
 
     def state(self) -> TopicStreamState:
         """How the log stands now."""
@@ -143,7 +133,7 @@ def _answer(
         result = ConditionalResult(-1, -1, -1, -1, end.offset, partition.leader_epoch, False, end.epoch)
     else:
         code, message = ErrorCode.NONE, ""
-    expected, epoch = -1, NO_PRODUCER_EPOCH
+    expected, epoch = result.writer or (-1, NO_PRODUCER_EPOCH)
     if header is not None and header.producer_id >= 0 and (code or result.is_duplicate):
         expected, epoch = producer_state(partition, header.producer_id, header.producer_epoch)
     return ConditionalAnswer(

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from duramen.client import ANY, CONTROLLER, EARLIEST, READ_COMMITTED
 from duramen.client.protocol import conditional_append as conditional
-from duramen.client.protocol import described_settings, producers
+from duramen.client.protocol import described_settings
 from duramen.client.protocol.conditional_append import CONDITIONAL_APPEND
 from duramen.client.protocol.deadline import Deadline
 from duramen.client.protocol.described_settings import DESCRIBE_CONFIGS, TXID
@@ -18,11 +18,11 @@ from duramen.client.protocol.list_offsets import ListedOffset
 from duramen.client.protocol.metadata import error_code
 from duramen.client.protocol.namespaces import NAMESPACES_TOPIC
 from duramen.client.protocol.positions import OffsetQuestion, Position, Question, check_later_leader
-from duramen.client.protocol.producers import DESCRIBE_PRODUCERS, ProducerProgress
+from duramen.client.protocol.producers import ProducerProgress, progress_in
 from duramen.client.protocol.record_table import FROM_START, TableStretch
 from duramen.client.protocol.stream_names import names_in
 from duramen.errors import ErrorCode, KafkaError, TopicReplacedError
-from duramen.model import NO_TOPIC_ID, TopicId, TopicPartition
+from duramen.model import NO_PRODUCER_ID, NO_TOPIC_ID, TopicId, TopicPartition
 from duramen.streams.link import AppendTerms, StreamKind, StreamTail, TxidKind
 from duramen.streams.logged_namespaces import LoggedNamespaces
 from duramen.streams.lookup import find_spot
@@ -150,7 +150,9 @@ class ClusterLink:
             self._producers[topic] = producer._replace(sequence=wrapped(producer.sequence + count))
         return answer._replace(duplicate=False)  # by an attempt of this very call
 
-    async def _send(self, topic: str, batch: bytearray | None, terms: AppendTerms) -> ConditionalAnswer:
+    async def _send(
+        self, topic: str, batch: bytearray | None, terms: AppendTerms, about: int = NO_PRODUCER_ID
+    ) -> ConditionalAnswer:
         tp = TopicPartition(topic, 0)
         request = conditional.request(
             tp,
@@ -159,7 +161,7 @@ class ClusterLink:
             terms.expected_end,
             close=terms.close,
             timeout_ms=self._timeout_ms,
-            producer_id=terms.closer,
+            producer_id=max(terms.closer, about),
         )
         try:
             return conditional.parsed(await self._call_ours(tp, CONDITIONAL_APPEND, request))
@@ -195,9 +197,7 @@ class ClusterLink:
     async def progress(self, topic: str, name: str, producer_id: int) -> ProducerProgress:
         """See `StreamLink`."""
         await self._find(topic)
-        tp = TopicPartition(topic, 0)
-        response = await self._cluster.call(tp, DESCRIBE_PRODUCERS, producers.request(tp), code_of=producers.code_of)
-        return producers.parsed(response, producer_id)
+        return progress_in(await self._send(topic, None, AppendTerms(), about=producer_id))
 
     # ---- reading ---------------------------------------------------------------------------------------------
 

@@ -59,7 +59,8 @@ class PositionDivergedError(KafkaError):
 
 
 class WriterFencedError(KafkaError):
-    """Somebody else writes by now; nothing was stored, and nothing more is. The message says who.
+    """Somebody else writes by now; nothing more is stored. The message says who. What this writer had sent before, and
+    got no answer for, may be stored.
 
     epoch: of a named writer the newest that is known, where somebody has begun a higher one; else -1.
     """

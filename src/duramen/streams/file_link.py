@@ -11,7 +11,7 @@ from duramen.client.protocol.fetch import FetchedBytes, whole_batches
 from duramen.client.protocol.list_offsets import EARLIEST, LATEST, ListedOffset
 from duramen.client.protocol.namespaces import NAMESPACES_TOPIC
 from duramen.client.protocol.positions import OffsetQuestion, Position, Question, check_later_leader
-from duramen.client.protocol.producers import ProducerProgress
+from duramen.client.protocol.producers import ProducerProgress, progress_in
 from duramen.client.protocol.record_table import FROM_START, TableStretch
 from duramen.client.protocol.stream_names import names_in
 from duramen.config import BrokerConfig
@@ -88,7 +88,7 @@ class FileLink:
         )
         try:
             return self._by_id(topic, terms.stream_id).append(
-                batch, terms.expected_end, close=terms.close, closer=terms.closer, timeout_s=self._timeout_s
+                batch, terms.expected_end, close=terms.close, about=terms.closer, timeout_s=self._timeout_s
             )
         except TimeoutError as error:
             raise DeadlineError(str(error)) from error
@@ -103,7 +103,7 @@ class FileLink:
 
     async def progress(self, topic: str, name: str, producer_id: int) -> ProducerProgress:
         """See `StreamLink`."""
-        return ProducerProgress(*self._stream(topic).writer_state(producer_id))
+        return progress_in(self._stream(topic).append(None, about=producer_id, timeout_s=self._timeout_s))
 
     async def locate(self, topic: str, wanted: Position) -> StreamSpot:
         """See `StreamLink`."""

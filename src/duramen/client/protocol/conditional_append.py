@@ -28,7 +28,7 @@ def request(
 ) -> Any:
     """The request. batch None: close alone, or ask. expected: where the log has to end, or ANYWHERE.
 
-    producer_id: who closes an exclusive topic alone.
+    producer_id: who closes an exclusive topic alone, or who is asked about (`producers.progress_in`).
     """
     return API[CONDITIONAL_APPEND].request.new(
         topic_name=tp.topic,

@@ -1,13 +1,13 @@
-"""DescribeProducers for one producer of one partition: the epoch it writes in, and what has to come next from it."""
+"""How far a producer is in one partition, and for whom that is open (DescribeProducers)."""
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
 from duramen.client.protocol.metadata import error_code, only
-from duramen.errors import KafkaError
-from duramen.model import NO_PRODUCER_EPOCH, TopicPartition
-from duramen.wire.batch import MAX_SEQUENCE
+from duramen.errors import ErrorCode, KafkaError
+from duramen.model import TopicPartition
+from duramen.wire.conditional_answer import ConditionalAnswer
 from duramen.wire.messages import API
 
 DESCRIBE_PRODUCERS: Final = 61
@@ -27,9 +27,6 @@ class OpenedFor(NamedTuple):
     offset: int
 
 
-UNKNOWN: Final = ProducerProgress(NO_PRODUCER_EPOCH, 0)
-
-
 def request(tp: TopicPartition) -> Any:
     """The request, for the partition's leader."""
     message = API[DESCRIBE_PRODUCERS].request
@@ -41,15 +38,14 @@ def code_of(response: Any) -> int:
     return int(_partition(response).error_code)
 
 
-def parsed(response: Any, producer_id: int) -> ProducerProgress:
-    """How far a producer is. KafkaError."""
-    found = _partition(response)
-    if found.error_code:
-        raise KafkaError(error_code(found.error_code), found.error_message or "DescribeProducers")
-    for producer in found.active_producers:
-        if producer.producer_id == producer_id:
-            return ProducerProgress(producer.producer_epoch, (producer.last_sequence + 1) & MAX_SEQUENCE)
-    return UNKNOWN
+def progress_in(answer: ConditionalAnswer) -> ProducerProgress:
+    """How far the producer is that a ConditionalAppend asked about, by what is committed. KafkaError."""
+    if answer.code:
+        raise KafkaError(answer.code, answer.message or answer.code.name)
+    if answer.expected_sequence < 0:
+        why = "the node is of an earlier release, which does not say how far a writer is"
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, why)
+    return ProducerProgress(answer.writer_epoch, answer.expected_sequence)
 
 
 def opened_for(response: Any) -> OpenedFor | None:

@@ -7,9 +7,8 @@ from typing import Final, NamedTuple
 
 from duramen.client.aio import AsyncCluster
 from duramen.client.protocol import conditional_append as conditional
-from duramen.client.protocol import producers
 from duramen.client.protocol.conditional_append import CONDITIONAL_APPEND, ConditionalAnswer
-from duramen.client.protocol.producers import DESCRIBE_PRODUCERS, ProducerProgress
+from duramen.client.protocol.producers import ProducerProgress, progress_in
 from duramen.dlsn import ANYWHERE, NOWHERE, Dlsn, LogEnd, expected_end
 from duramen.errors import ErrorCode
 from duramen.gateway.edge.problem import ProblemError
@@ -25,6 +24,7 @@ from duramen.gateway.streams.writer_headers import (
 )
 from duramen.gateway.writes.partition_writes import PartitionWrites, WrittenShare, check_stored
 from duramen.gateway.writes.writer_batches import WriterBatches
+from duramen.model import NO_PRODUCER_ID
 from duramen.wire.batch import NewRecord, build_batch
 
 CLOSED_HEADER: Final = "stream-closed"
@@ -110,6 +110,11 @@ class StreamAppends:
             while True:
                 if last.sequence is not None and sequence <= last.sequence:
                     await self._refuse_unless_stored(info, wish)
+                    now = _end_of(await self._send(info, AppendWish([]), ANYWHERE))
+                    if now != last.end:  # what was read may have been lost
+                        await self._sequences.read_on(info, last, now)
+                    if last.sequence is None or sequence > last.sequence:
+                        continue
                     said = last.sequence.decode("latin-1")
                     raise ProblemError(409, "sequence", f"Stream-Seq: it is not above the last one, {said!r}")
                 if last.end is not None and expected in (ANYWHERE, last.end):
@@ -153,13 +158,12 @@ class StreamAppends:
                 return _granted(answer, nothing._replace(close=True))
 
     async def progress(self, info: StreamInfo, producer_id: int) -> ProducerProgress:
-        """How far a writer is in this stream."""
-        response = await self._cluster.call(
-            info.partition, DESCRIBE_PRODUCERS, producers.request(info.partition), code_of=producers.code_of
-        )
-        return producers.parsed(response, producer_id)
+        """How far a writer is in this stream, by what is committed."""
+        return progress_in(await self._send(info, AppendWish([]), ANYWHERE, about=producer_id))
 
-    async def _send(self, info: StreamInfo, wish: AppendWish, expected: LogEnd) -> ConditionalAnswer:
+    async def _send(
+        self, info: StreamInfo, wish: AppendWish, expected: LogEnd, about: int = NO_PRODUCER_ID
+    ) -> ConditionalAnswer:
         """One ConditionalAppend. OutcomeUnknownError where it may be stored and cannot be sent again."""
         writer = wish.writer
         batch = _batch(wish) if wish.records else None
@@ -170,7 +174,7 @@ class StreamAppends:
             expected,
             close=wish.close,
             timeout_ms=self._timeout_ms,
-            producer_id=writer.producer_id if isinstance(writer, OpenedWriter) else -1,
+            producer_id=writer.producer_id if isinstance(writer, OpenedWriter) else about,
         )
         # A batch that names its writer is known when it comes twice, and to close or ask twice does no harm.
         resend = batch is None or writer is not None

@@ -33,7 +33,7 @@ class ConditionalBatch(NamedTuple):
 
     expected_offset: where the log has to end; -1: anywhere. expected_epoch: the leader epoch that the record in front
     of it has; -1: any. closes: nothing is appended behind it, by anybody. producer_id: who closes an exclusive topic
-    without a batch.
+    without a batch, or who is asked about.
     """
 
     batch: memoryview | None
@@ -46,7 +46,8 @@ class ConditionalBatch(NamedTuple):
 class ConditionalResult(NamedTuple):
     """It took effect, or had done so before (`is_duplicate`). Offsets of a batch, -1 where they are not known.
 
-    append_time_ms: -1 unless the topic stamps its own; end_offset: of the log behind it; end_epoch: see `epoch_before`.
+    append_time_ms: -1 unless the topic stamps its own; end_offset: of the log behind it; end_epoch: see there.
+    writer: of who is asked about, the sequence that has to come next in its newest epoch, and that (-1: not known).
     """
 
     base_offset: int
@@ -57,6 +58,7 @@ class ConditionalResult(NamedTuple):
     leader_epoch: int
     is_duplicate: bool
     end_epoch: int
+    writer: tuple[int, int] | None = None
 
 
 class EndIsElsewhereError(KafkaError):
@@ -202,8 +204,15 @@ def _append(
     if header is not None and not wanted.closes:
         end = (result.last_offset if duplicate is None else duplicate.last_offset) + 1
     result = result._replace(end_offset=log.end_offset, end_epoch=end_epoch(partition))
+    if view is None and not wanted.closes:
+        if wanted.producer_id >= 0:
+            _, newest = producer_state(partition, wanted.producer_id, NO_PRODUCER_EPOCH)
+            result = result._replace(writer=producer_state(partition, wanted.producer_id, newest))
+        when_done = partial(_answer, done, result)
+    else:
+        when_done = partial(_answer_stored, done, result)
     answer = Appended(result.base_offset, NO_TIMESTAMP, log.start_offset)
-    partition.park(end, ALL_IN_SYNC, partial(_answer, done, result), answer)
+    partition.park(end, ALL_IN_SYNC, when_done, answer)
 
 
 def _check_end(partition: Partition, offset: int, epoch: int) -> None:
@@ -267,6 +276,10 @@ def _append_batch(partition: Partition, view: memoryview, header: BatchHeader, n
 
 
 def _answer(done: WhenDone, result: ConditionalResult, told: Appended | KafkaError) -> None:
+    done(told if isinstance(told, KafkaError) else result)
+
+
+def _answer_stored(done: WhenDone, result: ConditionalResult, told: Appended | KafkaError) -> None:
     done(_outcome_open(told) if isinstance(told, KafkaError) else result)
 
 

@@ -112,6 +112,8 @@ class ConditionalAppendCall:
             response.end_offset, response.end_epoch = result.end_offset, result.end_epoch
             response.leader_epoch = result.leader_epoch
             response.duplicate = result.is_duplicate
+            if result.writer is not None:
+                response.expected_sequence, response.writer_epoch = result.writer
             if result.is_duplicate and self._partition is not None and self._producer != NO_PRODUCER:
                 _describe_producer(response, self._partition, self._producer)
         self._request.reply(response)

@@ -19,6 +19,8 @@ from duramen.wire.batch import ABORT, MAX_SEQUENCE, BatchHeader, Marker
 
 REMEMBERED_BATCHES = 5
 """Batches per producer that a retry may repeat: what a producer may have in flight (KIP-98)."""
+REPEATED_OVER_THE_WRAP = 1 << 20
+"""So many batches back a repeated one may have a number from before the return to 0; others leave a gap."""
 NO_TRANSACTION = -1
 SECOND_GENERATION = 2
 """The `transaction.version` from which on the epoch rises with each transaction (KIP-890)."""
@@ -194,7 +196,8 @@ class ProducerStates:
         expected = 0
         if producer is not None and epoch == producer.epoch and producer.batches:
             last = producer.last_sequence
-            if (last - sequence) & MAX_SEQUENCE <= MAX_SEQUENCE // 2:
+            behind = (last - sequence) & MAX_SEQUENCE
+            if behind <= MAX_SEQUENCE // 2 and (sequence <= last or behind < REPEATED_OVER_THE_WRAP):
                 for base_sequence, _, base_offset, last_offset, timestamp in producer.batches:
                     if base_sequence == sequence:
                         return Duplicate(base_offset, timestamp, last_offset)
