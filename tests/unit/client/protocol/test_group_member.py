@@ -289,6 +289,26 @@ def test_refused_joins_are_final() -> None:
     assert same.membership.is_over
 
 
+@pytest.mark.parametrize("code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION])
+def test_a_refusal_for_good_ends_a_member_that_has_joined(code: ErrorCode) -> None:
+    """It gives up what it has, and asks once to leave."""
+    world = ConsumerWorld(t=2)
+    member = OwnMember(world, "m", "t").subscribe()
+    member.turn()
+    world.clock.advance(5_000)
+    assert member.membership.heartbeat(member.now) is not None
+    member.membership.answered(refusal(code, "no"), member.now)
+    member.settle()
+    assert member.told == [("assigned", [0, 1]), ("revoked", [0, 1])]
+    leaving = member.membership.heartbeat(member.now)
+    assert leaving is not None
+    assert leaving.member_epoch == -1
+    member.membership.answered(refusal(code, "no"), member.now)
+    assert member.membership.is_over
+    assert failure_of(member.membership) is code
+    assert str(member.membership.failure) == "group g: no"
+
+
 def test_a_static_member_comes_back_to_what_it_had() -> None:
     world = ConsumerWorld(t=4)
     first, second = OwnMember(world, "a", "t", instance_id="i").subscribe(), OwnMember(world, "b", "t").subscribe()
