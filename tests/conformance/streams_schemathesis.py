@@ -23,8 +23,13 @@ RELEASE = "4.32.5"
 CACHE = ROOT / ".cache" / f"schemathesis-{RELEASE}"
 INSTALL_SECONDS_MAX = 300
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
-SETTINGS = {"gateway.long.poll.ms": "100", "gateway.sse.ms": "200"}
-"""Readers that wait do not keep it waiting."""
+SETTINGS = {
+    "gateway.long.poll.ms": "100",
+    "gateway.sse.ms": "200",
+    "gateway.consumers.max": "100000",
+    "gateway.consumer.idle.ms": "20000",
+}
+"""Readers that wait do not keep it waiting, and as many consumers as it makes find room."""
 
 HOOKS = '''
 """Half of the paths name what is there; all else is schemathesis's own."""
@@ -63,6 +68,8 @@ def known_names(gateway: ServedGateway) -> dict[str, str]:
     gateway.ask("PUT", "/v1/namespaces/a", b"{}", content_type="application/json")
     cluster = gateway.ask("GET", "/v3/clusters").json()["data"][0]["cluster_id"]
     names = {"path": "a/b", "topic": "text", "topic_name": "text", "namespace": "a", "group": "g"}
+    gateway.ask("POST", "/consumers/g", b'{"name": "c"}', content_type="application/json")
+    names |= {"group_name": "g", "instance": "c"}
     return {**names, "cluster_id": cluster, "partition_id": "0", "broker_id": "1", "consumer_group_id": "g"}
 
 

@@ -175,6 +175,7 @@ class ConsumerInstance:
         end_s = clock.time() + wait_s
         pause_s = 0.0
         while True:
+            self._check_member()
             await self.start_given()
             answer = await self._answer(max_bytes, pause_s)
             portion = answer.portion
@@ -182,7 +183,6 @@ class ConsumerInstance:
             enough = portion.records and portion.size >= self.settings.min_bytes
             if enough or left_s <= 0 or self.is_unwanted or stopping.is_set():
                 return answer
-            self._check_member()
             pause_s = min(left_s, await self._slice_s())
             if portion.records:  # a node counts other bytes than those of keys and values
                 await asyncio.sleep(min(pause_s, _SLICE_OF_SEVERAL_S))

@@ -127,7 +127,8 @@ class ConsumerRequests:
             unused = self._held.unused
             places = await self._places.all()
             idle = self._held.idle(self._clock.monotonic_s())
-            lost = {key: each for key, each in unused.items() if not _is_at(places.get(str(key)), each)}
+            # Of a node that does not know the topic yet nothing is taken to be there.
+            lost = {key: each for key, each in unused.items() if places and not _is_at(places.get(str(key)), each)}
             await self._end(idle | lost)
             held = {str(key): each.id for key, each in self._held.all.items()}
             gone = {key: id for key, id in those_of(places, self._here.id).items() if held.get(key) != id}
@@ -188,11 +189,13 @@ class ConsumerRequests:
         return place
 
     async def _is_here(self, key: ConsumerKey, consumer: ConsumerInstance) -> bool:
-        """Whether the cluster still has it that the consumer is here. One that is not ends: another may be in its place
-        where this gateway was out of reach."""
+        """Whether the cluster has it that the consumer is here; said again where another gateway, which could not reach
+        this one, said that it is gone. It ends where there is another one of its name by now."""
         if consumer.is_ended:
             return False
         if _is_at(await self._places.find(key), consumer):
+            return True
+        if await self._places.claim(key, ConsumerPlace(consumer.id, *self._here), None):
             return True
         await self._end({key: consumer})
         return False
