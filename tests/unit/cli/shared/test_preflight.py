@@ -145,7 +145,7 @@ def test_an_address_told_to_clients_that_is_closed(
     node = listening(node_that_tells(("127.0.0.1", 1)))
     began = time.monotonic()
     assert main([*command, "--bootstrap", node]) == 1
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15  # of 30
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert f"the node at {node} tells clients to use 127.0.0.1:1, which cannot be reached (Connection refused)" in said
@@ -212,7 +212,7 @@ def test_tls_where_plain_text_is_spoken(
     node = listening(node_of_kafka)
     began = time.monotonic()
     assert main(["topic", "list", "-X", f"security.protocol={protocol}", "--bootstrap", node]) == 1
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     meant = "plaintext" if protocol == "ssl" else "sasl_plaintext"
     said = f"{node} speaks Kafka's protocol in plain text, not TLS. Use -X security.protocol={meant}, "
     assert said in capsys.readouterr().err
@@ -293,7 +293,10 @@ def test_a_follower_tells_once_that_its_node_is_away(tmp_path: Path, tells: str,
             for following in ("b\n", "c\n"):
                 node.kill()
                 killed = time.monotonic()
-                assert process.stderr.readline().startswith("waiting for the node: ")
+                told = process.stderr.readline()
+                if told == "joining group g …\n":  # which took longer than a second, before the first record
+                    told = process.stderr.readline()
+                assert told.startswith("waiting for the node: ")
                 assert time.monotonic() - killed < 20, "it tells while the client still tries"
                 time.sleep(2)  # more looks
                 node.start()
@@ -301,10 +304,12 @@ def test_a_follower_tells_once_that_its_node_is_away(tmp_path: Path, tells: str,
                 assert main(["produce", "t", str(lines), *where]) == 0
                 assert process.stdout.readline() == following
                 time.sleep(1)
+            process.terminate()  # while there is a node: the library ends no commit without one
+            assert process.stderr.read() == ""
+            process.wait(60)
         finally:
+            process.kill()
             node.kill()
-            process.terminate()
-        assert process.stderr.read() == ""
 
 
 def test_a_follower_outlives_a_node_that_goes_behind_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

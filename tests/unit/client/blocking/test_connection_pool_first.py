@@ -27,7 +27,7 @@ def test_where_nothing_listens_it_is_said_before_the_calls_limit(addresses: int)
             cluster.metadata()
         with pytest.raises(NothingThereError):
             cluster.metadata()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20  # of 60
     assert f"bootstrap.servers={servers}" in str(raised.value)
     assert "refused" in str(raised.value)
     assert "\n" not in str(raised.value)

@@ -39,7 +39,7 @@ def test_nothing_that_listens_is_an_error_soon(query: Callable[[dict[str, str]],
     begun = time.monotonic()
     with pytest.raises(NothingThereError, match=r"no node answers at bootstrap.servers=.*refused"):
         query(given)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 15
 
 
 def test_a_cluster_that_this_driver_has_reached_is_waited_for(given: dict[str, str]) -> None:
