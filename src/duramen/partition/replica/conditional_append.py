@@ -240,8 +240,10 @@ def _check_end(partition: Partition, offset: int, epoch: int) -> None:
 def _stored(partition: Partition, duplicate: Duplicate) -> ConditionalResult:
     """Where the batch is that its producer has sent before."""
     log = partition.log
-    base = duplicate.base_offset
-    last, epoch = (duplicate.last_offset, log.epochs.epoch_at(base)) if base >= 0 else (-1, NO_EPOCH)
+    base, last = duplicate.base_offset, duplicate.last_offset
+    epoch = log.epochs.epoch_at(base) if base >= 0 else NO_EPOCH
+    if epoch == NO_EPOCH:  # of what was deleted it may not be known any more, and without it a place names no record
+        base = last = -1
     config = partition.config
     has_own = config.message_timestamp_type != "LogAppendTime" and config.txid != "assigned"
     time = NO_TIMESTAMP if has_own or base < 0 else duplicate.timestamp

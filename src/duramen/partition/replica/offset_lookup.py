@@ -111,11 +111,14 @@ def delete_records(partition: Partition, offset: int) -> int:
 
     In a closed log not beyond the record that closed it, and with transaction ids not beyond the last record: a replica
     that begins with the log start is to find them.
-    Durable with the journal's next group; the caller replies after that. Raises OFFSET_OUT_OF_RANGE.
+    Durable with the journal's next group; the caller replies after that. Raises OFFSET_OUT_OF_RANGE, and
+    OFFSET_NOT_AVAILABLE as `list_offset`.
     """
     high = partition.replication.high_watermark
     target = high if offset == -1 else offset
     if target < 0 or target > high:
+        if target > high:
+            check_end_known(partition)
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"{partition.tp}: cannot delete before {target}, the high watermark is {high}",

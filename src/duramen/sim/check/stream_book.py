@@ -30,7 +30,8 @@ STREAM_INVARIANTS: Final = {
 
 
 class Sent(NamedTuple):
-    """An append as its writer asks for it. expected: the offset, -1: anywhere. asked: the fact known by then.
+    """An append as its writer asks for it. expected: the offset, -1: anywhere; epoch: that of the record in front of
+    it, -1: any. asked: the fact known by then.
 
     txids: its records' timestamps where they are that; empty: the time at which it is sent first.
     """
@@ -42,15 +43,19 @@ class Sent(NamedTuple):
     closes: bool = False
     asked: int = 0
     txids: tuple[int, ...] = ()
+    epoch: int = NO_EPOCH
 
 
 class Stored(NamedTuple):
-    """What an acknowledgement says. epoch: the leader's, -1 where it is not known; end: of the log, -1 likewise."""
+    """What an acknowledgement says. epoch: the leader's, -1 where it is not known; end: of the log, -1 likewise;
+    end_epoch: of the record in front of that.
+    """
 
     base: int
     epoch: int
     end: int
     is_duplicate: bool
+    end_epoch: int = NO_EPOCH
 
 
 class StreamBatch(NamedTuple):
@@ -87,8 +92,8 @@ class StreamBook:
         self._fence: defaultdict[TopicPartition, HighestKnown] = defaultdict(HighestKnown)
         self._taken: defaultdict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
         """By expected offset: the first value that was acknowledged there."""
-        self._expected: defaultdict[TopicPartition, dict[bytes, int]] = defaultdict(dict)
-        """Where the log had to end for the value to be appended, as it was asked for last."""
+        self._expected: defaultdict[TopicPartition, dict[bytes, tuple[int, int]]] = defaultdict(dict)
+        """Where the log had to end for the value to be appended, behind a record of which epoch, as was asked last."""
         self._refused: defaultdict[TopicPartition, dict[bytes, ErrorCode]] = defaultdict(dict)
         """By first value: what refused an append without a producer."""
         self._maybe: set[bytes] = set()
@@ -127,7 +132,7 @@ class StreamBook:
     def sent(self, tp: TopicPartition, append: Sent) -> None:
         """A writer is about to send this."""
         if append.expected >= 0 and append.values:
-            self._expected[tp][append.values[0]] = append.expected
+            self._expected[tp][append.values[0]] = append.expected, append.epoch
 
     def refused(self, tp: TopicPartition, append: Sent, code: ErrorCode) -> None:
         """A conditional append without a producer was answered with an error that says that nothing was stored."""
@@ -258,7 +263,9 @@ class StreamBook:
 
     def _check_positions(self, tp: TopicPartition, batches: Sequence[StreamBatch]) -> None:
         seen: dict[bytes, int] = {}
+        before = NO_EPOCH
         for batch in batches:
+            epoch, before = before, batch.epoch
             for value in batch.values[:1]:
                 if value in self._refused[tp] and value not in self._maybe:
                     self.fail(
@@ -268,9 +275,12 @@ class StreamBook:
                 expected = self._expected[tp].get(value)
                 if expected is None:
                     continue
-                if expected != batch.base or value in seen:
+                if expected[0] != batch.base or value in seen:
                     where = f"at {batch.base}, and at {seen[value]}" if value in seen else f"at {batch.base}"
-                    self.fail("OneAtAPosition", f"{tp}: {value!r} was to be at {expected}, and is {where}")
+                    self.fail("OneAtAPosition", f"{tp}: {value!r} was to be at {expected[0]}, and is {where}")
+                if NO_EPOCH not in (expected[1], epoch) and epoch != expected[1]:
+                    behind = f"{tp}: {value!r} was to follow a record of epoch {expected[1]}"
+                    self.fail("OneAtAPosition", f"{behind}, and follows one of {epoch}")
                 seen[value] = batch.base
 
     def _check_named_order(self, tp: TopicPartition, start: int, batches: Sequence[StreamBatch]) -> None:

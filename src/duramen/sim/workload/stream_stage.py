@@ -163,11 +163,12 @@ class StreamStage:
         if not by_produce:
             return call(
                 "ConditionalAppend",
-                0,
+                1,
                 topic_name=tp.topic,
                 partition=tp.partition,
                 timeout_ms=TIMEOUT_MS,
                 expected_offset=sent.expected,
+                expected_epoch=sent.epoch,
                 close=sent.closes,
                 records=data,
             )
@@ -276,7 +277,7 @@ class StreamStage:
 
 
 def _of_append(answer: Any) -> Told:
-    stored = Stored(answer.base_offset, answer.leader_epoch, answer.end_offset, answer.duplicate)
+    stored = Stored(answer.base_offset, answer.leader_epoch, answer.end_offset, answer.duplicate, answer.end_epoch)
     code = ErrorCode(answer.error_code)
     says_closed = answer.closed or code == ErrorCode.STREAM_CLOSED
     return Told(code, stored, answer.expected_sequence, answer.last_txid, says_closed)

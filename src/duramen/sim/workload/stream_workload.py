@@ -8,7 +8,7 @@ from typing import Final
 
 from duramen.errors import ErrorCode
 from duramen.machines.contract import ProducerEpoch
-from duramen.model import TopicPartition, named_producer_id
+from duramen.model import NO_EPOCH, TopicPartition, named_producer_id
 from duramen.sim.check.invariants import InvariantViolated
 from duramen.sim.check.stream_book import Sent
 from duramen.sim.workload.position_lookups import PositionHolder, Truncator
@@ -183,6 +183,7 @@ class Racer:
         self.total = total
         self.producer = ProducerEpoch(named_producer_id(name), 0) if is_named else None
         self._end = 0
+        self._epoch = NO_EPOCH
 
     def script(self) -> Script:
         """Until so many appends are acknowledged."""
@@ -191,19 +192,20 @@ class Racer:
         while won < self.total or (scene.faults_on and won < self.total * MORE_WHILE_FAULTS):
             values = tuple(f"{self.name}:{made}:{at}".encode() for at in range(random.choice((1, 1, 3))))
             made += 1
-            sent = Sent(values, self.producer, won if self.producer is not None else -1, self._end)
+            number = won if self.producer is not None else -1
+            sent = Sent(values, self.producer, number, self._end, epoch=self._epoch)
             told = yield from self._try(sent)
             while told.is_open and (self.producer is not None or random.random() < 0.5):
                 yield RETRY_S * random.uniform(0.5, 1.5)
                 told = yield from self._try(sent)
             if told.code == ErrorCode.NONE:
                 won += 1
-                self._end = told.stored.end
+                self._end, self._epoch = told.stored.end, told.stored.end_epoch
             elif told.code == ErrorCode.END_IS_ELSEWHERE:
                 scene.coverage.hit("append expected another end")
                 if told.stored.end == self._end:
                     raise InvariantViolated("OneAtAPosition", f"{self.tp} ends at {self._end}, and that was refused")
-                self._end = told.stored.end
+                self._end, self._epoch = told.stored.end, told.stored.end_epoch
             elif told.is_open:
                 yield from self._look()
             else:
@@ -220,7 +222,7 @@ class Racer:
         while True:
             told = yield from self._try(Sent(()))
             if told.code == ErrorCode.NONE:
-                self._end = told.stored.end
+                self._end, self._epoch = told.stored.end, told.stored.end_epoch
                 return
             yield RETRY_S
 

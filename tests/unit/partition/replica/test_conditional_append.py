@@ -493,6 +493,23 @@ def test_a_named_writers_batches_are_stored_once_whoever_repeats_them() -> None:
     assert code(bench.produce(named(7, b"x"))) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+@pytest.mark.parametrize("stop", [None, killed, stopped])
+def test_what_was_deleted_is_a_duplicate_and_has_no_place_in_a_history(stop: Stop | None) -> None:
+    bench = Bench()
+    for number in range(7):
+        bench.produce(named(number, b"v"))
+    bench.produce(plain(b"other"))
+    assert delete_records(bench.partition, 7) == 7
+    bench.run()
+    if stop is not None:
+        stop(bench)
+        bench = Bench(bench.disk, epoch=2)
+    again = done(answered(bench, named(6, b"v")))
+    assert (again.is_duplicate, again.base_offset >= 0) == (True, again.leader_epoch == 1)
+    assert code(answered(bench, named(8, b"v"))) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert done(answered(bench, named(7, b"v"))).base_offset == 8
+
+
 def test_a_duplicate_without_a_place_is_told_when_it_is_committed() -> None:
     bench = Bench()
     bench.lanes.held.add("journal")

@@ -244,3 +244,22 @@ def test_a_partition_that_nobody_watches_asks_for_nobody() -> None:
     partition.unwatch_end(print)
     assert partition._on_touched == before
     assert not partition._watchers
+
+
+def test_a_new_leader_does_not_say_of_what_may_be_committed_that_it_is_not_there() -> None:
+    bench = Bench(epoch=None)
+    append(bench, 0, 1, 3)
+    bench.run()
+    bench.partition.lead(2, (1, 2, 3), (1, 2, 3), 1)
+    bench.run()
+    for offset, code in ((3, ErrorCode.OFFSET_NOT_AVAILABLE), (-2, ErrorCode.OFFSET_OUT_OF_RANGE)):
+        with pytest.raises(KafkaError) as caught:
+            delete_records(bench.partition, offset)
+        assert caught.value.code is code
+    for node in (2, 3):
+        bench.partition.fetched_by(node, 7, 3, 1.0)
+    bench.partition.settle_fetched()
+    assert delete_records(bench.partition, 3) == 3
+    with pytest.raises(KafkaError) as caught:
+        delete_records(bench.partition, 4)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
