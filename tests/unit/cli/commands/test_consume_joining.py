@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from duramen.cli.commands import consume
+from duramen.cli.shared import message_source
 from duramen.cli.shared.outlet import Outlet
 from duramen.cli.shared.retry import Patience
 
@@ -50,10 +51,11 @@ def test_who_waits_for_the_group_is_told_so_once(
 
     monkeypatch.setattr(consume, "GroupReader", Reader)
     monkeypatch.setattr(consume, "partitions_of", lambda *_: {"t": [0]})
-    monkeypatch.setattr(consume, "time", SimpleNamespace(monotonic=lambda: now))
+    for module in (consume, message_source):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     cluster: Any = SimpleNamespace(timeout=1.0, admin=lambda: None, answering=lambda: "", settings=lambda **_: {})
 
-    def printing(source: consume.MessageSource, _ends: consume.Ends) -> bool:
+    def printing(source: message_source.MessageSource, _ends: message_source.Ends) -> bool:
         while not source.at_end():
             assert source.read(1, 0.0) == []
         return False

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from tests.unit.swaps.test_group_reader import FakeCluster, Node, Taken
 
-from duramen.cli.commands import consume
-from duramen.cli.commands.consume import Ends, Meant
+from duramen.cli.shared import message_source
+from duramen.cli.shared.message_source import Ends, TopicNameReader
 
 
 class Line:
@@ -35,12 +35,12 @@ def test_a_late_loss_of_a_topic_that_was_made_anew_skips_none_of_its_records(mon
     node, said = Node(), list[str]()
     node.ids["late"] = bytes([1] * 16)
     node.put("late", 3, 3)
-    monkeypatch.setattr(consume, "Client", lambda *_, **__: type("Client", (FakeCluster,), {"node": node})(""))
-    monkeypatch.setattr(consume, "note", said.append)
+    monkeypatch.setattr(message_source, "Client", lambda *_, **__: type("Client", (FakeCluster,), {"node": node})(""))
+    monkeypatch.setattr(message_source, "note", said.append)
     line, ends, patience = Line(), Ends(), SimpleNamespace(ask=lambda work: work())
     ends.assign([TopicPartition("late", 0), TopicPartition("late", 1)])
     at: Any = SimpleNamespace(answering=lambda: "", timeout=1.0)
-    meant = Meant(at, line, ["late"], (0, 1), ends, patience)  # type: ignore[arg-type]
+    meant = TopicNameReader(at, line, ["late"], (0, 1), ends, patience)  # type: ignore[arg-type]
     node.make("late", 2)
     node.ids["late"] = bytes([2] * 16)
     node.put("late", 2, 2)
@@ -62,12 +62,12 @@ def test_of_several_topics_only_the_one_that_was_made_anew_is_read_from_its_firs
         node.ids[name] = bytes([number] * 16)
         node.put(name, 3, 3)
     methods = {"node": node, "partitions": lambda _, topic: list(range(len(node.ends[topic])))}
-    monkeypatch.setattr(consume, "Client", lambda *_, **__: type("Client", (FakeCluster,), methods)(""))
-    monkeypatch.setattr(consume, "note", said.append)
+    monkeypatch.setattr(message_source, "Client", lambda *_, **__: type("Client", (FakeCluster,), methods)(""))
+    monkeypatch.setattr(message_source, "note", said.append)
     line, ends, patience = Line(), Ends(), SimpleNamespace(ask=lambda work: work())
     ends.assign([TopicPartition(topic, partition) for topic in ("late", "other") for partition in (0, 1)])
     at: Any = SimpleNamespace(answering=lambda: "", timeout=1.0)
-    meant = Meant(at, line, ["late", "other"], (), ends, patience)  # type: ignore[arg-type]
+    meant = TopicNameReader(at, line, ["late", "other"], (), ends, patience)  # type: ignore[arg-type]
     node.make("late", 3)
     node.ids["late"] = bytes([2] * 16)
     line.answers = [[Taken(("late", 0, 0)), Taken(("other", 1, 2))]]

@@ -13,6 +13,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from duramen.cli.commands import consume
 from duramen.cli.shared.connection import EARLIEST, LATEST, ClusterAccess, at_time, ends_of, offsets_at
+from duramen.cli.shared.message_source import MessageSource
 
 
 class _Admin:
@@ -54,7 +55,7 @@ def test_newest_records_of_a_partition_that_went_offline_are_not_looked_for(monk
     ends: dict[tuple[str, int], tuple[int, int]] = {("t", 0): (0, 5)}
     monkeypatch.setattr(consume, "ends_of", lambda *_, **__: ends)
     monkeypatch.setattr(ClusterAccess, "admin", lambda _: None)
-    cluster, nothing = ClusterAccess("127.0.0.1:1", 5.0, {}), consume.MessageSource(lambda *_: [], lambda: True, None)
+    cluster, nothing = ClusterAccess("127.0.0.1:1", 5.0, {}), MessageSource(lambda *_: [], lambda: True, None)
     chosen = [TopicPartition("t", 0, 4), TopicPartition("t", 1, 4)]
     reader: Any = None
     with pytest.raises(click.ClickException, match=r"^t-1: no leader answers"):

@@ -261,11 +261,11 @@ def test_a_node_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None
 # Looks every five seconds, and tells after ten, otherwise. Its first argument: after how many it tells here.
 FOLLOW = """
 import sys
-import duramen.cli.commands.consume
+import duramen.cli.shared.message_source
 import duramen.cli.shared.retry
 from duramen.cli.main import main
 
-duramen.cli.commands.consume.LOOK_SECONDS = 0.3
+duramen.cli.shared.message_source.LOOK_SECONDS = 0.3
 duramen.cli.shared.retry.TELL_SECONDS = float(sys.argv[1])
 sys.exit(main(sys.argv[2:]))
 """
