@@ -42,7 +42,7 @@ class ConsumerSubscription(NamedTuple):
     pattern: str | None
 
 
-class ConsumerAnswer(NamedTuple):
+class ConsumerReadAnswer(NamedTuple):
     """What a read found, and where the consumer stood then."""
 
     portion: RecordPortion
@@ -163,7 +163,7 @@ class ConsumerInstance:
 
     # ---- records -----------------------------------------------------------------------------------------------
 
-    async def read(self, wait_s: float, max_bytes: int, stopping: asyncio.Event) -> ConsumerAnswer:
+    async def read(self, wait_s: float, max_bytes: int, stopping: asyncio.Event) -> ConsumerReadAnswer:
         """The next records: at once, where there are fetch.min.bytes of them, else what there is after so long.
 
         What was answered before is committed first, with auto.commit.enable. Problem 500 for a record that the format
@@ -192,13 +192,13 @@ class ConsumerInstance:
             else:
                 self.positions.move(portion.moved, answer.started)
 
-    async def _answer(self, max_bytes: int, pause_s: float) -> ConsumerAnswer:
+    async def _answer(self, max_bytes: int, pause_s: float) -> ConsumerReadAnswer:
         started = self.positions.positions
         for tp, offset in started.items():
             if offset == UNKNOWN:
                 raise _not_now(f"nothing is committed of {tp}, and auto.offset.reset is none: seek by POST …/positions")
         if not started:
-            return ConsumerAnswer(RecordPortion([], 0, {}), started)
+            return ConsumerReadAnswer(RecordPortion([], 0, {}), started)
         answers = await self._cluster.fetch_many(
             started,
             max_bytes,
@@ -226,7 +226,7 @@ class ConsumerInstance:
             )
         for tp in refused.keys() - lost if not portion.records else ():
             raise refused[tp]
-        return ConsumerAnswer(portion, started)
+        return ConsumerReadAnswer(portion, started)
 
     async def _portion(self, fetched: Mapping[TopicPartition, FetchedBytes], max_bytes: int) -> RecordPortion:
         steps = portion_steps(fetched, self.settings.embedded, max_bytes)
@@ -259,7 +259,7 @@ class ConsumerInstance:
         if self._member is not None and self._member.failure is not None:
             raise self._member.failure
 
-    def sent(self, answer: ConsumerAnswer) -> None:
+    def sent(self, answer: ConsumerReadAnswer) -> None:
         """The answer has left: the next one goes on behind it."""
         if answer.records:
             self.positions.answered(answer.portion.moved, answer.started)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Set
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from duramen.errors import ErrorCode, KafkaError, StreamClosedError
 
 if TYPE_CHECKING:
     from duramen.partition.replica.parked_appends import Appended, Done
-    from duramen.partition.replica.partition import Partition
 
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED})
 OF_THE_LOG: Final = FENCED | {
@@ -26,7 +25,16 @@ OF_THE_LOG: Final = FENCED | {
 }
 
 
-def refuse(partition: Partition, error: KafkaError, done: Done, waits: Set[ErrorCode] = FENCED) -> None:
+class ParkedRefusals(Protocol):
+    """What this needs of a partition."""
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    def park(self, end: int, acks: int, done: Done, answer: Appended | KafkaError) -> None: ...
+
+
+def refuse(partition: ParkedRefusals, error: KafkaError, done: Done, waits: Set[ErrorCode] = FENCED) -> None:
     """Tell `done` the error; one of the codes in `waits`, and that the log is closed, once all of the log is committed.
 
     KafkaErrors instead: NOT_LEADER_OR_FOLLOWER, and what else ends the wait of an append.
