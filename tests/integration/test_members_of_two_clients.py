@@ -31,7 +31,11 @@ CREATE_TOPICS = 19
 
 
 class Reader:
-    """Keeps what it is told, and commits a position of its own for what it gives up."""
+    """Keeps what it is told, and commits a position of its own for what it gives up.
+
+    Without metadata: librdkafka 2.16 hands that of the partitions it was given on without its end, and confluent-kafka
+    raises UnicodeDecodeError out of `poll` where what lies behind it in memory is no text.
+    """
 
     def __init__(self) -> None:
         self.member: AsyncGroupMember | None = None
@@ -43,7 +47,7 @@ class Reader:
     async def revoked(self, partitions: frozenset[TopicPartition]) -> None:
         self.told.append("revoked")
         assert self.member is not None
-        await self.member.commit({tp: GroupOffset(tp.partition, 0, "handed over") for tp in partitions})
+        await self.member.commit({tp: GroupOffset(tp.partition, 0) for tp in partitions})
 
     async def lost(self, partitions: frozenset[TopicPartition]) -> None:
         self.told.append("lost")
@@ -55,7 +59,7 @@ class OtherMember(threading.Thread):
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         super().__init__()
         self.partitions: set[TopicPartition] = set()
-        self.committed: list[tuple[int, int, str]] = []
+        self.committed: list[tuple[int, int]] = []
         self._ends = threading.Event()
         config = {"bootstrap.servers": bootstrap, "group.id": group, "group.protocol": "consumer", "log_level": 0}
         self._consumer = confluent_kafka.Consumer({**config, "enable.auto.commit": False})
@@ -68,7 +72,7 @@ class OtherMember(threading.Thread):
 
     def _assigned(self, consumer: confluent_kafka.Consumer, new: list[confluent_kafka.TopicPartition]) -> None:
         found = consumer.committed(new, 10)
-        self.committed += [(each.partition, each.offset, each.metadata) for each in found]
+        self.committed += [(each.partition, each.offset) for each in found]
         self.partitions |= {TopicPartition(each.topic, each.partition) for each in new}
 
     def _revoked(self, consumer: confluent_kafka.Consumer, gone: list[confluent_kafka.TopicPartition]) -> None:
@@ -111,8 +115,8 @@ def test_a_group_of_two_clients_whose_node_is_killed(tmp_path: Path) -> None:
             with OtherMember(node.bootstrap, "g", "t") as other:
                 await until(lambda: len(member.assignment) == len(other.partitions) == 2)
                 assert other.partitions | member.assignment == everything
-                assert {each.partition for each in other.partitions} == {number for number, *_ in other.committed}
-                assert all(offset == number and note == "handed over" for number, offset, note in other.committed)
+                assert {each.partition for each in other.partitions} == {number for number, _ in other.committed}
+                assert all(offset == number for number, offset in other.committed)
 
                 had, epoch = member.assignment, member.epoch
                 node.kill()
