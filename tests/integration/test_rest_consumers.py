@@ -10,6 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -76,26 +77,31 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def gateway(
+def pair(
     served: Served, certificate: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServedGateway]:
-    found = GuardedGateway(tmp_path_factory.mktemp("gateway"), served.bootstrap, certificate)
-    found.start()
-    yield found
-    assert not [token for token in found.tokens.values() if token in found.log()]
-    found.kill()
+) -> Iterator[tuple[ServedGateway, ServedGateway]]:
+    """Two gateways of one cluster; the second one holds few consumers, and not for long."""
+    few = {"gateway.consumers.max": "3", "gateway.consumer.idle.ms": "1200"}
+    first, second = (
+        GuardedGateway(tmp_path_factory.mktemp("gateway"), served.bootstrap, certificate, **settings)
+        for settings in ({}, few)
+    )
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(GuardedGateway.start, (first, second)))
+    yield first, second
+    for each in (first, second):
+        assert not [token for token in each.tokens.values() if token in each.log()]
+        each.kill()
 
 
-@pytest.fixture(scope="module")
-def other(
-    served: Served, certificate: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServedGateway]:
-    """A second gateway of the cluster, which holds few consumers, and not for long."""
-    settings = {"gateway.consumers.max": "3", "gateway.consumer.idle.ms": "1200"}
-    found = GuardedGateway(tmp_path_factory.mktemp("other"), served.bootstrap, certificate, **settings)
-    found.start()
-    yield found
-    found.kill()
+@pytest.fixture
+def gateway(pair: tuple[ServedGateway, ServedGateway]) -> ServedGateway:
+    return pair[0]
+
+
+@pytest.fixture
+def other(pair: tuple[ServedGateway, ServedGateway]) -> ServedGateway:
+    return pair[1]
 
 
 class RestConsumer:
@@ -348,7 +354,15 @@ def test_any_gateway_answers(gateway: ServedGateway, other: ServedGateway, serve
     assert refused(relayed) == (404, 40403)
     assert refused(here.get("/assignments", duramen_relayed_to="another")) == (404, 40403)
     assert there.get("/assignments").status == 200
-    assert there.end().status == 204
+    assert b"\nduramen_gateway_consumers 0.0\n" not in gateway.ask("GET", "/metrics").body
+    assert b"\nduramen_gateway_relayed_requests_total 0.0\n" not in other.ask("GET", "/metrics").body
+    idle: list[HttpAnswer] = []
+    reader = threading.Thread(target=lambda: idle.append(here.get("/records?timeout=20000")))
+    reader.start()
+    time.sleep(0.2)
+    assert there.end().status == 204  # which the read lets in
+    reader.join(10)
+    assert (idle[0].status, idle[0].json()) == (200, [])
     assert refused(here.get("/assignments")) == (404, 40403)
     assert refused(there.get("/assignments")) == (404, 40403)
 

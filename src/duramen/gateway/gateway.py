@@ -128,7 +128,7 @@ class Gateway:
             cluster,
             HeldConsumers(config.consumers_max, config.consumer_idle_ms / 1000),
             places,
-            RequestRelay(places, here, bodies, trust, relay_s, self.events),
+            RequestRelay(places, here, bodies, trust, relay_s, self.events, metrics),
             here,
             bodies,
             config.long_poll_ms / 1000,

@@ -90,6 +90,7 @@ class ConsumerRequests:
         self._answer_max_bytes = answer_max_bytes
         self._clock = clock
         self._metrics = metrics
+        metrics.consumers.set_function(lambda: len(held))
         self._stopping = stopping
 
     def handlers(self) -> dict[str, Handler]:

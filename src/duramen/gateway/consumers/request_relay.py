@@ -23,6 +23,7 @@ from duramen.gateway.consumers.consumer_places import ConsumerPlaces
 from duramen.gateway.consumers.gateway_call import GatewayCall, GatewayGoneError, RawHeaders
 from duramen.gateway.consumers.held_consumers import no_such_consumer
 from duramen.gateway.edge.event_lines import EventLines
+from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.edge.problem import SOON, ProblemError
 from duramen.gateway.edge.request_body import RequestBodies
 
@@ -47,6 +48,7 @@ class RequestRelay:
         trust: PeerTrust,
         timeout_s: float,
         events: EventLines,
+        metrics: GatewayMetrics,
     ) -> None:
         self._places = places
         self._here = here
@@ -54,9 +56,11 @@ class RequestRelay:
         self._trust = trust
         self._timeout_s = timeout_s
         self._events = events
+        self._metrics = metrics
 
     async def relayed(self, request: Request, key: ConsumerKey, place: ConsumerPlace) -> Response:
         """The answer of the gateway that holds the consumer. Problem 404 where that is gone, or does not have it."""
+        self._metrics.relayed.inc()
         async with self._bodies.whole(request) as body:
             scope = request.scope
             target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")

@@ -35,6 +35,16 @@ class GatewayMetrics:
         self.readers = Gauge(
             "duramen_gateway_readers", "Readers that wait for records: long-poll and SSE.", registry=self._registry
         )
+        self.consumers = Gauge(
+            "duramen_gateway_consumers",
+            "Consumers of Confluent's REST API that this gateway holds.",
+            registry=self._registry,
+        )
+        self.relayed = Counter(
+            "duramen_gateway_relayed_requests",
+            "Requests to consumers that were sent on to the gateway that holds them.",
+            registry=self._registry,
+        )
         self.unanswered = Gauge(
             "duramen_gateway_unanswered_write_bytes",
             "Bodies of writes that have no answer yet.",
