@@ -12,6 +12,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 # make test splits the tests over this many processes: twice its two cores, for more than a third of their time is waiting.
 WORKERS ?= 4
 SOURCES := $(wildcard src tests demo benchmarks examples)
+# Tests whose types are checked. The list only grows; of all tests 950 errors are left, in 280 of 800 files.
+TYPED_TESTS := tests/models tests/museum tests/scenarios tests/unit/config tests/unit/swaps
 # Further pytest arguments: make test ARGS="-k group -x"
 ARGS ?=
 
@@ -53,7 +55,7 @@ check: $(VENV)/dev.stamp ## format, lint, types, import contracts, tidy test
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check --no-cache $(SOURCES)
 	@# Side by side: half a minute of one core each.
-	$(BIN)/mypy --strict src demo & types=$$!; \
+	$(BIN)/mypy --strict src demo $(TYPED_TESTS) & types=$$!; \
 	$(BIN)/lint-imports && $(BIN)/python -m pytest -q -p no:randomly -p no:cacheprovider tests/test_tidy.py; \
 	house=$$?; wait $$types && exit $$house
 

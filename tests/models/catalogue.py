@@ -6,15 +6,14 @@ from typing import Any, Final, NamedTuple
 
 from tests.models import lease, quorum, replication, transaction
 from tests.models.explorer import Exploration, explore
+from tests.models.lease import Bounds as LeaseBounds
 from tests.models.lease import Lease
+from tests.models.quorum import Bounds as QuorumBounds
 from tests.models.quorum import Quorum
+from tests.models.replication import Bounds as ReplicationBounds
 from tests.models.replication import Replication
+from tests.models.transaction import Bounds as TransactionBounds
 from tests.models.transaction import Transactions
-
-QuorumBounds = quorum.Bounds
-ReplicationBounds = replication.Bounds
-LeaseBounds = lease.Bounds
-TransactionBounds = transaction.Bounds
 
 FIRST: Final = (0, 0)
 """Both producers are of the first generation; usually they are of the second."""

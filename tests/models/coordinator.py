@@ -79,11 +79,11 @@ Answer = tuple[Known, Known, Any, tuple[Any, ...]]
 def answer_to(known: Known, command: Any, without: str) -> Answer:
     """What the machine makes of it; a producer id is drawn at once."""
     # Named tuples of two classes are equal when their fields are.
-    return _answer_to(known, type(command), command, without)
+    return _answer_to(known, type(command).__name__, command, without)
 
 
 @cache
-def _answer_to(known: Known, kind: type, command: Any, without: str) -> Answer:
+def _answer_to(known: Known, kind: str, command: Any, without: str) -> Answer:
     machine = _machine(known, without)
     rule = endings.is_one_before if without != "raised-by-endtxn" else _one_before
     try:

@@ -188,9 +188,9 @@ class Replication:
         if sum(state.appended) < self.bounds.records:
             after = self._append(state, index)
             yield f"{index} appends {after.brokers[index].log[-1]}", after
-        after = self._advance(state, index)
-        if after is not None:
-            yield f"{index} moves its watermark to {after.brokers[index].watermark}", after
+        moved = self._advance(state, index)
+        if moved is not None:
+            yield f"{index} moves its watermark to {moved.brokers[index].watermark}", moved
         for other in range(self.count):
             if other != index:
                 yield from self._fetch(state, other, index)

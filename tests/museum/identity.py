@@ -11,7 +11,8 @@ from tests.worlds.partition_world import NOW, Bench, plain
 
 from duramen.machines.ages import Ages
 from duramen.machines.group import offsets
-from duramen.machines.group.classic.state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
+from duramen.machines.group.classic.state import Group, GroupState
+from duramen.machines.group.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from duramen.machines.group.commands import CommittedOffset
 from duramen.machines.group.records import OffsetRecord
 from duramen.partition.replica.offset_lookup import delete_records

@@ -162,7 +162,12 @@ def marker_again() -> None:
 
 
 def _write(bench: Bench, producer: ProducerEpoch, value: bytes) -> None:
-    fields = {"producer_id": producer.id, "producer_epoch": producer.epoch, "base_sequence": 0, "transactional": True}
+    fields: dict[str, Any] = {
+        "producer_id": producer.id,
+        "producer_epoch": producer.epoch,
+        "base_sequence": 0,
+        "transactional": True,
+    }
     bench.local(plain(value, **fields))
 
 

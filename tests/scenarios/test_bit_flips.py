@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from bit_flips import Case, make_case, outcome_of, run
+from tests.scenarios.bit_flips import Case, make_case, outcome_of, run
 from tests.worlds.flipped_node import Life, Machine, Questions, disk_of
 
 from duramen.wire.batch import CRC_START, batches

@@ -57,7 +57,7 @@ def numbers(bootstrap: str) -> list[int]:
         messages = consumer.consume(RECORDS - len(found), timeout=30)
         assert messages, f"only {len(found)} records came"
         assert all(message.error() is None for message in messages)
-        found += [int(message.value().partition(b":")[0]) for message in messages]
+        found += [int((message.value() or b"").partition(b":")[0]) for message in messages]
     consumer.close()
     return found
 

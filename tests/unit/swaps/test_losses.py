@@ -60,7 +60,8 @@ def test_a_loss_that_went_with_the_topic_takes_nothing_of_the_one_that_was_made_
         assert group.records(reader.consume(3, 0.1)) == []
     node.put("late", 2, 0)
     stale = group.Taken(("late", 0, 3), code)
-    told.append({"alone": [stale], "first": [stale, None], "last": [None, stale]}[order])
+    orders: dict[str, list[Any]] = {"alone": [stale], "first": [stale, None], "last": [None, stale]}
+    told.append(orders[order])
     assert reads_on(reader) == [("late", 0, 0), ("late", 0, 1)]
     assert said == ["topic late was deleted and made anew; it is read from its first record"]
     reader.close()
