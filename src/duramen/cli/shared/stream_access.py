@@ -19,7 +19,7 @@ from duramen.cli.shared.output import ProgressLine
 from duramen.cli.shared.position import StartPosition, now_ms, parse_position
 from duramen.cli.shared.preflight import find_gateway, find_node, with_ports
 from duramen.dlsn import Dlsn, parse_dlsn
-from duramen.errors import DuramenError
+from duramen.errors import ConfigError, DuramenError
 from duramen.streams import Namespace, Position, Stream, Txid
 from duramen.streams import open as open_namespace
 from duramen.streams.address import Address, parse_address
@@ -48,7 +48,10 @@ class StreamAccess(NamedTuple):
     def opened(self, *, makes_directory: bool = False) -> Iterator[Namespace]:
         """The namespace, which is closed behind the block. A directory that is not there ends the command, unless it
         may be made."""
-        found = parse_address(self.address)
+        try:
+            found = parse_address(self.address)
+        except ConfigError as error:
+            raise _in_our_options(error) from None
         if not found.gateway and (self.token_file is not None or self.ca_file is not None):
             option = "--ca-file" if self.token_file is None else "--token-file"
             raise click.UsageError(f"{option} is for a gateway: --at duramen+https://HOST:PORT/PATH.")
@@ -92,8 +95,19 @@ class StreamAccess(NamedTuple):
                 thread.join(_LOOK_SECONDS)
                 progress.show()
         if errors:
-            raise errors[0]
+            raise _in_our_options(errors[0])
         return results[0]
+
+
+def _in_our_options(error: Exception) -> Exception:
+    """The error with the names of options where the library names its parameters."""
+    text = str(error)
+    said = text.replace(" as token=,", ", by --token-file").replace("as token=", "by --token-file")
+    said = re.sub(r"\btoken=(?=[ ,])", "--token-file", re.sub(r"\bca_file=(?= )", "--ca-file", said))
+    said = re.sub(r"\bca_file=", "--ca-file ", said)
+    if said == text or not isinstance(error, DuramenError):
+        return error
+    return ConfigError(said) if isinstance(error, ConfigError) else DuramenError(said)
 
 
 def _refuse_no_log(directory: str) -> None:
@@ -110,7 +124,7 @@ def _token_in(path: str) -> str:
         with open(path, encoding="ascii", errors="replace") as file:
             return file.read(1024)
     except (OSError, ValueError) as error:
-        raise click.ClickException(f"--token-file {path}: {getattr(error, 'strerror', None) or error}.") from None
+        raise click.UsageError(f"--token-file {path}: {getattr(error, 'strerror', None) or error}.") from None
 
 
 def stream_options(command: _Command) -> _Command:

@@ -60,6 +60,8 @@ def parse_permission(text: str) -> Permission:
     right, equals, name = text.partition("=")
     if not equals or right not in RIGHTS:
         raise ValueError(f"{text!r} is no permission; they are written as {', '.join(f'{r}=NAME' for r in RIGHTS)}")
+    if any(part in ("", ".", "..") for part in name.split("/")[:-1]):
+        raise ValueError(f"{text!r}: a part of the path is no name")
     plain = name.removesuffix("*").replace("/", ".")
     if not all(part.isascii() and (part.isalnum() or part in "._-") for part in plain) or not name:
         raise ValueError(f"{text!r}: a name has letters, digits, _, - and dots; a * at its end is for all that go on")

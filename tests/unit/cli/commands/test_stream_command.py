@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,9 @@ import pytest
 
 from duramen.cli.commands.stream import _patiently
 from duramen.cli.main import main
-from duramen.cli.shared.stream_access import StreamAccess
+from duramen.cli.shared.stream_access import StreamAccess, _in_our_options
 from duramen.dlsn import FIRST
-from duramen.errors import DeadlineError, NetworkError, TlsError
+from duramen.errors import DeadlineError, DuramenError, ErrorCode, KafkaError, NetworkError, TlsError
 from duramen.streams import StreamRecord
 
 Run = Callable[..., tuple[int, str, str]]
@@ -108,6 +109,24 @@ def test_reading_makes_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert main(["stream", "list", "--at", f"duramen+file://{tmp_path}/{name}"]) == 1
         assert said in capsys.readouterr().err
     assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_a_gateways_login_is_told_of_in_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        there = ("stream", "list", "--at", f"duramen+https://127.0.0.1:{door.getsockname()[1]}")
+        for words, said in (
+            (("--token-file", str(empty)), "--token-file is no bearer token"),
+            (("--token-file", str(tmp_path)), f"--token-file {tmp_path}: Is a directory"),
+            (("--ca-file", str(empty)), f"--ca-file {empty}: there is no certificate in it"),
+        ):
+            assert main([*there, *words]) == 2
+            assert said in capsys.readouterr().err
+    text = "the gateway needs a bearer token; give one that is made as token=, or in DURAMEN_TOKEN"
+    assert str(_in_our_options(DuramenError(text))).endswith("that is made, by --token-file or in DURAMEN_TOKEN")
+    other = KafkaError(ErrorCode.STREAM_CLOSED, "the stream is closed")
+    assert _in_our_options(other) is other
 
 
 def test_an_input_without_an_end_is_given_up(run: Run) -> None:

@@ -96,3 +96,9 @@ def test_a_start_needs_a_file_that_is_right(tmp_path: Path, text: str | None) ->
         path.write_text(text)
     with pytest.raises(ConfigError, match=r"gateway\.tokens\.file="):
         BearerTokens(str(path))
+
+
+@pytest.mark.parametrize("name", ["../x", "a/../b", "/a", "a//b", "./*", ""])
+def test_a_path_that_no_stream_has_is_no_permission(name: str) -> None:
+    with pytest.raises(ValueError, match="name"):
+        parse_permission(f"read={name}")
