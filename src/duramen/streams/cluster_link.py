@@ -23,7 +23,7 @@ from duramen.client.protocol.record_table import FROM_START, TableStretch
 from duramen.client.protocol.stream_names import names_in
 from duramen.errors import ErrorCode, KafkaError, TopicReplacedError
 from duramen.model import NO_PRODUCER_ID, NO_TOPIC_ID, TopicId, TopicPartition
-from duramen.streams.link import AppendTerms, StreamKind, StreamTail, TxidKind
+from duramen.streams.link import SETTLED, AppendTerms, StreamKind, StreamTail, TxidKind
 from duramen.streams.logged_namespaces import LoggedNamespaces
 from duramen.streams.lookup import find_spot
 from duramen.streams.ready_cluster import AwaitableCluster
@@ -145,7 +145,7 @@ class ClusterLink:
         known = self._producers.pop(topic, None)  # put back where it is known what became of its batch
         producer = known or _Producer(*await self._cluster.init_producer_id(), 0)
         answer = await self._send(topic, _batch(rows, *producer), terms)
-        if answer.code in (ErrorCode.NONE, ErrorCode.END_IS_ELSEWHERE):
+        if answer.code in SETTLED:
             count = len(rows) if answer.code is ErrorCode.NONE else 0
             self._producers[topic] = producer._replace(sequence=wrapped(producer.sequence + count))
         return answer._replace(duplicate=False)  # by an attempt of this very call

@@ -31,7 +31,7 @@ from duramen.streams.http_words import (
     spot_in,
     stretch_in,
 )
-from duramen.streams.link import AppendTerms, StreamKind, StreamTail, TxidKind, WriterTurn
+from duramen.streams.link import SETTLED, AppendTerms, StreamKind, StreamTail, TxidKind, WriterTurn
 from duramen.streams.records import Row, StreamSpot, Stretch
 from duramen.wire.batch import MAX_SEQUENCE
 from duramen.wire.conditional_answer import ConditionalAnswer
@@ -117,7 +117,7 @@ class HttpLink:
             return await self._post(topic, rows, headers | _writer_headers(turn), terms.stream_id)
         own = self._turns.pop(topic, None) or _turn_of_its_own()  # put back where it is known what became of it
         answer = await self._post(topic, rows, headers | _writer_headers(own), terms.stream_id)
-        if answer.code in (ErrorCode.NONE, ErrorCode.END_IS_ELSEWHERE):
+        if answer.code in SETTLED:
             step = 1 if answer.code is ErrorCode.NONE else 0
             self._turns[topic] = own._replace(sequence=(own.sequence + step) & MAX_SEQUENCE)
         return answer._replace(duplicate=False)

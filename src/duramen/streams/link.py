@@ -7,15 +7,19 @@ at once; those on asyncio do. What is written upon them is written once, for bot
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from duramen.client.protocol.positions import Position
 from duramen.client.protocol.producers import ProducerProgress
 from duramen.dlsn import ANYWHERE, Dlsn, LogEnd, expected_end
+from duramen.errors import ErrorCode
 from duramen.model import NO_PRODUCER_ID, is_named
 from duramen.streams.namespace_link import NamespaceLink
 from duramen.streams.records import Row, StreamSpot, Stretch
 from duramen.wire.conditional_answer import ConditionalAnswer
+
+SETTLED: Final = (ErrorCode.NONE, ErrorCode.END_IS_ELSEWHERE, ErrorCode.OFFSET_OUT_OF_RANGE)
+"""Answers behind which it is known whether a batch is stored, so that its producer's next number is known, too."""
 
 TxidKind = Literal["none", "application", "assigned"]
 """Who gives the transaction ids of a stream."""
