@@ -63,7 +63,7 @@ class GatewayAnswer(NamedTuple):
 
     @property
     def next(self) -> Dlsn:
-        """The position behind what was read or written."""
+        """The position after what was read or written."""
         return parse_dlsn(self.headers["stream-next-offset"])
 
     @property
@@ -220,14 +220,14 @@ def stretch_in(answer: GatewayAnswer, spot: StreamSpot) -> Stretch:
     """The records that were read at a spot. NetworkError for what is no answer of a gateway."""
     try:
         records = [_record(json.loads(line)) for line in answer.body.splitlines()]
-        behind = answer.next
+        following = answer.next
     except (ValueError, KeyError, TypeError) as error:
         raise NetworkError(f"the answer is not of a gateway: {error!r}") from None
     batches = []
     if records or answer.is_closed:
         epoch = records[0].dlsn.leader_epoch if records else spot.dlsn.leader_epoch
         batches.append(StoredBatch(epoch, records, answer.is_closed))
-    return Stretch(batches, StreamSpot(behind.offset, behind, stream_id=spot.stream_id))
+    return Stretch(batches, StreamSpot(following.offset, following, stream_id=spot.stream_id))
 
 
 def _record(line: Mapping[str, Any]) -> StreamRecord:

@@ -43,7 +43,7 @@ class WriterTurn(NamedTuple):
 
 class AppendTerms(NamedTuple):
     """expected: where the stream has to end, as a position that names its history, too, or as an offset alone; None:
-    anywhere. close: nothing is appended behind it. stream_id: which stream of the name is meant; "" for any.
+    anywhere. close: nothing is appended after it. stream_id: which stream of the name is meant; "" for any.
     """
 
     expected: Dlsn | int | None = None
@@ -66,7 +66,7 @@ class AppendTerms(NamedTuple):
 
 
 class StreamTail(NamedTuple):
-    """How a stream stands. end: the offset behind its last record; last_txid: 0 before the first, -1 where records
+    """How a stream stands. end: the offset after its last record; last_txid: 0 before the first, -1 where records
     have none.
     """
 

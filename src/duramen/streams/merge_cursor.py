@@ -22,7 +22,7 @@ class MergedRecord(NamedTuple):
 
 
 class MergeCursor:
-    """position: for each stream where another one goes on, behind what was given."""
+    """position: for each stream where another one goes on, after what was given."""
 
     def __init__(self, cursors: Mapping[str, RecordCursor], *, follow: bool) -> None:
         self.position = {name: cursor.dlsn for name, cursor in cursors.items()}

@@ -135,7 +135,7 @@ class Namespace:
         """The records of several streams as one, by transaction id, name of the stream and offset.
 
         start_txid: from the first records with this id or a higher one; else from the beginnings. start: `position` of
-        another one, to go on behind it; streams that it leaves out begin as without it. follow: wait for more, until
+        another one, to go on after it; streams that it leaves out begin as without it. follow: wait for more, until
         all are closed. Then a record comes once no stream can have one before it any more: a stream that is at its end
         and whose last id is below the record's holds it back, until it has another record or is closed. Without
         `follow` each is read up to its end. KafkaError for a stream without transaction ids; else as `Stream.reader`.

@@ -9,7 +9,7 @@ from duramen.wire.conditional_answer import ConditionalAnswer
 
 
 class Receipt(NamedTuple):
-    """Where an append went. offset, dlsn: of its first record; end: the offset behind its last.
+    """Where an append went. offset, dlsn: of its first record; end: the offset after its last.
 
     epoch: the leader epoch in which it was stored. durability: "stable" for stable storage, "page-cache" for memory of
     the nodes that survives their processes but no power cut. copies: in-sync replicas that had it when it was
@@ -27,7 +27,7 @@ class Receipt(NamedTuple):
 
     @property
     def next(self) -> Dlsn:
-        """The position behind its last record: where the stream ends if nobody has appended since."""
+        """The position after its last record: where the stream ends if nobody has appended since."""
         return self.dlsn._replace(slot=self.end - self.offset) if self.offset >= 0 else INVALID
 
 

@@ -53,7 +53,7 @@ class StreamRecord(NamedTuple):
 
 class StoredBatch(NamedTuple):
     """Records of a stretch of log that readers see, the leader epoch that they were stored in, and whether the stream
-    is closed behind them.
+    is closed after them.
     """
 
     leader_epoch: int
@@ -75,7 +75,7 @@ class StreamSpot(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Batches from a spot on, none at the end, and the spot behind them."""
+    """Batches from a spot on, none at the end, and the spot after them."""
 
     batches: Sequence[StoredBatch]
     next: StreamSpot
@@ -151,7 +151,7 @@ def stretch_of(data: bytes | memoryview, aborted: Iterable[AbortedTransaction], 
     rolled_back = AbortedTransactions(aborted)
     whole = memoryview(data)
     found = []
-    behind = spot
+    next_spot = spot
     for position, header in batches(whole):
         if header.next_offset <= spot.offset:
             continue
@@ -163,8 +163,8 @@ def stretch_of(data: bytes | memoryview, aborted: Iterable[AbortedTransaction], 
             shown = () if hidden else _shown(view, header, spot.offset)
             found.append(StoredBatch(header.leader_epoch, shown, False))
         end = header.next_offset
-        behind = StreamSpot(end, dlsn_at(end, header.base_offset, header.leader_epoch), stream_id=spot.stream_id)
-    return Stretch(found, behind)
+        next_spot = StreamSpot(end, dlsn_at(end, header.base_offset, header.leader_epoch), stream_id=spot.stream_id)
+    return Stretch(found, next_spot)
 
 
 def _shown(view: memoryview, header: BatchHeader, start: int) -> Iterator[StreamRecord]:

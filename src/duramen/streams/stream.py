@@ -40,9 +40,9 @@ class Stream:
 
         records: bytes for one record's value, a NewStreamRecord, or several of either; together no larger than the
         topic's max.message.bytes. expected_position: where the stream has to end, `next` of a receipt or of a record's
-        DLSN; StreamEndMovedError with the real end where it does not, PositionDivergedError where it ends there behind
+        DLSN; StreamEndMovedError with the real end where it does not, PositionDivergedError where it ends there after
         another record, and nothing is stored. An offset is taken, too, and finds out nothing of records that were lost
-        and replaced. close: nothing is appended behind them, by anybody.
+        and replaced. close: nothing is appended after them, by anybody.
         StreamClosedError where the stream is closed, WriterFencedError where it is exclusive, TxidOutOfOrderError with
         the last transaction id where one steps back. A connection that is lost on the way never stores them twice.
         """
@@ -85,7 +85,7 @@ class Stream:
     ) -> Reader:
         """The records from a position on, in order, as an iterator.
 
-        after: instead of `start`, the record behind this one (a DLSN or an offset), to go on where a reader stopped.
+        after: instead of `start`, the record after this one (a DLSN or an offset), to go on where a reader stopped.
         txid: instead of it, the first record with this transaction id or a higher one. follow: wait at the end for
         more, until the stream is closed; else stop there. TruncatedError with the first offset where the position lies
         before it; PositionDivergedError where it names a record that the stream does not hold, or where the stream
@@ -118,7 +118,7 @@ class Stream:
         return run(self._calls.start())
 
     def end(self) -> int:
-        """Offset behind the last record, where the next goes, asked now."""
+        """Offset after the last record, where the next goes, asked now."""
         return run(self._calls.end())
 
     def end_position(self) -> Dlsn:

@@ -96,21 +96,21 @@ class AsyncCluster:
 
         create: a topic that is not there is made first, where the cluster makes those that clients ask for.
         """
-        return sorted((await self._topic_anew(topic, create=create)).partitions)
+        return sorted((await self._refresh_topic(topic, create=create)).partitions)
 
     async def topic_id(self, topic: str) -> TopicId:
         """A topic's id (16 bytes; zeros where the cluster has none), asked now. Errors as `partitions`."""
-        return (await self._topic_anew(topic)).topic_id
+        return (await self._refresh_topic(topic)).topic_id
 
     async def topic_names(self, topic_ids: Iterable[TopicId], *, timeout_s: float | None = None) -> dict[TopicId, str]:
         """Names of the topics with these ids, asked now; those that are not there are left out."""
         request = metadata.request_by_id(API[METADATA].request, topic_ids)
         return metadata.names_parsed(await self.call(ANY, METADATA, request, timeout_s=timeout_s))
 
-    async def _topic_anew(self, topic: str, *, create: bool = False) -> TopicMetadata:
+    async def _refresh_topic(self, topic: str, *, create: bool = False) -> TopicMetadata:
         pool = self._pool
         return await self._retries.retry(
-            f"Metadata of {topic}", ANY, lambda until: pool.find(pool.view.topic_anew(topic, create=create), until)
+            f"Metadata of {topic}", ANY, lambda until: pool.find(pool.view.refresh_topic(topic, create=create), until)
         )
 
     async def leader(self, tp: TopicPartition) -> int:

@@ -289,7 +289,7 @@ class AsyncGroupMember:
                 if version < FIRST_VERSION_WITH_OWN_IDS:
                     request.member_id = machine.member_id = ""
                 self._negotiated = True
-            # Not sent again as it is: behind a lost answer the next one says everything.
+            # Not sent again as it is: after a lost answer the next one says everything.
             response = await self._cluster.call(
                 self._route, CONSUMER_GROUP_HEARTBEAT, request, resend=False, timeout_s=_ATTEMPT_S
             )

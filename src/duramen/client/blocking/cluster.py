@@ -82,16 +82,16 @@ class Cluster:
 
         create: a topic that is not there is made first, where the cluster makes those that clients ask for.
         """
-        return sorted(self._topic_anew(topic, create=create).partitions)
+        return sorted(self._refresh_topic(topic, create=create).partitions)
 
     def topic_id(self, topic: str) -> TopicId:
         """A topic's id (16 bytes; zeros where the cluster has none), asked now. Errors as `partitions`."""
-        return self._topic_anew(topic).topic_id
+        return self._refresh_topic(topic).topic_id
 
-    def _topic_anew(self, topic: str, *, create: bool = False) -> TopicMetadata:
+    def _refresh_topic(self, topic: str, *, create: bool = False) -> TopicMetadata:
         pool = self._pool
         return self._retries.retry(
-            f"Metadata of {topic}", ANY, lambda until: pool.find(pool.view.topic_anew(topic, create=create), until)
+            f"Metadata of {topic}", ANY, lambda until: pool.find(pool.view.refresh_topic(topic, create=create), until)
         )
 
     def leader(self, tp: TopicPartition) -> int:

@@ -73,7 +73,7 @@ def check_directory(log_dir: str, directory_id: str) -> None:
 
 
 class SealedBytes(NamedTuple):
-    """Whole batches; next_offset: behind the last of them."""
+    """Whole batches; next_offset: after the last of them."""
 
     data: memoryview
     next_offset: int

@@ -31,7 +31,7 @@ MOST_LOOKS = 3
 class ChannelLimits(NamedTuple):
     """Bounds of one channel. requests, unsent_bytes: what may wait, for a reply and to be sent; more is refused.
 
-    max_frame_bytes: of a reply. connect_s: after which a connect counts as lost. backoff_s: the pause behind the first
+    max_frame_bytes: of a reply. connect_s: after which a connect counts as lost. backoff_s: the pause after the first
     failure, doubled by each that follows up to max_backoff_s. probes: connects that must be refused, 50 ms apart,
     before the process counts as gone.
     """
@@ -129,7 +129,7 @@ class PeerChannel:
     # ---- sending ---------------------------------------------------------------------------------------------
 
     def send(self, request: NodeRequest, on_reply: OnReply, timeout: float) -> None:
-        """Send the request behind those before it. None comes back when it is refused, lost, or `timeout` (s) over.
+        """Send the request after those before it. None comes back when it is refused, lost, or `timeout` (s) over.
 
         A reply that is late ends the connection: whatever came then would be out of order.
         """
@@ -265,7 +265,7 @@ class PeerChannel:
                 return
             self._sent.popleft()
             self._failures = self._looks = 0
-            # Behind this event: what a reply leads to may end the connection, or fail.
+            # After this event: what a reply leads to may end the connection, or fail.
             self._clock.call_soon(partial(sent.on_reply, response))
 
     # ---- deadlines -------------------------------------------------------------------------------------------

@@ -86,8 +86,8 @@ class ClusterView:
         """The error of a connect, which says who gave the address."""
         if (node.host, node.port) in self._bootstrap:
             return error
-        told = "which is what the cluster tells clients to use, see advertised.listeners of the node"
-        return type(error)(f"{error}; {told}")
+        hint = "which is what the cluster tells clients to use, see advertised.listeners of the node"
+        return type(error)(f"{error}; {hint}")
 
     def forget(self, route: Route | Iterable[str]) -> None:
         """What is known of these topics, or of the way there, may not hold any more: ask again at the next use."""
@@ -144,7 +144,7 @@ class ClusterView:
                 raise KafkaError(code, f"topic {name}: {code.name}")
         return known
 
-    def topic_anew(self, name: str, *, create: bool = False) -> Lookup[TopicMetadata]:
+    def refresh_topic(self, name: str, *, create: bool = False) -> Lookup[TopicMetadata]:
         """A topic, asked for whatever is known of it. create: make one that is not there, as `metadata.request`."""
         self.forget([name])
         if create:

@@ -26,7 +26,7 @@ class FetchedBytes(NamedTuple):
     """Whole record batches of one partition, and where its log stood.
 
     offset: what was asked for; `data` begins with the batch that holds it, so its first records may lie before.
-    next_offset: behind the last batch of `data`; `offset` when there is none. Offsets may be missing in between
+    next_offset: after the last batch of `data`; `offset` when there is none. Offsets may be missing in between
     (markers, compaction). aborted: (producer id, first offset) of rolled-back transactions in `data`, for readers of
     what is committed; empty otherwise.
     """
@@ -140,7 +140,7 @@ def _fetched(tp: TopicPartition, offset: int, data: Any) -> FetchedBytes:
 
 
 def whole_batches(records: memoryview, what: str, limit: int = 1 << 62) -> tuple[int, int]:
-    """(bytes of the whole batches in front, offset behind the last of them); a partial batch at the end is left out.
+    """(bytes of the whole batches in front, offset after the last of them); a partial batch at the end is left out.
 
     limit: batches that begin at this position or later are left out, too. (0, -1) without one. CorruptLogError when
     something in between is no batch.

@@ -14,7 +14,7 @@ from duramen.wire.messages import API
 LIST_OFFSETS: Final = 2
 
 LATEST: Final = -1
-"""Behind the last record that may be read: the high watermark, or the last stable offset for read_committed."""
+"""After the last record that may be read: the high watermark, or the last stable offset for read_committed."""
 EARLIEST: Final = -2
 """The log start."""
 MAX_TIMESTAMP: Final = -3

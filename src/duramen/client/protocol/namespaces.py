@@ -19,7 +19,7 @@ NAMESPACES_SETTINGS: Final = {"cleanup.policy": "compact", "duramen.ack.durabili
 """What the topic is made with, by whoever writes first; it has one partition."""
 
 PATH_LENGTH_MAX: Final = 247
-"""Of a namespace: a stream's name, which is a topic's, goes on behind it."""
+"""Of a namespace: a stream's name, which is a topic's, goes on after it."""
 
 REMOVED_AT_ONCE: Final = 1000
 """Records that one batch removes at most."""

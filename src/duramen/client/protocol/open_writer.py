@@ -14,7 +14,7 @@ NO_TXID: Final = -1
 
 
 class WriterOpening(NamedTuple):
-    """Who may write from now on; producer_id -1: nobody. end_offset: where the log ends behind what says so.
+    """Who may write from now on; producer_id -1: nobody. end_offset: where the log ends after what says so.
 
     last_txid: the log's last transaction id, 0 before the first, NO_TXID where there are none.
     """

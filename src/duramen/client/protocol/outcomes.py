@@ -35,7 +35,7 @@ def may_help(error: DuramenError) -> bool:
 
 def check_known(error: DuramenError, *, resend: bool) -> None:
     """OutcomeUnknownError where a request that failed so may have taken effect and may not be sent again: its
-    connection was lost behind it, or the node that appended a batch does not know its fate."""
+    connection was lost after it, or the node that appended a batch does not know its fate."""
     if resend or isinstance(error, NoConnectionError):
         return
     if isinstance(error, NetworkError) or (isinstance(error, KafkaError) and error.code in MAYBE_STORED):

@@ -37,9 +37,9 @@ Position = Dlsn | AtOffset | AtTime
 
 
 class LogPlace(NamedTuple):
-    """Where to read on: at `offset`. dlsn: of what is there, or behind the last record; FIRST where there was none.
+    """Where to read on: at `offset`. dlsn: of what is there, or after the last record; FIRST where there was none.
 
-    is_end: nothing has been written there yet. start, end: first offset, and the one behind the last, when asked.
+    is_end: nothing has been written there yet. start, end: first offset, and the one after the last, when asked.
     """
 
     offset: int
@@ -165,7 +165,7 @@ def _check(dlsn: Dlsn, log: _Log) -> PositionLookup[None]:
     KafkaError UNKNOWN_LEADER_EPOCH where a leader was asked that is none any more, and does not know it: it lacks what
     later ones have.
 
-    A DLSN above slot 0 may be behind the last record of its batch: so the record before it has to be of that batch.
+    A DLSN above slot 0 may be after the last record of its batch: so the record before it has to be of that batch.
     """
     offset = dlsn.offset
     if 0 <= log.leader_epoch < dlsn.leader_epoch:
@@ -175,7 +175,7 @@ def _check(dlsn: Dlsn, log: _Log) -> PositionLookup[None]:
     probe = offset - 1 if dlsn.slot and offset > log.start else offset
     header = yield from _ask_batch(probe, log.end)
     if header is None:
-        return  # behind a batch that was truncated, and nothing has come since
+        return  # after a batch that was truncated, and nothing has come since
     if header.base_offset == dlsn.entry and header.leader_epoch == dlsn.leader_epoch:
         return
     is_gone = header.base_offset > probe or (header.base_offset == offset == log.start and dlsn.slot > 0)
@@ -193,10 +193,10 @@ def _place(offset: int, log: _Log) -> PositionLookup[LogPlace]:
             return LogPlace(at, dlsn_at(at, header.base_offset, header.leader_epoch), False, log.start, log.end)
     last = (yield from _ask_batch(log.end - 1, log.end)) if log.end > log.start else None
     if last is not None:
-        behind = dlsn_at(log.end, min(last.base_offset, log.end), last.leader_epoch)
+        following = dlsn_at(log.end, min(last.base_offset, log.end), last.leader_epoch)
     else:
-        behind = dlsn_at(log.end, log.end - 1, log.leader_epoch) if log.end else FIRST
-    return LogPlace(log.end, behind, True, log.start, log.end)
+        following = dlsn_at(log.end, log.end - 1, log.leader_epoch) if log.end else FIRST
+    return LogPlace(log.end, following, True, log.start, log.end)
 
 
 def _ask_offset(timestamp: int) -> PositionLookup[ListedOffset]:
@@ -206,7 +206,7 @@ def _ask_offset(timestamp: int) -> PositionLookup[ListedOffset]:
 
 
 def _ask_batch(offset: int, end: int) -> PositionLookup[BatchHeader | None]:
-    """The header of the batch that holds the offset, or of the first one behind it; None where there is none."""
+    """The header of the batch that holds the offset, or of the first one after it; None where there is none."""
     if offset >= end:
         return None
     answer = yield BatchQuestion(offset)

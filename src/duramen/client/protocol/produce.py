@@ -82,10 +82,10 @@ def _outcome(answer: Any, tp: TopicPartition) -> Produced | KafkaError:
     code = error_code(answer.error_code)
     if code:
         return KafkaError(code, f"{tp}: {answer.error_message or code.name}")
-    told = answer.receipt
+    given = answer.receipt
     receipt = None
-    if told.leader_epoch >= 0:
-        receipt = ProduceReceipt(told.leader_epoch, bool(told.durability), told.copies, told.duplicate)
+    if given.leader_epoch >= 0:
+        receipt = ProduceReceipt(given.leader_epoch, bool(given.durability), given.copies, given.duplicate)
     return Produced(answer.base_offset, answer.log_append_time_ms, answer.log_start_offset, receipt)
 
 

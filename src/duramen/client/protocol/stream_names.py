@@ -48,6 +48,6 @@ def name_of(namespace: str, topic: str) -> str | None:
 
 
 def names_in(namespace: str, topics: Iterable[str], prefix: str, after: str, limit: int) -> list[str]:
-    """The streams of a namespace among topics that begin with `prefix`, sorted, behind `after`, at most `limit`."""
+    """The streams of a namespace among topics that begin with `prefix`, sorted, after `after`, at most `limit`."""
     names = (name_of(namespace, topic) for topic in topics)
     return sorted(name for name in names if name is not None and name.startswith(prefix) and name > after)[:limit]

@@ -1,4 +1,4 @@
-"""A body of JSON objects one behind another, cut into them while it comes. Pure.
+"""A body of JSON objects one after another, cut into them while it comes. Pure.
 
 Only braces and strings are looked at: where an object ends. What is in it is decoded by whom it is for.
 """

@@ -40,7 +40,7 @@ class PartitionLag(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Offsets in between; 0 where what was committed lies behind the end."""
+        """Offsets in between; 0 where what was committed lies after the end."""
         return max(0, self.end - self.committed)
 
 

@@ -55,7 +55,7 @@ class TopicV2(msgspec.Struct):
 
 
 class OffsetsV2(msgspec.Struct):
-    """The first offset that there is, and the one behind the last."""
+    """The first offset that there is, and the one after the last."""
 
     beginning_offset: int
     end_offset: int

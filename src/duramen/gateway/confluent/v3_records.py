@@ -1,4 +1,4 @@
-"""Version 3: records written to a topic, one JSON object behind another, each with a report as soon as it is stored."""
+"""Version 3: records written to a topic, one JSON object after another, each with a report as soon as it is stored."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class ConsumerInstance:
         return {tp: each.offset for tp, each in found.items()}
 
     async def seek_to_end(self, wanted: list[TopicPartition], *, beginning: bool) -> None:
-        """Go on at the first offset of these partitions, or behind the last that is committed."""
+        """Go on at the first offset of these partitions, or after the last that is committed."""
         self.positions.check(wanted)
         self.positions.seek(await self._ends(wanted, EARLIEST if beginning else LATEST))
 
@@ -260,7 +260,7 @@ class ConsumerInstance:
             raise self._member.failure
 
     def sent(self, answer: ConsumerReadAnswer) -> None:
-        """The answer has left: the next one goes on behind it."""
+        """The answer has left: the next one goes on after it."""
         if answer.records:
             self.positions.answered(answer.portion.moved, answer.started)
         else:

@@ -297,7 +297,7 @@ class ConsumerRequests:
     # ---- offsets -------------------------------------------------------------------------------------------------
 
     async def _commit(self, request: Request, consumer: ConsumerInstance) -> None:
-        """Commit what was read, or the records whose offsets are given: the group goes on behind each of them."""
+        """Commit what was read, or the records whose offsets are given: the group goes on after each of them."""
         async with self._body(request) as body:
             if not body.strip():
                 await consumer.commit_all()

@@ -32,7 +32,7 @@ class UnfitRecord(NamedTuple):
 
 
 class RecordPortion(NamedTuple):
-    """Records, their bytes of keys and values, and the position behind them in each partition that it moves in.
+    """Records, their bytes of keys and values, and the position after them in each partition that it moves in.
 
     unfit: the record in front of which it ends, where nothing comes before that one.
     """
@@ -89,7 +89,7 @@ def portion_of(fetched: Mapping[TopicPartition, FetchedBytes], embedded: Embedde
 
 
 def _committed(fetched: FetchedBytes) -> Iterator[Record]:
-    """The committed records at and behind the offset that was asked for."""
+    """The committed records at and after the offset that was asked for."""
     aborted = AbortedTransactions(fetched.aborted)
     for start, header in batches(fetched.data):
         batch = fetched.data[start : start + header.size]

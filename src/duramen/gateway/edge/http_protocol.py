@@ -91,7 +91,7 @@ def bounded_protocol(head_max_bytes: int, head_timeout_s: float, unread_s: float
                 self._head_bytes += len(data)
                 if self._head_bytes == len(data):
                     self._start_timer()
-                # Parsed in pieces: a body behind the head does not count.
+                # Parsed in pieces: a body after the head does not count.
                 while data and self._in_head and not self.transport.is_closing():
                     room = head_max_bytes + 1 - (self._head_bytes - len(data))
                     if room <= 0:

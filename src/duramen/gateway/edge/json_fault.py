@@ -44,7 +44,7 @@ _REASONS: Final = {
     "expected ',' or '}'": "a comma or a } is missing",
     "trailing comma in array": "nothing follows the comma",
     "trailing comma in object": "nothing follows the comma",
-    "trailing characters": "something follows behind its end",
+    "trailing characters": "something follows after its end",
     "object keys must be strings": "a name has to be a string",
     "invalid number": "a number is not written so",
     "invalid character": "this character cannot stand here",

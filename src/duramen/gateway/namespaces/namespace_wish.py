@@ -17,14 +17,14 @@ from duramen.gateway.namespaces.namespace_bodies import NamespaceBody
 PAGE: Final = 1000
 PAGE_MAX: Final = 10_000
 LIST: Final = "streams"
-"""Behind a namespace: its streams. So no namespace ends with it."""
+"""After a namespace: its streams. So no namespace ends with it."""
 
 _BODY: Final = msgspec.json.Decoder(NamespaceBody)
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class PageWish(NamedTuple):
-    """Which names: those that begin with `prefix` and come behind `after`, at most `limit`."""
+    """Which names: those that begin with `prefix` and come after `after`, at most `limit`."""
 
     prefix: str
     after: str
@@ -75,7 +75,7 @@ def wanted_defaults(body: bytes) -> dict[str, str] | None:
 
 
 def page_of(names: Iterable[str], wish: PageWish) -> tuple[list[str], str | None]:
-    """The names of a page, sorted, and the last one where more come behind it."""
+    """The names of a page, sorted, and the last one where more come after it."""
     found = sorted(name for name in names if name.startswith(wish.prefix) and name > wish.after)
     page = found[: wish.limit]
     return page, page[-1] if len(found) > wish.limit else None

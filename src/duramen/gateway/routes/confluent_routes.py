@@ -195,7 +195,7 @@ V3_ROUTES: tuple[RouteRow, ...] = (
         f"{_TOPIC}/records",
         "produceRecordsV3",
         "topic",
-        "Write records to a topic: one JSON object, or many one behind another, which are reported while they come",
+        "Write records to a topic: one JSON object, or many one after another, which are reported while they come",
         (RouteAnswer(
             200,
             "A report for each record, in order, with its own `error_code`: 200 where it is stored",
@@ -207,7 +207,7 @@ V3_ROUTES: tuple[RouteRow, ...] = (
          "value-schema-needed", "closed", "txid-out-of-order", "writer-fenced", "record-too-large",
          "too-few-replicas", "disk-full", "quota", "outcome-unknown"),
         _parameters(_TOPIC),
-        "A record, or several one behind another; sent in chunks, they are reported while more come",
+        "A record, or several one after another; sent in chunks, they are reported while more come",
         ProducedRecord,
         right="write",
     ),

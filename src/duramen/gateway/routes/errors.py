@@ -36,7 +36,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "consumer-exists": (409, "The group has a consumer of this name."),
     "consumer-state": (409, "The consumer is not in a state for it, as `message` says."),
     "not-empty": (409, "Streams or other namespaces lie in the namespace; recursive=true deletes them, too."),
-    "closed": (409, "The stream is closed: nothing is appended behind it; Stream-Closed, Stream-Next-Offset."),
+    "closed": (409, "The stream is closed: nothing is appended after it; Stream-Closed, Stream-Next-Offset."),
     "sequence": (
         409,
         "Producer-Seq or Stream-Writer-Seq leaves a gap (…-Expected-Seq, …-Next-Seq), or Stream-Seq is no higher one.",

@@ -13,7 +13,7 @@ _PATH = Parameter(
 )
 _PAGE = (
     Parameter("prefix", "query", "Only names that begin with it"),
-    Parameter("after", "query", "Only names behind it: the `next` of the page before"),
+    Parameter("after", "query", "Only names after it: the `next` of the page before"),
     Parameter("limit", "query", "At most so many, from 1 to 10,000; 1,000 if it is not given"),
 )
 _NAMESPACES = "namespaces: name, created_at, defaults; next: the last name, where more come"

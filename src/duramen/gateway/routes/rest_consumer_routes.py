@@ -95,7 +95,7 @@ CONSUMER_ROUTES: tuple[RouteRow, ...] = (
           "no-such-partition"),
     _told(f"{_INSTANCE}/positions/beginning", "seekConsumerToBeginning", "Go on at the first offset of partitions",
           "The partitions", NamedPartitions, "no-such-partition"),
-    _told(f"{_INSTANCE}/positions/end", "seekConsumerToEnd", "Go on behind the last record of partitions",
+    _told(f"{_INSTANCE}/positions/end", "seekConsumerToEnd", "Go on after the last record of partitions",
           "The partitions", NamedPartitions, "no-such-partition"),
     RouteRow(
         "GET",

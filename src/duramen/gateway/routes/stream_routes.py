@@ -70,7 +70,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             Parameter("format", "query", "ndjson: the body is lines with a record each, with all that it has"),
             Parameter("encoding", "query", "With format=ndjson: json (of values, the default), string or base64"),
             Parameter("stream_id", "query", "The Stream-Id of an answer before; 409 for another stream of the name"),
-            Parameter("Stream-Closed", "header", "true: the stream is closed behind the body, which may be empty then"),
+            Parameter("Stream-Closed", "header", "true: the stream is closed after the body, which may be empty then"),
             Parameter("Stream-Expected-Offset", "header", "Append only if the stream ends at this position"),
             Parameter("Stream-Seq", "header", "Append only if it is above the last one of the stream, as bytes"),
             Parameter("Producer-Id", "header", "The name of the writer; with it a request may be sent again"),
@@ -125,7 +125,7 @@ STREAM_ROUTES: tuple[RouteRow, ...] = (
             RouteAnswer(
                 101,
                 "A WebSocket: the client sends `from`, `encoding`, `credits`, `on_truncated`, `key`, `headers`, and "
-                "then `credits`; it gets `records` and the `position` behind them, or a `problem` and the close code "
+                "then `credits`; it gets `records` and the `position` after them, or a `problem` and the close code "
                 "4000 + status",
             ),
         ),

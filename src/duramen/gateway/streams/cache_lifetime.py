@@ -19,7 +19,7 @@ FOR_EVER: Final = "private, max-age=31536000, immutable"
 def cache_control(info: StreamInfo, position: Dlsn, page: StreamPage, stream_id: str | None) -> str:
     """Cache-Control of a page read at a position. stream_id: of the request, if it named one.
 
-    What lies at the end may get more. What lies before it stays as it is behind a position that names a record, unless
+    What lies at the end may get more. What lies before it stays as it is after a position that names a record, unless
     the topic is compacted; but a stream of the same name, made later, may have the same positions, so an answer is only
     for ever where its address names the stream itself. The beginning moves.
     """

@@ -1,4 +1,4 @@
-"""What a reader of a stream gets at a time: records out of fetched batches, and the position behind them."""
+"""What a reader of a stream gets at a time: records out of fetched batches, and the position after them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from duramen.client.protocol.fetch import FetchedBytes
 from duramen.dlsn import Dlsn, identified_text
-from duramen.gateway.streams.stream_position import behind
+from duramen.gateway.streams.stream_position import position_after
 from duramen.wire.aborted import AbortedTransactions
 from duramen.wire.batch import Record, batches, records
 from duramen.wire.records.control import ControlType, decode_key
@@ -44,7 +44,7 @@ class StreamPage(NamedTuple):
 
     @property
     def event_id(self) -> str:
-        """The position behind it, of this stream alone: an EventSource gives it back with an address that has just the
+        """The position after it, of this stream alone: an EventSource gives it back with an address that has just the
         name."""
         return identified_text(self.position, self.stream_id)
 
@@ -63,7 +63,7 @@ class StreamPage(NamedTuple):
         index = bisect_left(self.records, offset, key=_offset)
         return self.places[index] if index < len(self.records) and self.records[index].offset == offset else None
 
-    def behind(self, position: Dlsn) -> StreamPage:
+    def after(self, position: Dlsn) -> StreamPage:
         """Without the records in front of a position."""
         first = bisect_left(self.records, position.offset, key=_offset)
         return self._replace(records=self.records[first:], places=self.places[first:])
@@ -73,14 +73,14 @@ class StreamPage(NamedTuple):
         return self._replace(records=self.records[first:end], places=self.places[first:end])
 
     def first(self, count: int) -> StreamPage:
-        """The first records alone, 1 or more of them; the position is behind the last."""
+        """The first records alone, 1 or more of them; the position is after the last."""
         records, places = self.records[:count], self.places[:count]
-        position = behind(places[-1].leader_epoch, places[-1].base_offset, records[-1].offset)
+        position = position_after(places[-1].leader_epoch, places[-1].base_offset, records[-1].offset)
         return self._replace(records=records, places=places, position=position, up_to_date=False, closed=False)
 
 
 def empty_page(position: Dlsn, *, closed: bool) -> StreamPage:
-    """What lies behind the last record."""
+    """What lies after the last record."""
     return StreamPage((), (), position, True, closed)
 
 
@@ -96,9 +96,9 @@ def read_page(fetched: FetchedBytes, asked: Dlsn) -> StreamPage:
 
 
 def page_steps(fetched: FetchedBytes, asked: Dlsn) -> Generator[None, None, StreamPage]:
-    """The committed records at and behind the position asked for.
+    """The committed records at and after the position asked for.
 
-    Control records and those of aborted transactions are passed over. Behind a closing mark stands nothing, so the
+    Control records and those of aborted transactions are passed over. After a closing mark stands nothing, so the
     position stays in front of it: whoever held that position before the closing finds the end there, too.
     """
     aborted = AbortedTransactions(fetched.aborted)
@@ -120,7 +120,7 @@ def page_steps(fetched: FetchedBytes, asked: Dlsn) -> Generator[None, None, Stre
                     places.append(place)
                 if not number % STEP_RECORDS:
                     yield
-        position = behind(header.leader_epoch, header.base_offset, header.last_offset)
+        position = position_after(header.leader_epoch, header.base_offset, header.last_offset)
     up_to_date = closed or max(position.offset, fetched.next_offset) >= fetched.last_stable_offset
     return StreamPage(found, places, position, up_to_date, closed, fetched.log_start_offset)
 

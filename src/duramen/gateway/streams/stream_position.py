@@ -18,8 +18,8 @@ START: Final = FIRST
 """The beginning of a stream, before anything was written."""
 
 
-def behind(leader_epoch: int, base_offset: int, last_offset: int) -> Dlsn:
-    """The position behind a batch: a reader that has it goes on with what comes next, whichever batch that is in."""
+def position_after(leader_epoch: int, base_offset: int, last_offset: int) -> Dlsn:
+    """The position after a batch: a reader that has it goes on with what comes next, whichever batch that is in."""
     return Dlsn(max(0, leader_epoch) + 1, base_offset, last_offset - base_offset + 1)
 
 

@@ -1,7 +1,7 @@
 """The last Stream-Seq of a stream: a header of the records that had one, read back from the log.
 
 What is known is how far the log was read and which was the last until there. An append at that very end, refused
-anywhere else, is one behind that last one, whoever writes besides.
+anywhere else, is one after that last one, whoever writes besides.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from duramen.gateway.streams.stream_appends import (
     StreamAppends,
 )
 from duramen.gateway.streams.stream_page import INFLATED_MAX, StreamPage, page_steps, read_page
-from duramen.gateway.streams.stream_position import START, behind, is_confirmed
+from duramen.gateway.streams.stream_position import START, is_confirmed, position_after
 from duramen.gateway.streams.stream_topics import StreamInfo, StreamTopics
 from duramen.gateway.writes.partition_writes import WrittenShare
 from duramen.model import named_producer_id
@@ -55,7 +55,7 @@ class StreamEnd(NamedTuple):
 
 
 class StreamAppended(NamedTuple):
-    """What was appended: the position behind it, whether it was there already, whether the stream is closed now, the
+    """What was appended: the position after it, whether it was there already, whether the stream is closed now, the
     sequence that has to come next from its named writer (-1: not known), and the header with the receipt."""
 
     position: Dlsn
@@ -101,7 +101,7 @@ class Streams:
                 raise await self.closed_problem(info) from None
             raise
         if answer.base_offset >= 0:
-            position = behind(answer.leader_epoch, answer.base_offset, answer.last_offset)
+            position = position_after(answer.leader_epoch, answer.base_offset, answer.last_offset)
         else:
             position = (await self.end(info)).position
         closed = answer.closed or wish.close
@@ -114,12 +114,12 @@ class Streams:
         return await self._appends.progress(info, named_producer_id(name))
 
     async def closed_problem(self, info: StreamInfo) -> ProblemError:
-        """What answers an append behind the end of a closed stream."""
+        """What answers an append after the end of a closed stream."""
         end = await self.end(info)
         return ProblemError(
             409,
             "closed",
-            "the stream is closed: nothing is appended behind it",
+            "the stream is closed: nothing is appended after it",
             {CLOSED_HEADER: "true", "stream-next-offset": str(end.position)},
         )
 
@@ -243,5 +243,5 @@ class Streams:
 def _shared(share: WrittenShare, txid: int | None) -> StreamAppended:
     """Of an append that left with others."""
     batch = share.batch
-    position = behind(batch.leader_epoch, batch.base_offset, share.last)
+    position = position_after(batch.leader_epoch, batch.base_offset, share.last)
     return StreamAppended(position, False, batch.closed, -1, receipt_header(batch, share.first, txid))

@@ -41,7 +41,7 @@ class NamedWriter(NamedTuple):
 
     @property
     def base_sequence(self) -> int:
-        """The batch's sequence: those of the log go on with 0 behind 2^31 - 1."""
+        """The batch's sequence: those of the log go on with 0 after 2^31 - 1."""
         return self.sequence % _SEQUENCES
 
     def expected(self, base_sequence: int) -> int:
@@ -77,7 +77,7 @@ class OpenedWriter(NamedTuple):
 
     @property
     def base_sequence(self) -> int:
-        """The batch's sequence: those of the log go on with 0 behind 2^31 - 1."""
+        """The batch's sequence: those of the log go on with 0 after 2^31 - 1."""
         return self.sequence % _SEQUENCES
 
     def next(self, base_sequence: int) -> int:

@@ -22,7 +22,7 @@ from duramen.gateway.edge.request_body import RequestBodies
 from duramen.gateway.edge.request_json import decoded_json
 from duramen.gateway.routes.route import Handler
 from duramen.gateway.streams.stream_path import topic_of
-from duramen.gateway.streams.stream_position import behind
+from duramen.gateway.streams.stream_position import position_after
 from duramen.gateway.streams.stream_topics import StreamInfo, no_such_stream
 from duramen.gateway.streams.streams import Streams
 from duramen.gateway.streams.writer_headers import NAME_LENGTH_MAX, NEXT_SEQ, WRITER, OpenedWriter, opened_writer_id
@@ -73,7 +73,7 @@ class WriterRequests:
             info = await self._exclusive(topic)
             opened = await self._ask(info, wish.name, None)
             await self._streams.topics.touch(info)
-        position = behind(opened.leader_epoch, opened.end_offset - 1, opened.end_offset - 1)
+        position = position_after(opened.leader_epoch, opened.end_offset - 1, opened.end_offset - 1)
         writer = OpenedWriter(opened.producer_id)
         last_txid = None if opened.last_txid == NO_TXID else opened.last_txid
         found = OpenedBody(writer.token, wish.name, 0, str(position), opened.leader_epoch, last_txid)

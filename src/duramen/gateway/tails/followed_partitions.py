@@ -26,12 +26,12 @@ class FollowedPartitions:
 
     @property
     def position(self) -> str:
-        """Behind all that it got."""
+        """After all that it got."""
         return self._position_text([each.position for each in self._followers])
 
     @property
     def up_to_date(self) -> bool:
-        """Nothing was known behind that."""
+        """Nothing was known after that."""
         return all(each.up_to_date for each in self._followers)
 
     @property

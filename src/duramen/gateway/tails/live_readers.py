@@ -78,7 +78,7 @@ class LiveReaders:
     # ---- long-poll -------------------------------------------------------------------------------------------
 
     async def poll(self, request: Request, info: StreamInfo, position: Dlsn, form: PageForm) -> LivePage:
-        """What there is behind a position, or what comes until the time is up, the client has left or the gateway
+        """What there is after a position, or what comes until the time is up, the client has left or the gateway
         ends; no messages then. Problem 404, 409, 410, 503."""
         if not self._tails.holds(info, position):
             found = await self._reads.read(info, position, form)

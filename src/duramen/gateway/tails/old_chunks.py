@@ -1,6 +1,6 @@
 """Chunks of what lies far behind the ends of partitions, kept for all who read there. Pure.
 
-A chunk is what one read from a position gave, where more lay behind: in a topic that is not compacted, and as long as
+A chunk is what one read from a position gave, where more followed: in a topic that is not compacted, and as long as
 its partition has the same leader, nothing else will ever be there, but for what is truncated.
 """
 
@@ -35,7 +35,7 @@ class OldChunks:
         return len(self._kept)
 
     def find(self, key: ChunkKey, position: Dlsn) -> TailPage | None:
-        """What lies behind the position, where a chunk has that and shows that the position is of its history."""
+        """What lies after the position, where a chunk has that and shows that the position is of its history."""
         starts = self._starts.get(key, [])
         at = bisect_right(starts, position.offset)
         if not at:
@@ -45,7 +45,7 @@ class OldChunks:
         if position.offset >= chunk.position.offset or not _has(chunk, position):
             return None
         self._kept.move_to_end(place)
-        return chunk.behind(position)
+        return chunk.after(position)
 
     def add(self, key: ChunkKey, chunk: TailPage) -> None:
         """Keep a chunk; one from the same start goes."""

@@ -21,7 +21,7 @@ FRESH_S: Final = 1.0
 """How long a log is taken to begin where it did."""
 
 PAUSE_S: Final = 0.002
-"""At least, behind what one reader of old records gets."""
+"""At least, after what one reader of old records gets."""
 
 _KNOWN_MAX: Final = 10_000
 

@@ -27,7 +27,7 @@ class PageForm(Protocol):
 
     @property
     def is_lines(self) -> bool:
-        """Whether a body is the bodies of its parts, one behind the other."""
+        """Whether a body is the bodies of its parts, one after the other."""
 
     @property
     def is_kept(self) -> bool:

@@ -33,8 +33,8 @@ class PartitionFollower:
 
     match: records that it wants, None for all; joins: it follows, and shares the read at the end; who looks once asks
     the leader, because what the shared read has may be older than what its client has written. advance:
-    where the records at its position were truncated, it goes on with the first that there is. position: behind
-    what it got; up_to_date: nothing was known behind that; closed: nothing will come; advanced: truncated records were
+    where the records at its position were truncated, it goes on with the first that there is. position: after
+    what it got; up_to_date: nothing was known after that; closed: nothing will come; advanced: truncated records were
     passed over.
     """
 

@@ -85,7 +85,7 @@ class RecordForm(NamedTuple):
         return _TEXT.encode_lines(list(self.objects(page)))
 
     def events(self, page: StreamPage) -> bytes:
-        """One event with a line for each record; its id is the position behind them."""
+        """One event with a line for each record; its id is the position after them."""
         return sse_frames.lines_event(self.body(page), page.event_id) if page.records else b""
 
     def objects(self, page: StreamPage) -> Iterator[RecordShown]:

@@ -21,7 +21,7 @@ class RecordMatch(NamedTuple):
     headers: tuple[Header, ...]
 
     def of(self, page: StreamPage) -> StreamPage:
-        """The page with the records alone that are wanted; its position stays behind all."""
+        """The page with the records alone that are wanted; its position is that after all of them."""
         kept = [index for index, record in enumerate(page.records) if self._wants(record)]
         if len(kept) == len(page.records):
             return page

@@ -93,7 +93,7 @@ class ReaderCredits:
 def records_message(
     lines: bytes, position: str, credits: int, *, up_to_date: bool, closed: bool, advanced: bool
 ) -> str:
-    """Records (lines of NDJSON), the position behind them, and the credits that are left."""
+    """Records (lines of NDJSON), the position after them, and the credits that are left."""
     tail: dict[str, str | int | bool] = {"position": position, "credits": credits}
     for name, holds in (("up_to_date", up_to_date), ("closed", closed), ("advanced", advanced)):
         if holds:
@@ -111,5 +111,5 @@ def problem_message(problem: ProblemError) -> str:
 
 
 def close_code(problem: ProblemError) -> int:
-    """The code with which the connection is closed behind a problem: 1008 for a flood, else 4000 and the status."""
+    """The code with which the connection is closed after a problem: 1008 for a flood, else 4000 and the status."""
     return 1008 if problem.status == 429 else CLOSE_BASE + problem.status

@@ -30,7 +30,7 @@ def event(name: str, payload: bytes, event_id: str | None = None) -> bytes:
 
 
 def data_event(payload: bytes, event_id: str, *, binary: bool) -> bytes:
-    """An event with records; bytes that are no text go as base64. Its id is the position behind them.
+    """An event with records; bytes that are no text go as base64. Its id is the position after them.
 
     So an EventSource that loses its connection in front of the control event does not get them a second time.
     """
@@ -43,7 +43,7 @@ def lines_event(lines: bytes, event_id: str) -> bytes:
 
 
 def control_event(control: ControlData, event_id: str) -> bytes:
-    """The event behind each data event. Its id is the position, too, which EventSource sends when it connects again."""
+    """The event after each data event. Its id is the position, too, which EventSource sends when it connects again."""
     return event("control", msgspec.json.encode(control), event_id)
 
 

@@ -23,7 +23,7 @@ def known_interval(given: str | None) -> int:
 
 
 def next_cursor(now_s: float, given: str | None, jitter_s: int) -> str:
-    """The number of the interval of 20 s; where the reader's own is not smaller, one behind that.
+    """The number of the interval of 20 s; where the reader's own is not smaller, one after that.
 
     jitter_s: 1 to 3600, by chance, so that readers of one moment part.
     """

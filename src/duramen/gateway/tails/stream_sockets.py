@@ -92,7 +92,7 @@ class StreamSockets:
 
     @asynccontextmanager
     async def _answered(self, socket: WebSocket) -> AsyncIterator[None]:
-        """A connection that is closed behind it, with the problem if there was one."""
+        """A connection that is closed after it, with the problem if there was one."""
         await socket.accept()
         try:
             try:
@@ -201,7 +201,7 @@ async def _message(socket: WebSocket) -> str | bytes:
 
 
 async def _close(socket: WebSocket, code: int, message: str = "", reason: str = "") -> None:
-    """Close the connection, behind a message if there is one."""
+    """Close the connection, after a message if there is one."""
     try:
         if socket.application_state == WebSocketState.CONNECTED:
             if message:

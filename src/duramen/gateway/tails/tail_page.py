@@ -14,7 +14,7 @@ _RECORD_WEIGHT = 320
 
 
 class TailPage:
-    """The records from position `start` to `position`. closed: nothing will come behind them.
+    """The records from position `start` to `position`. closed: nothing will come after them.
 
     size: bytes of its records. weight: bytes of memory that it takes, forms that were made included; `grown` is called
     with what it takes more. interval: number of the cursor's interval in which it came (`stream_cursor`).
@@ -41,11 +41,11 @@ class TailPage:
     def closed(self) -> bool:
         return self.page.closed
 
-    def behind(self, position: Dlsn) -> TailPage:
-        """What of it lies behind a position; all of it where that is its start."""
+    def after(self, position: Dlsn) -> TailPage:
+        """What of it lies after a position; all of it where that is its start."""
         if position.offset <= self.start.offset:
             return self
-        return TailPage(position, self.page.behind(position), self.interval)
+        return TailPage(position, self.page.after(position), self.interval)
 
     def body(self, form: PageForm) -> bytes:
         """The records as a GET answers them."""
@@ -71,7 +71,7 @@ class TailPage:
             self._grow(len(found))
 
     def events(self, form: PageForm) -> bytes:
-        """The records as server-sent events, b"" for none, without the control event behind them."""
+        """The records as server-sent events, b"" for none, without the control event after them."""
         if not form.is_kept:
             return form.events(self.page)
         found = self._events.get(form)
@@ -83,7 +83,7 @@ class TailPage:
     def frame(self, form: PageForm, at_end: bool, cursor: str | None = None) -> bytes:
         """The records as server-sent events, b"" where there is nothing to say.
 
-        at_end: nothing is known to come behind it. cursor: for a reader that may not get the one of the interval.
+        at_end: nothing is known to come after it. cursor: for a reader that may not get the one of the interval.
         """
         if not self.page.records and not self.closed:
             return b""

@@ -50,7 +50,7 @@ class TailReader:
 
 class Taken(NamedTuple):
     """What a reader gets: pages; or, with none of them, that it has to read on its own from its position until it has
-    caught up (alone), that the reading has failed, or that it has to wait. at_end: nothing is known behind the pages.
+    caught up (alone), that the reading has failed, or that it has to wait. at_end: nothing is known after the pages.
     """
 
     pages: list[TailPage]
@@ -126,7 +126,7 @@ class TailRings:
         if end == first:
             return Taken([], alone=ring.closed)  # a page that closes may be gone, too
         pages = [ring.pages[each] for each in range(first, end)]
-        pages[0] = pages[0].behind(reader.position)
+        pages[0] = pages[0].after(reader.position)
         reader.position = pages[-1].position
         reader.number = ring.first + end
         return Taken(pages, end == len(ring.pages))

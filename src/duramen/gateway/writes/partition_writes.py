@@ -233,7 +233,7 @@ def check_stored(answer: ConditionalAnswer) -> None:
     """Nothing, if the answer says that it is stored. Problem 409 where the stream is closed, or its last transaction
     id is above those that were sent; KafkaError."""
     if answer.code == ErrorCode.STREAM_CLOSED:
-        raise ProblemError(409, "closed", "it is closed: nothing is appended behind it", {"stream-closed": "true"})
+        raise ProblemError(409, "closed", "it is closed: nothing is appended after it", {"stream-closed": "true"})
     if answer.code == ErrorCode.TXID_OUT_OF_ORDER:
         raise ProblemError(
             409,

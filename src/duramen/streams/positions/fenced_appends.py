@@ -44,7 +44,7 @@ class FencedAppends:
         self._end = FIRST
 
     def begin(self, end: Dlsn) -> None:
-        """Go on behind what was read: everything in front of the position `end`."""
+        """Go on after what was read: everything in front of the position `end`."""
         self._end = end
 
     def append(self, records: Sequence[NewStreamRecord]) -> None:
@@ -69,7 +69,7 @@ class FencedAppends:
         until = time.monotonic() + _COMMIT_SECONDS
         while (committed := self._stream.end_position()).offset < end:
             if time.monotonic() > until:
-                raise StreamEndMovedError(f"{self._stream.name}: nothing behind {committed} is committed", end)
+                raise StreamEndMovedError(f"{self._stream.name}: nothing after {committed} is committed", end)
             time.sleep(0.01)
         for record in self._stream.reader(self._end):
             if record.offset >= committed.offset:

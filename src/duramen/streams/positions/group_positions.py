@@ -88,7 +88,7 @@ class GroupPositions:
         return position if is_ours else found.offset - 1
 
     def save(self, position: Dlsn) -> None:
-        """Commit the offset behind the record, its leader epoch, and as metadata the DLSN (`identified_text`).
+        """Commit the offset after the record, its leader epoch, and as metadata the DLSN (`identified_text`).
 
         PositionTakenError where the group has members, whose positions they are. NoSuchStreamError where the stream was
         deleted. KafkaError for other refusals.

@@ -27,7 +27,7 @@ class OutputPositions:
 
     The records of a save are one batch, and its last one has the header: output and position are stored together, so
     each input record has its output once, as durably as the output stream's acknowledgements are. Each save is appended
-    behind everything that was read before: of two processes with one name the second gets PositionTakenError, and
+    after everything that was read before: of two processes with one name the second gets PositionTakenError, and
     stores nothing. Others may append to the output, too.
     """
 

@@ -26,7 +26,7 @@ class NamedStream(Protocol):
 class PositionStore(Protocol):
     """The position of one reader in one stream: that of the last record whose effect is kept.
 
-    `stream.reader(after=store.load())` goes on behind it, and `store.save(record.dlsn)` moves it. For one thread.
+    `stream.reader(after=store.load())` goes on after it, and `store.save(record.dlsn)` moves it. For one thread.
     """
 
     def load(self) -> Dlsn | int | None:

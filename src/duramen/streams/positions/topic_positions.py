@@ -25,7 +25,7 @@ class TopicPositions:
 
     A save is one batch: the record of the position, whose key has the reader's name, and those that the application
     gives with it. All of it is stored or nothing, so a table that these records make (the newest of each key) is exact.
-    It is as durable as the stream's acknowledgements are. Each save is appended behind everything that was read before:
+    It is as durable as the stream's acknowledgements are. Each save is appended after everything that was read before:
     of two processes with one name the second gets PositionTakenError, and stores nothing.
     """
 

@@ -144,6 +144,6 @@ def test_topics_are_asked_for_anew_and_their_ids_once() -> None:
     view = ClusterView([])
     assert found(view.topic_ids([TP, TopicPartition("t", 1)])) == ({"t": bytes(16)}, [Question(("t",))])
     assert found(view.topic_ids([TP]))[1] == []
-    topic, asked = found(view.topic_anew("t"))
+    topic, asked = found(view.refresh_topic("t"))
     assert (topic.name, asked) == ("t", [Question(("t",))])
-    assert found(view.topic_anew("t", create=True))[1] == [Question(("t",), create=True)]
+    assert found(view.refresh_topic("t", create=True))[1] == [Question(("t",), create=True)]

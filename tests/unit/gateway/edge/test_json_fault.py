@@ -55,7 +55,7 @@ class Empty(msgspec.Struct, forbid_unknown_fields=True):
         (b"{", "", "it ends in the middle of a value, or of a character"),
         (b"", "", "it has to be JSON; it is empty"),
         (b'{"a" 1}', "", "it is no JSON at byte 5: a colon is missing"),
-        (b"{} x", "", "it is no JSON at byte 4: something follows behind its end"),
+        (b"{} x", "", "it is no JSON at byte 4: something follows after its end"),
         (b'{"few":[1 2]}', "", "it is no JSON at byte 10: a comma or a ] is missing"),
         (b'{"few":[1,]}', "", "it is no JSON at byte 10: nothing follows the comma"),
         (b'{"few":[01]}', "", "it is no JSON at byte 9: a number is not written so"),

@@ -52,7 +52,7 @@ def test_records_and_the_position_behind_them() -> None:
     assert found.messages == [b"a", b"b", b"c"]
     assert found[2:5] == (Dlsn(EPOCH + 1, 2, 1), True, False)
     assert found.places == [(EPOCH, 0), (EPOCH, 0), (EPOCH, 2)]
-    assert found.behind(Dlsn(EPOCH + 1, 0, 1)).messages == [b"b", b"c"]
+    assert found.after(Dlsn(EPOCH + 1, 0, 1)).messages == [b"b", b"c"]
     assert page(START, batch(0, b"a"), 1, 9).up_to_date is False
 
 

@@ -1,4 +1,4 @@
-"""Positions are DLSNs: the one behind a batch is where the next begins, and texts sort as they do."""
+"""Positions are DLSNs: the one after a batch is where the next begins, and texts sort as they do."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import pytest
 
 from duramen.dlsn import BEFORE_FIRST, INVALID
 from duramen.gateway.edge.problem import ProblemError
-from duramen.gateway.streams.stream_position import START, behind, parse_position, parse_position_in
+from duramen.gateway.streams.stream_position import START, parse_position, parse_position_in, position_after
 
 
 def test_behind_a_batch_comes_the_next() -> None:
-    position = behind(4, 10, 12)
+    position = position_after(4, 10, 12)
     assert (position.offset, position.leader_epoch) == (13, 4)
-    assert str(START) < str(position) < str(behind(4, 13, 13)) < str(behind(5, 14, 14))
+    assert str(START) < str(position) < str(position_after(4, 13, 13)) < str(position_after(5, 14, 14))
     assert parse_position(str(position)) == position
-    assert behind(-1, 0, 0).lssn == 1
+    assert position_after(-1, 0, 0).lssn == 1
 
 
 def test_positions_of_distributedlog() -> None:
-    position = behind(4, 10, 12)
+    position = position_after(4, 10, 12)
     assert parse_position(position.base64_text) == position
     assert parse_position(str(BEFORE_FIRST)) == START
 
@@ -35,7 +35,7 @@ def test_an_offset_is_sent_to_where_it_is_found() -> None:
 
 
 def test_a_position_may_say_which_stream_of_the_name_it_is_of() -> None:
-    here, stream_id = behind(4, 10, 12), "a1b2c3d4" + "0" * 24
+    here, stream_id = position_after(4, 10, 12), "a1b2c3d4" + "0" * 24
     assert parse_position_in(str(here), stream_id) == here
     assert parse_position_in(f"{here}.a1b2c3d4", stream_id) == here
     with pytest.raises(ProblemError, match=r"from: the stream of this name is another one") as refused:

@@ -16,7 +16,7 @@ from duramen.errors import ErrorCode, KafkaError
 from duramen.gateway.edge.kafka_problems import problem_of
 from duramen.gateway.streams.stream_expiry import NEVER
 from duramen.gateway.streams.stream_page import StreamPage
-from duramen.gateway.streams.stream_position import START, behind
+from duramen.gateway.streams.stream_position import START, position_after
 from duramen.gateway.streams.stream_topics import StreamInfo
 from duramen.gateway.streams.streams import StreamEnd, Streams
 from duramen.model import TopicId, TopicPartition
@@ -71,29 +71,29 @@ def test_a_read_that_goes_on_costs_one_request() -> None:
     log = StoredLog((3, 2), (3, 2))
     for position, values, requests in (
         (START, [b"0", b"1", b"2", b"3"], 1),
-        (behind(3, 0, 0), [b"1", b"2", b"3"], 1),
-        (behind(3, 0, 1), [b"2", b"3"], 1),
-        (behind(3, 2, 3), [], 2),
+        (position_after(3, 0, 0), [b"1", b"2", b"3"], 1),
+        (position_after(3, 0, 1), [b"2", b"3"], 1),
+        (position_after(3, 2, 3), [], 2),
     ):
         assert (log.read(position).messages, log.requests) == (values, requests)
 
 
 def test_over_a_change_of_leaders_the_batch_is_looked_up() -> None:
     log = StoredLog((3, 2), (5, 2))
-    assert log.read(behind(3, 0, 1)).messages == [b"2", b"3"]
+    assert log.read(position_after(3, 0, 1)).messages == [b"2", b"3"]
     log = StoredLog((3, 2))
     log.epoch = 5
-    assert log.read(behind(3, 0, 1)).messages == []
+    assert log.read(position_after(3, 0, 1)).messages == []
 
 
 @pytest.mark.parametrize(
     "position",
     [
-        behind(3, 2, 2),  # the log has batches of epoch 5 from offset 2 on
-        behind(3, 2, 3),
-        behind(3, 4, 7),  # which is above the end by now
+        position_after(3, 2, 2),  # the log has batches of epoch 5 from offset 2 on
+        position_after(3, 2, 3),
+        position_after(3, 4, 7),  # which is above the end by now
         Dlsn(4, 2, 0),
-        behind(4, 0, 1),
+        position_after(4, 0, 1),
         Dlsn(6, 1, 2),
     ],
 )
@@ -108,15 +108,15 @@ def test_lost_records_are_never_other_ones(position: Dlsn) -> None:
 def test_who_follows_is_told_of_lost_records() -> None:
     log = StoredLog((3, 2), (5, 2))
     arriving = log.streams().arriving
-    assert asyncio.run(arriving(log.info(), behind(3, 0, 1))).next_offset == 4
+    assert asyncio.run(arriving(log.info(), position_after(3, 0, 1))).next_offset == 4
     with pytest.raises(DlsnDivergedError):
-        asyncio.run(arriving(log.info(), behind(3, 2, 2)))
-    asyncio.run(arriving(log.info(), behind(5, 2, 3)))  # nothing came, and nothing was looked at
+        asyncio.run(arriving(log.info(), position_after(3, 2, 2)))
+    asyncio.run(arriving(log.info(), position_after(5, 2, 3)))  # nothing came, and nothing was looked at
 
 
 def test_below_the_start_the_first_position_is_told() -> None:
     log = StoredLog((3, 4), (5, 2), start=3)
-    for position in (START, behind(3, 0, 0), behind(9, 1, 1)):
+    for position in (START, position_after(3, 0, 0), position_after(9, 1, 1)):
         with pytest.raises(BelowStartError) as error:
             log.read(position)
         problem = problem_of(error.value)
@@ -131,4 +131,4 @@ def test_what_was_emptied_goes_on() -> None:
     assert log.read(end).messages == []
     log = StoredLog((3, 2), (6, 1), start=2)
     assert log.read(end).messages == [b"2"]
-    assert log.stream_end()[:2] == (behind(6, 2, 2), False)
+    assert log.stream_end()[:2] == (position_after(6, 2, 2), False)

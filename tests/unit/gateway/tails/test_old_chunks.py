@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from duramen.dlsn import Dlsn
 from duramen.gateway.streams.stream_page import BatchPlace, StreamPage
-from duramen.gateway.streams.stream_position import START, behind
+from duramen.gateway.streams.stream_position import START, position_after
 from duramen.gateway.tails.old_chunks import ChunkKey, OldChunks
 from duramen.gateway.tails.page_forms import MessageForm
 from duramen.gateway.tails.tail_page import TailPage
@@ -21,18 +21,18 @@ def chunk(start: Dlsn, end: int) -> TailPage:
     records = [Record(n, 0, None, b"%d" % (n % 10), []) for n in offsets]
     places = [BatchPlace(2, n // BATCH * BATCH) for n in offsets]
     last = end - 1
-    return TailPage(start, StreamPage(records, places, behind(2, last // BATCH * BATCH, last), False, False), 0)
+    return TailPage(start, StreamPage(records, places, position_after(2, last // BATCH * BATCH, last), False, False), 0)
 
 
 def test_who_stands_inside_a_chunk_gets_the_rest_of_it() -> None:
     chunks = OldChunks(1 << 20)
     assert chunks.find(KEY, START) is None
-    first, second = chunk(START, 8), chunk(behind(2, 4, 7), 12)
+    first, second = chunk(START, 8), chunk(position_after(2, 4, 7), 12)
     chunks.add(KEY, first)
     chunks.add(KEY, second)
     assert chunks.find(KEY, START) is first
     assert chunks.find(KEY, second.start) is second
-    for position in (behind(2, 4, 5), Dlsn(3, 4, 2)):
+    for position in (position_after(2, 4, 5), Dlsn(3, 4, 2)):
         found = chunks.find(KEY, position)
         assert found is not None
         assert (found.body(TEXT), found.position) == (b"[6,7]", first.position)
@@ -51,7 +51,7 @@ def test_a_position_of_another_history_finds_nothing() -> None:
 def test_what_was_not_used_for_longest_goes_and_forms_count() -> None:
     room = 3 * chunk(START, 8).weight
     chunks = OldChunks(room)
-    starts = [START, *(behind(2, n - BATCH, n - 1) for n in (8, 16, 24))]
+    starts = [START, *(position_after(2, n - BATCH, n - 1) for n in (8, 16, 24))]
     for start in starts[:3]:
         chunks.add(KEY, chunk(start, start.offset + 8))
     assert (len(chunks), chunks.held_bytes) == (3, room)
@@ -72,7 +72,7 @@ def test_what_was_not_used_for_longest_goes_and_forms_count() -> None:
 
 def test_truncated_chunks_go() -> None:
     chunks = OldChunks(1 << 20)
-    second = chunk(behind(2, 4, 7), 12)
+    second = chunk(position_after(2, 4, 7), 12)
     chunks.add(KEY, chunk(START, 8))
     chunks.add(KEY, second)
     chunks.add(KEY, second)

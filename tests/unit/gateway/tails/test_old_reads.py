@@ -13,7 +13,7 @@ from duramen.gateway.edge.clock import GatewayClock
 from duramen.gateway.edge.metrics import GatewayMetrics
 from duramen.gateway.streams.stream_expiry import NEVER
 from duramen.gateway.streams.stream_page import BatchPlace, StreamPage
-from duramen.gateway.streams.stream_position import START, behind
+from duramen.gateway.streams.stream_position import START, position_after
 from duramen.gateway.streams.stream_topics import StreamInfo
 from duramen.gateway.streams.streams import Streams
 from duramen.gateway.tails.old_chunks import OldChunks
@@ -52,7 +52,7 @@ class CountedStreams:
         last = offsets[-1] if offsets else position.offset - 1
         records = [Record(n, 0, None, b"%d" % n, []) for n in offsets]
         places = [BatchPlace(0, n) for n in offsets]
-        return StreamPage(records, places, behind(0, last, last), last + 1 >= end, False, self.start)
+        return StreamPage(records, places, position_after(0, last, last), last + 1 >= end, False, self.start)
 
     async def leader(self, info: StreamInfo) -> int:
         return 1 if info.topic_id == INFO.topic_id else 2
@@ -87,7 +87,7 @@ def test_ten_readers_read_once() -> None:
         world.streams.go.set()
         assert await asyncio.gather(*waiting[1:]) == [[b"0", b"1"]] * 9
         assert await world.values(START) == [b"0", b"1"]
-        assert await world.values(behind(0, 0, 0)) == [b"1"]
+        assert await world.values(position_after(0, 0, 0)) == [b"1"]
         assert world.streams.reads == 1
 
     asyncio.run(scenario())
@@ -119,11 +119,11 @@ def test_what_was_truncated_is_not_given_a_second_later() -> None:
         world.now_s = 1.5
         with pytest.raises(KafkaError):
             await world.values(START)
-        assert await world.values(behind(0, 0, 0)) == [b"1", b"2"]
+        assert await world.values(position_after(0, 0, 0)) == [b"1", b"2"]
         world.streams.start = 2
         world.reads.truncated(INFO, 2)  # by this gateway: at once
         with pytest.raises(KafkaError):
-            await world.values(behind(0, 0, 0))
+            await world.values(position_after(0, 0, 0))
 
     asyncio.run(scenario())
 

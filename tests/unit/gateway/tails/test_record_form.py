@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.streams.stream_page import BatchPlace, StreamPage
-from duramen.gateway.streams.stream_position import behind
+from duramen.gateway.streams.stream_position import position_after
 from duramen.gateway.tails.record_form import RecordEncoding, RecordForm, record_form
 from duramen.gateway.tails.tail_page import TailPage
 from duramen.wire.batch import Record
@@ -22,7 +22,7 @@ CONTENTS = st.none() | st.binary(max_size=8) | st.sampled_from((b"null", b" null
 
 
 def page(*records: Record) -> StreamPage:
-    return StreamPage(records, [BatchPlace(2, 5)] * len(records), behind(2, 5, 9), True, False)
+    return StreamPage(records, [BatchPlace(2, 5)] * len(records), position_after(2, 5, 9), True, False)
 
 
 def written(shown: Any, encoding: str) -> bytes | None:
@@ -85,7 +85,7 @@ def test_an_event_has_a_line_for_each_record_and_the_position_behind_them() -> N
     form = record_form("string", names_txid=False)
     events = form.events(page(Record(5, 1, None, b"a", []), Record(6, 1, None, b"b\n", [])))
     name, first, second, event_id, *end = events.split(b"\n")
-    assert (name, event_id, end) == (b"event: data", f"id: {behind(2, 5, 9)}".encode(), [b"", b""])
+    assert (name, event_id, end) == (b"event: data", f"id: {position_after(2, 5, 9)}".encode(), [b"", b""])
     assert json.loads(first.removeprefix(b"data:"))["value"] == "a"
     assert json.loads(second.removeprefix(b"data:"))["value"] == "b\n"
     assert form.events(page()) == b""
@@ -98,9 +98,9 @@ def test_an_unknown_encoding_is_refused() -> None:
 
 def test_a_long_page_is_made_in_steps() -> None:
     records = [Record(5 + n, 1, b"k", b"%d" % n, []) for n in range(250)]
-    whole = StreamPage(records, [BatchPlace(2, 5)] * 250, behind(2, 5, 254), False, False)
+    whole = StreamPage(records, [BatchPlace(2, 5)] * 250, position_after(2, 5, 254), False, False)
     form = RecordForm("json", False)
-    tail, others = TailPage(behind(2, 4, 4), whole, 0), 0
+    tail, others = TailPage(position_after(2, 4, 4), whole, 0), 0
 
     async def scenario() -> None:
         nonlocal others

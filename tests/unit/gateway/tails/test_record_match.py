@@ -6,7 +6,7 @@ import pytest
 
 from duramen.gateway.edge.problem import ProblemError
 from duramen.gateway.streams.stream_page import BatchPlace, StreamPage
-from duramen.gateway.streams.stream_position import behind
+from duramen.gateway.streams.stream_position import position_after
 from duramen.gateway.tails.page_forms import MessageForm
 from duramen.gateway.tails.record_form import RecordForm
 from duramen.gateway.tails.record_match import MatchForm, RecordMatch, record_match
@@ -18,7 +18,7 @@ RECORDS = [
     Record(1, 1, b"b", b"1", [(b"from", b"shop")]),
     Record(2, 1, None, b"2", [(b"from", None)]),
 ]
-PAGE = StreamPage(RECORDS, [BatchPlace(0, 0)] * 3, behind(0, 0, 2), True, False)
+PAGE = StreamPage(RECORDS, [BatchPlace(0, 0)] * 3, position_after(0, 0, 2), True, False)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_what_is_wanted(query: list[tuple[str, str]], values: list[bytes]) -> No
     found = match.of(PAGE)
     assert (found.messages, found.position) == (values, PAGE.position)
     form = MatchForm(MessageForm("text/plain"), match)
-    tail = TailPage(behind(0, 0, -1), PAGE, 0)
+    tail = TailPage(position_after(0, 0, -1), PAGE, 0)
     weight = tail.weight
     assert tail.body(form) == b"".join(values)
     assert b"streamNextOffset" in tail.frame(form, True)  # even where nothing is wanted: the position moves on

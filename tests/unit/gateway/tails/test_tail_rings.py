@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from duramen.dlsn import Dlsn
 from duramen.errors import ClosedError
 from duramen.gateway.streams.stream_page import BatchPlace, StreamPage, empty_page
-from duramen.gateway.streams.stream_position import behind
+from duramen.gateway.streams.stream_position import position_after
 from duramen.gateway.tails.page_forms import MessageForm
 from duramen.gateway.tails.record_form import RecordForm
 from duramen.gateway.tails.tail_page import TailPage
@@ -54,7 +54,7 @@ class ModelLog:
         at = bisect_right([high for _, high, _ in self.batches], position.offset - 1)
         found = self.batches[at : at + batches]
         if found:
-            end = behind(0, found[-1][0], found[-1][1])
+            end = position_after(0, found[-1][0], found[-1][1])
             offsets = self.values(position.offset, end.offset)
         else:
             end, offsets = position, []
@@ -203,7 +203,7 @@ TestTails.settings = settings(max_examples=80, stateful_step_count=50, deadline=
 
 def _page(start: int, end: int) -> TailPage:
     offsets = list(range(start, end))
-    return TailPage(Dlsn(1, start, 0), numbered(offsets, behind(0, start, end - 1), True, False), 7)
+    return TailPage(Dlsn(1, start, 0), numbered(offsets, position_after(0, start, end - 1), True, False), 7)
 
 
 def test_who_is_slow_keeps_nobody_waiting() -> None:
@@ -263,8 +263,8 @@ def test_one_form_for_all_readers() -> None:
     assert b"upToDate" not in page.frame(JSON, False)
     assert b'"streamCursor":"9"' in page.frame(JSON, True, "9")
     assert page.body(JSON) is page.body(JSON)
-    assert page.behind(Dlsn(1, 1, 0)).body(JSON) == b"[1]"
-    assert page.behind(Dlsn(1, 0, 0)) is page
+    assert page.after(Dlsn(1, 1, 0)).body(JSON) == b"[1]"
+    assert page.after(Dlsn(1, 0, 0)) is page
 
 
 def test_memory_of_forms_counts() -> None:
@@ -273,7 +273,7 @@ def test_memory_of_forms_counts() -> None:
     reader = rings.join(KEYS[0], Dlsn(1, 0, 0))
     for n in range(4):
         record = Record(n, 0, None, b"\n" * 2000, [])
-        page = StreamPage([record], [BatchPlace(0, n)], behind(0, n, n), True, False)
+        page = StreamPage([record], [BatchPlace(0, n)], position_after(0, n, n), True, False)
         rings.add(reader.ring, TailPage(Dlsn(1, n, 0), page, 0), 0)
     pages = rings.take(reader, 100_000).pages
     assert len(pages) == len(reader.ring.pages) == 4
@@ -288,6 +288,6 @@ def test_memory_of_forms_counts() -> None:
 
 def test_a_position_of_another_leader_epoch_is_not_held() -> None:
     rings = TailRings(1 << 20, LINGER_S)
-    rings.join(KEYS[0], behind(3, 0, 1))
-    assert rings.holds(KEYS[0], behind(3, 0, 1))
-    assert not rings.holds(KEYS[0], behind(2, 0, 1))
+    rings.join(KEYS[0], position_after(3, 0, 1))
+    assert rings.holds(KEYS[0], position_after(3, 0, 1))
+    assert not rings.holds(KEYS[0], position_after(2, 0, 1))
