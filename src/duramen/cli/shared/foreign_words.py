@@ -27,6 +27,8 @@ _EVERYWHERE: Final = {
 
 _OFFLINE: Final = {"", "serve", "dev", "log", "completion", "spark"}
 """Commands of ours that ask no node, or not by --bootstrap alone."""
+_WITHOUT_X: Final = {"stream", "gateway", "cluster"}
+"""Those that take no setting of librdkafka's."""
 
 _A_TOPIC: Final = "the topic stands without an option"
 _FULL: Final = "--format full shows it, --json for machines"
@@ -123,9 +125,36 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
     },
     "topic describe": {"--topic": _A_TOPIC},
     "topic delete": {"--topic": _A_TOPIC, "--force": "--yes says it"},
-    "stream create": {"-c": _A_SETTING},
+    "stream create": {"-c": _A_SETTING, "--set": _A_SETTING},
+    "stream read": {
+        "--count": "--limit N says it",
+        "--max-messages": "--limit N says it",
+        "--last": "--from -10 says it for ten",
+        "--tail": "--from -10 says it for ten",
+        "--from-beginning": "--from start says it, which is what happens anyway",
+        "--offset": "--from says where to begin",
+        "-o": "--from says where to begin",
+        "--format": "--json prints keys, headers and positions, too",
+        "--group": "a stream has none; --json prints positions, and --after goes on behind one",
+        "-g": "a stream has none; --json prints positions, and --after goes on behind one",
+    },
+    "stream append": {
+        "--key": "`duramen produce` writes keys, to the stream's topic",
+        "-k": "`duramen produce` writes keys, to the stream's topic",
+        "-K": "`duramen produce` writes keys, to the stream's topic",
+        "--header": "`duramen produce` writes headers, to the stream's topic",
+        "-H": "`duramen produce` writes headers, to the stream's topic",
+        "--file": "the file stands behind the stream",
+    },
+    "stream delete": {"--force": "--yes says it"},
+    "stream namespace set": {"-c": _A_SETTING, "--set": _A_SETTING},
+    "gateway": {
+        "--port": "--listen http://127.0.0.1:PORT says it",
+        "-p": "--listen http://127.0.0.1:PORT says it",
+        "--host": "--listen URL says it",
+        "--at": "--bootstrap HOST:PORT says which cluster",
+    },
     "stream namespace create": {"-c": _A_SETTING},
-    "stream namespace set": {"-c": _A_SETTING},
     "cluster init": {"-t": "--cluster-id ID says it"},
     "group": {
         "--list": "`duramen group list` does it",
@@ -233,6 +262,40 @@ _COMMANDS: Final[dict[str, dict[str, str]]] = {
         "trim-prefix": "`duramen truncate TOPIC --before POSITION` does it",
         "verify": "`duramen log verify DIRECTORY` does it",
         "repair": "`duramen log repair DIRECTORY` does it",
+        "append": "`duramen stream append STREAM` does it",
+        "namespace": "`duramen stream namespace list` lists namespaces",
+        "http": "`duramen gateway` serves streams over HTTP",
+        "rest": "`duramen gateway` serves streams over HTTP",
+        "proxy": "`duramen gateway` serves streams over HTTP",
+        "token": "`duramen gateway token NAME` makes one",
+    },
+    "stream": {
+        "ls": "`duramen stream list` lists them",
+        "rm": "`duramen stream delete NAME` does it",
+        "describe": "`duramen topic describe NAME` does it, with a dot for each / of the name",
+        "info": "`duramen topic describe NAME` does it, with a dot for each / of the name",
+        "show": "`duramen topic describe NAME` does it, with a dot for each / of the name",
+        "alter": "`duramen topic alter NAME` does it, with a dot for each / of the name",
+        "write": "`duramen stream append NAME` does it",
+        "produce": "`duramen stream append NAME` does it",
+        "consume": "`duramen stream read NAME` does it",
+        "cat": "`duramen stream read NAME` does it",
+        "tail": "`duramen stream read NAME --from -10 --follow` does it",
+        "follow": "`duramen stream read NAME --follow` does it",
+        "seal": "`duramen stream close NAME` does it",
+        "namespaces": "`duramen stream namespace list` lists them",
+    },
+    "stream namespace": {
+        "ls": "`duramen stream namespace list` lists them",
+        "rm": "`duramen stream namespace delete NAME` does it",
+        "show": "`duramen stream namespace describe NAME` does it",
+        "alter": "`duramen stream namespace set NAME --config KEY=VALUE` does it",
+    },
+    "gateway": {
+        "start": "`duramen gateway` runs one",
+        "serve": "`duramen gateway` runs one",
+        "run": "`duramen gateway` runs one",
+        "tokens": "`duramen gateway token NAME` makes one",
     },
     "cluster": {
         "format": "`duramen cluster init` does it",
@@ -278,8 +341,11 @@ _COMMANDS: Final[dict[str, dict[str, str]]] = {
 
 def our_option(command: str, option: str) -> str | None:
     """What an option of others is here; None where nobody would mean anything by it. command: as `topic create`."""
-    offline = command.split(" ")[0] in _OFFLINE
-    return _OPTIONS.get(command, {}).get(option) or (None if offline else _EVERYWHERE.get(option))
+    first = command.split(" ")[0]
+    everywhere = None if first in _OFFLINE else _EVERYWHERE.get(option)
+    if everywhere is not None and first in _WITHOUT_X and "-X" in everywhere:
+        everywhere = None
+    return _OPTIONS.get(command, {}).get(option) or everywhere
 
 
 def our_argument(command: str) -> str | None:

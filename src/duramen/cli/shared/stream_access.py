@@ -19,7 +19,7 @@ from duramen.cli.shared.output import ProgressLine
 from duramen.cli.shared.position import StartPosition, now_ms, parse_position
 from duramen.cli.shared.preflight import find_gateway, find_node, with_ports
 from duramen.dlsn import Dlsn, parse_dlsn
-from duramen.errors import ConfigError, DuramenError
+from duramen.errors import ConfigError, DeadlineError, DuramenError
 from duramen.streams import Namespace, Position, Stream, Txid
 from duramen.streams import open as open_namespace
 from duramen.streams.address import Address, parse_address
@@ -100,8 +100,10 @@ class StreamAccess(NamedTuple):
 
 
 def _in_our_options(error: Exception) -> Exception:
-    """The error with the names of options where the library names its parameters."""
+    """The error with the names of options where the library names its parameters, or says no remedy."""
     text = str(error)
+    if isinstance(error, DeadlineError):
+        return DuramenError(f"{text}; --timeout waits longer")
     said = text.replace(" as token=,", ", by --token-file").replace("as token=", "by --token-file")
     said = re.sub(r"\btoken=(?=[ ,])", "--token-file", re.sub(r"\bca_file=(?= )", "--ca-file", said))
     said = re.sub(r"\bca_file=", "--ca-file ", said)

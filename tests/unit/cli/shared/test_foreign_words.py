@@ -90,6 +90,11 @@ def test_what_every_command_takes_elsewhere_is_answered_by_all_that_ask_a_node()
         ("produce t hello", "Invalid value for '[FILE]...': 'hello': No such file or directory; text comes from stdin"),
         ("log dump --files x", "There is no --files here: the file, or the partition's directory, stands without"),
         ("status --watch", "There is no --watch here: at a terminal it stays"),
+        ("stream describe a/b", "There is no command 'describe'; `duramen topic describe NAME`"),
+        ("stream list --bootstrap-server h:1", "There is no --bootstrap-server here: --bootstrap HOST:PORT says it"),
+        ("stream list --command-config f", "No such option"),
+        ("gateway --port 80", "There is no --port here: --listen http://127.0.0.1:PORT says it"),
+        ("gateway start", "There is no command 'start'; `duramen gateway` runs one"),
     ],
 )
 def test_the_hint_is_the_one_line(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
