@@ -81,7 +81,7 @@ def pair(
     served: Served, certificate: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[ServedGateway, ServedGateway]]:
     """Two gateways of one cluster; the second one holds few consumers, and not for long."""
-    few = {"gateway.consumers.max": "3", "gateway.consumer.idle.ms": "1200"}
+    few = {"gateway.consumers.max": "3", "gateway.consumer.idle.ms": "1500"}
     first, second = (
         GuardedGateway(tmp_path_factory.mktemp("gateway"), served.bootstrap, certificate, **settings)
         for settings in ({}, few)
@@ -431,7 +431,7 @@ def test_a_gateway_that_holds_consumers_is_killed(gateway: ServedGateway, other:
     time.sleep(0.3)
     dying.kill()
     wait.join(10)
-    assert refused(waiting[0]) == (503, 50003)
+    assert refused(waiting[0]) in ((503, 50003), (404, 40403))  # it was under way, or came to nobody
     assert refused(through(kept, gateway).get("/records")) == (404, 40403)
     assert refused(gateway.ask("POST", "/consumers/orphans", b"{}", content_type="text/plain")) == (415, 415)
     taken_over = RestConsumer(gateway, "orphans", name="kept", **settings)
@@ -470,8 +470,9 @@ def test_so_many_consumers_and_those_that_nobody_uses_end(other: ServedGateway, 
     assert refused(full) == (503, 50003)
     assert full.headers["retry-after"]
     kept.told("/assignments", of("idle", 0))
-    until = time.monotonic() + 1.9
+    until = time.monotonic() + 2.2
     while time.monotonic() < until:
         assert kept.places("?timeout=300") == []
     assert refused(unused.get("/records")) == (404, 40403)
-    RestConsumer(other, "idle", name="unused")
+    again = RestConsumer(other, "idle", name="unused")
+    assert kept.end().status == again.end().status == 204
