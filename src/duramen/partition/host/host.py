@@ -93,11 +93,11 @@ def _no_effect(effect: Any) -> None:
 
 
 class _ClockWatch:
-    """Finds out that the wall clock was set, by the one that nobody sets. told: gets (now, by how many ms)."""
+    """Finds out that the wall clock was set, by the one that nobody sets. on_set: gets (now, by how many ms)."""
 
-    def __init__(self, clock: Clock, told: Callable[[int, int], None]) -> None:
+    def __init__(self, clock: Clock, on_set: Callable[[int, int], None]) -> None:
         self._clock = clock
-        self._told = told
+        self._on_set = on_set
         self._ahead_ms: int | None = None
         """How far the wall clock was ahead of the other one, at the last look."""
 
@@ -106,7 +106,7 @@ class _ClockWatch:
         by_ms = 0 if self._ahead_ms is None else ahead_ms - self._ahead_ms
         self._ahead_ms = ahead_ms
         if abs(by_ms) >= SET_MS:
-            self._told(now_ms, by_ms)
+            self._on_set(now_ms, by_ms)
 
 
 class Host:
@@ -132,7 +132,7 @@ class Host:
         self.partition = partition
         self.machine = machine
         self.observers: list[Callable[[list[LogRecord], int], None]] = []
-        """Called in log order with records that are now committed and the offset behind them, before their answers."""
+        """Called in log order with records that are now committed and the offset after them, before their answers."""
         self.on_effect: Callable[[Any], None] = _no_effect
         """Carries out one effect of a decision."""
         self.keeps_order: Callable[[Any], bool] = lambda effect: False
@@ -167,7 +167,7 @@ class Host:
     # ------------------------------------------------------------------ loading
 
     def load(self, start: int | None = None, on_gap: Callable[[int, int], None] | None = None) -> None:
-        """Replay the whole log, or what of it lies behind `start`, then start the machine. on_gap: see `Replay`.
+        """Replay the whole log, or what of it lies after `start`, then start the machine. on_gap: see `Replay`.
 
         Raises what `Replay.step` raises, and COORDINATOR_LOAD_IN_PROGRESS while the log's end is not committed yet
         (`start_loading` waits for that).
@@ -328,7 +328,7 @@ class Host:
         self._follow(outcome, now)
 
     def _follow(self, outcome: Outcome, now: int) -> None:
-        """Everything behind the append: set the timers, park or give the answers."""
+        """Everything after the append: set the timers, park or give the answers."""
         replies, effects, at_once = outcome.replies, outcome.effects, []
         if self._ordered:
             self._answer([reply for reply in replies if reply[0] in self._ordered])

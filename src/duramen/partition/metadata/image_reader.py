@@ -36,7 +36,7 @@ class ImageReader:
     """Of one metadata log. Loop thread only.
 
     on_changes: called with each slice once `follow` has begun. on_unreadable: the log could not be read; where the disk
-    failed it is read again, what is damaged (`failed`) is not, and nothing behind it will be applied. on_gap: hears the
+    failed it is read again, what is damaged (`failed`) is not, and nothing after it will be applied. on_gap: hears the
     first and last offset of what a repair took out.
     """
 
@@ -79,7 +79,7 @@ class ImageReader:
         self._watermark_moved()
 
     def restart(self, image: MetadataImage) -> None:
-        """The log begins anew behind a snapshot, which holds this image."""
+        """The log begins anew after a snapshot, which holds this image."""
         self._committed.replace(image)
         self.position = image.next_offset
         self._tell(0)

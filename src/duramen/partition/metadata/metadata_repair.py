@@ -2,7 +2,7 @@
 
 A setting that is lost may have kept a topic's records from being deleted or compacted, a registration the leader
 epochs from being used twice, a block of producer ids its ids. While the list of losses names the metadata log, or the
-journal, nothing expires and nothing is compacted, producer ids begin where none was given out, leader epochs behind all
+journal, nothing expires and nothing is compacted, producer ids begin where none was given out, leader epochs after all
 that were begun (that at each start: a log may have been away). A topic that is lost has its name and id in its
 partitions' directories: it is known again, and keeps its records for ever until somebody says otherwise.
 """
@@ -69,7 +69,7 @@ def least_producer_id(now_ms: int, recorded: int, known: Iterable[int], end: int
 
     Nothing else has them all: a producer may have written nothing yet, or have been forgotten, or its records are gone
     or in a partition that is offline. So the ids begin at the time: each millisecond has a share of 2^19, more than
-    anybody could be given in it. A loss later on begins behind all that were given out until then, and the ids of a
+    anybody could be given in it. A loss later on begins after all that were given out until then, and the ids of a
     log without a loss, which begin at 0, are below. Where the clock was set back:
 
     * the log's end counts, a block for every record. Each block that is given out is one, so that two losses at one
@@ -107,15 +107,15 @@ class MetadataRepair:
         """Whether there is such a loss."""
         self.readopted = readopted
         """Topics that are about to be known again."""
-        self._is_anew = False
+        self._was_recreated = False
         self._removed: frozenset[TopicId] = frozenset()
 
     def find_losses(self, disk: Disk, committed: CommittedImage, report: Callable[..., None]) -> None:
         """Before the metadata log is replayed: is such a loss on the list of a directory? OSError."""
         self._disk, self._committed, self._report = disk, committed, report
-        told = [loss for directory in self._store.directories for loss in read_losses(disk, directory.path)]
-        self.found = any(loss.get("partition") in _WITH_METADATA for loss in told)
-        self._is_anew = any(loss.get("what") == METADATA_RECREATED for loss in told)
+        losses = [loss for directory in self._store.directories for loss in read_losses(disk, directory.path)]
+        self.found = any(loss.get("partition") in _WITH_METADATA for loss in losses)
+        self._was_recreated = any(loss.get("what") == METADATA_RECREATED for loss in losses)
         if self.found:
             self._forgive()
 
@@ -130,7 +130,7 @@ class MetadataRepair:
     def note_gap(self, first: int, last: int) -> None:
         """The replay of the metadata log has come to records that are missing. OSError.
 
-        Where the list does not name a loss any more, the snapshot that was taken behind it is lost, too: it is on the
+        Where the list does not name a loss any more, the snapshot that was taken after it is lost, too: it is on the
         list again.
         """
         tp = TopicPartition(METADATA_TOPIC, 0)
@@ -179,18 +179,18 @@ class MetadataRepair:
 
     def _raise_epochs(self, host: Host, image: MetadataImage, node_id: int, least: int) -> None:
         """At each start: a partition may have been offline as long as a loss was on the list."""
-        behind = []
+        lower = []
         for topic_id, tp, latest in self._epochs():
             topic = image.topic_by_id(topic_id)
             if topic is not None and tp.partition < len(topic.partitions):
                 epoch = max(latest, least)
                 if topic.partitions[tp.partition].leader_epoch < epoch:
-                    behind.append((topic_id, tp.partition, epoch))
-        if behind:
-            self._submit(host, RaiseEpochs(node_id, tuple(behind)))
+                    lower.append((topic_id, tp.partition, epoch))
+        if lower:
+            self._submit(host, RaiseEpochs(node_id, tuple(lower)))
 
     def _skip_producer_ids(self, host: Host, image: MetadataImage, node_id: int, now_ms: int) -> None:
-        """At each start behind a loss: what was given out since begins behind the last one, too."""
+        """At each start after a loss: what was given out since begins after the last one, too."""
         logs = [log for directory in self._store.directories for log in directory.logs.values()]
         known = (producer.id for log in logs for producer in log.producers.active())
         least = least_producer_id(now_ms, image.next_producer_id, known, host.partition.log_end_offset)
@@ -226,8 +226,8 @@ class MetadataRepair:
             for each in lost:
                 if isinstance(answer, DuramenError) or each.topic_id not in answer:
                     self.readopted.discard(each.topic_id)
-                    told = {"topic": each.name, "id": topic_id_text(each.topic_id)}
-                    self._report("log-of-unknown-topic", **told, remedy=remedies[each.topic_id])
+                    fields = {"topic": each.name, "id": topic_id_text(each.topic_id)}
+                    self._report("log-of-unknown-topic", **fields, remedy=remedies[each.topic_id])
 
         host.submit(RegainTopics(node_id, tuple(wanted)), answered)
 
@@ -266,7 +266,9 @@ class MetadataRepair:
         for topic_id, partitions in logs.items():
             topic = committed.image.topic_by_id(topic_id)
             name, count = max((tp.topic, tp.partition + 1) for tp in partitions)
-            if self._is_anew and topic is None and name in STATE_TOPICS:  # once: the setting may be another one later
+            if (
+                self._was_recreated and topic is None and name in STATE_TOPICS
+            ):  # once: the setting may be another one later
                 count = max(count, born(name).partitions)
             if name == METADATA_TOPIC or topic_id in self._removed:
                 continue
@@ -275,7 +277,7 @@ class MetadataRepair:
             if topic is None or len(topic.partitions) < count:
                 epochs = (max(partitions.get(TopicPartition(name, index), 0), least_epoch) for index in range(count))
                 missing = frozenset(range(count)) - {tp.partition for tp in partitions}
-                if self._is_anew and name == OFFSETS_TOPIC:
+                if self._was_recreated and name == OFFSETS_TOPIC:
                     missing = frozenset()
                 lost.append(LostTopic(name, topic_id, tuple(epochs), missing))
         return lost

@@ -39,7 +39,7 @@ class MetadataPublisher:
         self.on_deleted: list[Callable[[str, TopicId], None]] = []
         """Called with name and id of each topic that is gone."""
         self.on_brokers: list[Callable[[], None]] = []
-        """Called when brokers were registered, fenced, unfenced or unregistered, behind what follows from that."""
+        """Called when brokers were registered, fenced, unfenced or unregistered, after what follows from that."""
         self.on_leaders: list[Callable[[str], None]] = []
         """Called with the name of each topic whose partitions may have begun, or ceased, to be led here."""
         self.on_topics: list[Callable[[list[str], bool], None]] = []
@@ -127,8 +127,8 @@ class MetadataPublisher:
         key = stray.topic_id, stray.tp.partition
         if self._store.hosted.is_offline(key):
             self._store.hosted.forget(key)
-        told = {"topic": stray.tp.topic, "partition": stray.tp.partition, "id": topic_id_text(stray.topic_id)}
-        self._report("log-is-stray", **told, path=stray.path, remedy="remove it if nothing of it is wanted")
+        fields = {"topic": stray.tp.topic, "partition": stray.tp.partition, "id": topic_id_text(stray.topic_id)}
+        self._report("log-is-stray", **fields, path=stray.path, remedy="remove it if nothing of it is wanted")
 
     # ---- following the log -----------------------------------------------------------------------------------
 

@@ -115,7 +115,7 @@ class Quorum:
     """Of one node. Loop thread only.
 
     on_leader: called when another node leads, or another epoch has begun: (leader id or -1, epoch). on_opened: this
-    node leads, and has appended the records that open its epoch: (records, offset behind them). on_caught_up: called
+    node leads, and has appended the records that open its epoch: (records, offset after them). on_caught_up: called
     once, when the commit point is no less than any earlier process of this node knew it to be. on_halt: it must not go
     on, and why.
     """
@@ -275,7 +275,7 @@ class Quorum:
         self.step(events.LogMoved())
 
     def _look_soon(self) -> None:
-        """Behind an append of this node's own: when whoever appends is done."""
+        """After an append of this node's own: when whoever appends is done."""
         if not self._look_scheduled and not self.is_sole_voter:
             self._look_scheduled = True
             self._clock.call_last(self._look)
@@ -434,7 +434,7 @@ class Quorum:
         self._download.start()
 
     def _restart(self, snapshot: OffsetEpoch, image: MetadataImage) -> None:
-        """The snapshot is on stable storage: the log begins anew behind it, and the image with what it holds."""
+        """The snapshot is on stable storage: the log begins anew after it, and the image with what it holds."""
         self._snapshots.adopt(SnapshotId(*snapshot))
         self._partition.begin_at(self._store.home(self._partition.tp), snapshot.offset)
         self._follow_voters(voters_of_image(image))

@@ -1,4 +1,4 @@
-"""Snapshots of the metadata log: when one is due, having it written, reading it at a start, cutting the log behind it.
+"""Snapshots of the metadata log: when one is due, having it written, reading it at a start, cutting the log after it.
 
 As long as the log is whole a snapshot is a checkpoint: without it the start takes longer. Once the log was cut it is
 data, so the log is cut only where a snapshot that was synced or just read through holds everything before. What it
@@ -81,7 +81,7 @@ class Snapshots:
         self._bytes = 0
         self._writing = False
         self.is_due = False
-        """Behind a loss: until a snapshot is written only the list of losses lets a start pass over it."""
+        """After a loss: until a snapshot is written only the list of losses lets a start pass over it."""
         self._timer: Timer | None = None
 
     # ---- at a start ------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Snapshots:
         return restoration.finish(snapshot.offset)
 
     def adopt(self, snapshot: SnapshotId) -> None:
-        """One that the leader had is here by now; the log begins behind it, and older ones are of no use."""
+        """One that the leader had is here by now; the log begins after it, and older ones are of no use."""
         gone = [each for each in self.kept if each != snapshot]
         self.kept = [snapshot]
         self._bytes = 0
@@ -214,7 +214,7 @@ class Snapshots:
             self._report("snapshot-written", offset=snapshot.offset, bytes=job.size)
             self.is_due = False
             if self.kept and snapshot.offset <= self.kept[-1].offset:
-                # The leader's came meanwhile, and the log begins behind that: it is the one to keep.
+                # The leader's came meanwhile, and the log begins after that: it is the one to keep.
                 self._remove([each for each in (snapshot,) if each not in self.kept], None)
                 return
             self.kept.append(snapshot)

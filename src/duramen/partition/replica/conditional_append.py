@@ -32,7 +32,7 @@ class ConditionalBatch(NamedTuple):
     """What is to be appended. batch: None for nothing but closing, or (not `closes`) to ask how things are.
 
     expected_offset: where the log has to end; -1: anywhere. expected_epoch: the leader epoch that the record in front
-    of it has; -1: any. closes: nothing is appended behind it, by anybody. producer_id: who closes an exclusive topic
+    of it has; -1: any. closes: nothing is appended after it, by anybody. producer_id: who closes an exclusive topic
     without a batch, or who is asked about.
     """
 
@@ -46,7 +46,7 @@ class ConditionalBatch(NamedTuple):
 class ConditionalResult(NamedTuple):
     """It took effect, or had done so before (`is_duplicate`). Offsets of a batch, -1 where they are not known.
 
-    append_time_ms: -1 unless the topic stamps its own; end_offset: of the log behind it; end_epoch: see there.
+    append_time_ms: -1 unless the topic stamps its own; end_offset: of the log after it; end_epoch: see there.
     writer: of who is asked about, the sequence that has to come next in its newest epoch, and that (-1: not known).
     """
 
@@ -71,12 +71,12 @@ class EndIsElsewhereError(KafkaError):
 
 
 class HistoryDivergedError(KafkaError):
-    """The log ends where it was expected to, behind another record than was expected. end: as it was."""
+    """The log ends where it was expected to, after another record than was expected. end: as it was."""
 
     def __init__(self, partition: Partition, expected_epoch: int) -> None:
         self.end = LogEnd(partition.log_end_offset, end_epoch(partition))
         where = f"{partition.tp} ends at {self.end.offset}"
-        why = f"behind a record of leader epoch {self.end.epoch}, not {expected_epoch}: what was there was lost"
+        why = f"after a record of leader epoch {self.end.epoch}, not {expected_epoch}: what was there was lost"
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"{where}, {why}")
 
 
@@ -216,9 +216,9 @@ def _append(
 
 
 def _check_end(partition: Partition, offset: int, epoch: int) -> None:
-    """Raise unless the log ends at `offset`, behind a record of this leader epoch (-1: any).
+    """Raise unless the log ends at `offset`, after a record of this leader epoch (-1: any).
 
-    A log that was emptied only knows that it is none of a later history: positions behind what was there are in the
+    A log that was emptied only knows that it is none of a later history: positions after what was there are in the
     epoch of whoever led then.
     """
     log, replication = partition.log, partition.replication
@@ -277,12 +277,12 @@ def _append_batch(partition: Partition, view: memoryview, header: BatchHeader, n
     return ConditionalResult(base, end - 1, append_time, start, end, epoch, False, epoch)
 
 
-def _answer(done: WhenDone, result: ConditionalResult, told: Appended | KafkaError) -> None:
-    done(told if isinstance(told, KafkaError) else result)
+def _answer(done: WhenDone, result: ConditionalResult, answer: Appended | KafkaError) -> None:
+    done(answer if isinstance(answer, KafkaError) else result)
 
 
-def _answer_stored(done: WhenDone, result: ConditionalResult, told: Appended | KafkaError) -> None:
-    done(_outcome_open(told) if isinstance(told, KafkaError) else result)
+def _answer_stored(done: WhenDone, result: ConditionalResult, answer: Appended | KafkaError) -> None:
+    done(_outcome_open(answer) if isinstance(answer, KafkaError) else result)
 
 
 def _outcome_open(error: KafkaError) -> KafkaError:

@@ -21,7 +21,7 @@ from duramen.wire.records.control import writer_record
 
 
 class Opened(NamedTuple):
-    """Who may write; producer_id -1: nobody. end_offset: behind the record that says so."""
+    """Who may write; producer_id -1: nobody. end_offset: after the record that says so."""
 
     producer_id: int
     end_offset: int
@@ -61,7 +61,7 @@ def release_writer(partition: Partition, name: str, producer_id: int, now_ms: in
 
 
 def _in_order(partition: Partition, done: WhenOpened, work: Callable[[], None]) -> None:
-    """Behind a batch that is being decoded, which was sent before."""
+    """After a batch that is being decoded, which was sent before."""
     try:
         if partition.rewrites.is_busy:
             partition.rewrites.add(partial(_in_order, partition, done, work))

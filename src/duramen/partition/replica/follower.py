@@ -102,7 +102,7 @@ def cut(partition: Partition, directory: LogDirectory, offset: int) -> None:
     """
     committed = partition.high_watermark
     if offset < partition.log.segments[0].base_offset:
-        partition.begin_anew(directory, offset)  # all that is here lies behind the place where they part
+        partition.begin_anew(directory, offset)  # all that is here lies after the place where they part
         return
     try:
         partition.truncate_to(offset)

@@ -45,7 +45,7 @@ def refuse(partition: ParkedRefusals, error: KafkaError, done: Done, waits: Set[
         done(error)
 
 
-def _tell(done: Done, told: Appended | KafkaError) -> None:
-    if isinstance(told, KafkaError) and told.code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
-        told = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"it was not looked at: {told.message}")
-    done(told)
+def _tell(done: Done, answer: Appended | KafkaError) -> None:
+    if isinstance(answer, KafkaError) and answer.code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+        answer = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"it was not looked at: {answer.message}")
+    done(answer)

@@ -25,7 +25,7 @@ FOR_A_WHILE: Final = (
 """What a batch is refused with that is taken later, just as it is. The last two: its partition is being made."""
 REMEMBERED_S: Final = 60.0
 """From the last refusal on, by a clock that nobody sets. Clients send again within a second of hearing of it; they may
-hear of it behind the answer to an earlier batch, which takes half of this at most (`request.timeout.ms`). One that gave
+hear of it after the answer to an earlier batch, which takes half of this at most (`request.timeout.ms`). One that gave
 up goes on with the epoch it has."""
 MAX_PRODUCERS: Final = 1000
 """Remembered for one partition; the oldest goes."""
@@ -67,7 +67,7 @@ class RetryGate:
             header = parse_header(batch)
         except KafkaError:
             return
-        if header.producer_id < 0 or self._is_behind(header) or self._is_old(header):
+        if header.producer_id < 0 or self._refused_before(header) or self._is_old(header):
             return
         self._producers.pop(header.producer_id, None)
         now = self._monotonic()
@@ -83,7 +83,7 @@ class RetryGate:
 
     def check(self, header: BatchHeader) -> None:
         """Raises KafkaError, with the code of the refused one, for a batch behind one that has to come first."""
-        refused = self._is_behind(header)
+        refused = self._refused_before(header)
         if refused is not None:
             raise KafkaError(
                 refused.code,
@@ -91,7 +91,7 @@ class RetryGate:
                 f"stored has to come again before {header.base_sequence}",
             )
 
-    def _is_behind(self, header: BatchHeader) -> _Refused | None:
+    def _refused_before(self, header: BatchHeader) -> _Refused | None:
         refused = self._refused(header)
         if refused is None or refused.epoch != header.producer_epoch:
             return None

@@ -28,7 +28,7 @@ class RewriteQueue:
         self.limit = MAX_QUEUED_BEHIND_REWRITE
 
     def add(self, work: Callable[[], None]) -> None:
-        """Do this behind the batch that is being decoded. KafkaError REQUEST_TIMED_OUT where too much waits."""
+        """Do this after the batch that is being decoded. KafkaError REQUEST_TIMED_OUT where too much waits."""
         if len(self._queued) >= self.limit:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self._tp}: too many batches wait to be decoded")
         self._queued.append(work)

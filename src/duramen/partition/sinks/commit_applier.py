@@ -85,7 +85,7 @@ class CommitApplier:
         return len(self._jobs)
 
     def start(self, sink_id: str, commit: SinkCommit, staging: Partition) -> None:
-        """Begin to move a committed batch, behind those of the same sink before it; once, however often called."""
+        """Begin to move a committed batch, after those of the same sink before it; once, however often called."""
         key = batch_key(sink_id, commit)
         if key in self._jobs or self.closed:
             return
@@ -227,7 +227,7 @@ class Move:
         self._error: DuramenError | OSError | None = None
 
     def begin(self) -> None:
-        """Ask the partition how far this share is there, and go on behind that."""
+        """Ask the partition how far this share is there, and go on after that."""
         if self._owner.closed:
             return
         self._owner.targets.stand(self.share, self._job.producer_id, self._stands)

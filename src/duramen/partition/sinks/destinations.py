@@ -22,7 +22,7 @@ from duramen.ports import Clock
 from duramen.wire.batch import MAX_SEQUENCE
 
 LARGEST_DISTANCE: Final = 1 << 30
-"""Records by which a producer's state may be ahead of a share; more is behind it, as sequences go round."""
+"""Records by which a producer's state may be ahead of a share; more is after it, as sequences go round."""
 HARDEN_SECONDS: Final = 0.2
 """Between two looks at whether a page-cache topic's records are on stable storage."""
 
@@ -31,7 +31,7 @@ class Standing(NamedTuple):
     """How much of a share a partition has already.
 
     records: the first so many; base_offset, last_offset: of its first and last record, -1 where that is not known or
-    not there; end: behind everything of this producer, 0 without.
+    not there; end: after everything of this producer, 0 without.
     """
 
     records: int

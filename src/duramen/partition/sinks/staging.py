@@ -190,7 +190,7 @@ class ShareReader:
         return chunk
 
     def took(self, chunk: Chunk) -> None:
-        """The job has run: go on behind what it read."""
+        """The job has run: go on after what it read."""
         self._sequence = chunk.sequence
         if chunk.finished:
             self._go_to(self._next + chunk.finished)

@@ -100,7 +100,7 @@ class WriteWaiters:
         self._waiting: list[tuple[tuple[Partition, ...], WhenSynced]] = []
 
     def wait_for(self, partitions: Iterable[Partition], callback: WhenSynced) -> None:
-        """Call back behind a commit."""
+        """Call back after a commit."""
         self._waiting.append((tuple(partitions), callback))
 
     def answer_written(

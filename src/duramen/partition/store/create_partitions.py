@@ -90,7 +90,7 @@ def _create(
                 unmade[each.key] = problem
         done(unmade)
 
-    # Behind all syncs of segments: one may be under way for a log that is deleted by now, and it writes files by the
+    # After all syncs of segments: one may be under way for a log that is deleted by now, and it writes files by the
     # name that the log had. A new log of that name would get them.
     store.submit("checkpoint", job.run, created)
 

@@ -200,8 +200,8 @@ class Maintenance:
 def _is_congested(directory: LogDirectory) -> bool:
     """Whether writers are to wait for a checkpoint; where the disk failed or is full they are refused instead."""
     journal = directory.journal
-    behind = journal.fill >= CONGESTED_FILL or directory.dirty_share >= CONGESTED_DIRTY
-    return behind and journal.failed is None and journal.no_room is None
+    congested = journal.fill >= CONGESTED_FILL or directory.dirty_share >= CONGESTED_DIRTY
+    return congested and journal.failed is None and journal.no_room is None
 
 
 class _Growing:

@@ -41,7 +41,7 @@ class MarkerSyncs:
             self._store.when_synced(partition.tp, done)
             return
         waiting = self._waiting.get(partition)
-        if waiting is not None:  # behind the sync that is under way comes another one
+        if waiting is not None:  # after the sync that is under way comes another one
             waiting.append((end, done))
             return
         self._waiting[partition] = [(end, done)]
