@@ -33,8 +33,8 @@ CREATE_TOPICS = 19
 class Reader:
     """Keeps what it is told, and commits a position of its own for what it gives up.
 
-    Without metadata: librdkafka 2.16 hands that of the partitions it was given on without its end, and confluent-kafka
-    raises UnicodeDecodeError out of `poll` where what lies behind it in memory is no text.
+    Without metadata: confluent-kafka reads that up to a zero byte, which its own commits alone have, so other bytes of
+    memory come along, and where they are no text `poll` raises UnicodeDecodeError.
     """
 
     def __init__(self) -> None:
