@@ -354,6 +354,7 @@ def test_any_gateway_answers(gateway: ServedGateway, other: ServedGateway, serve
     assert refused(relayed) == (404, 40403)
     assert refused(here.get("/assignments", duramen_relayed_to="another")) == (404, 40403)
     assert there.get("/assignments").status == 200
+    assert other.ask("HEAD", f"{there.path}/assignments").headers["content-type"] == V2
     assert b"\nduramen_gateway_consumers 0.0\n" not in gateway.ask("GET", "/metrics").body
     assert b"\nduramen_gateway_relayed_requests_total 0.0\n" not in other.ask("GET", "/metrics").body
     idle: list[HttpAnswer] = []

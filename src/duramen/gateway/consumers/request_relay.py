@@ -66,7 +66,8 @@ class RequestRelay:
             target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
             call = GatewayCall()
             try:
-                await unless_left(request, self._send(call, request, place, request.method, target, body))
+                method = "GET" if request.method == "HEAD" else request.method  # whose answer has the length of no body
+                await unless_left(request, self._send(call, request, place, method, target, body))
             except BaseException:
                 call.close()
                 raise
