@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from tests.integration.test_gateway_logins import make_certificate
 from tests.worlds.served_gateway import HttpAnswer, ServedGateway, request
 from tests.worlds.served_node import Served
@@ -262,6 +263,38 @@ def test_what_is_refused(gateway: ServedGateway, served: Served) -> None:
     assert consumer.places("?timeout=0") == []
     assert gateway.ask("HEAD", f"{consumer.path}/records").status == 405
     assert refused(gateway.ask("PUT", f"{consumer.path}/offsets")) == (405, 405)
+
+
+def test_a_topic_is_deleted_that_a_consumer_reads(gateway: ServedGateway, served: Served) -> None:
+    for topic in ("deleted", "beside"):
+        create(served.bootstrap, topic, 1)
+        produce(served.bootstrap, topic, {0: [b"1"]})
+    consumer = RestConsumer(gateway, "deleting", auto_offset_reset="earliest")
+    consumer.told("/assignments", {"partitions": [*of("deleted", 0)["partitions"], *of("beside", 0)["partitions"]]})
+    assert len(consumer.records("?timeout=5000")) == 2
+    admin = AdminClient({"bootstrap.servers": served.bootstrap})
+    admin.delete_topics(["deleted"])["deleted"].result()
+    produce(served.bootstrap, "beside", {0: [b"2"]})
+    assert [each["offset"] for each in consumer.records()] == [1]
+    assert consumer.committed(*of("beside", 0)["partitions"]) == [(0, 1, "")]
+    consumer.told("/assignments", of("beside", 0))
+    assert consumer.end().status == 204
+    assert refused(consumer.get("/records")) == (404, 40403)
+
+
+def test_a_consumer_ends_whose_commits_are_refused(gateway: ServedGateway, served: Served) -> None:
+    """A group with members takes none from elsewhere."""
+    create(served.bootstrap, "mixed", 1)
+    produce(served.bootstrap, "mixed", {0: [b"1"]})
+    consumer, member = (RestConsumer(gateway, "mixing", auto_offset_reset="earliest") for _ in range(2))
+    consumer.told("/assignments", of("mixed", 0))
+    assert len(consumer.records()) == 1
+    member.told("/subscription", {"topics": ["mixed"]})
+    assert refused(consumer.get("/records")) == (502, 50002)
+    assert consumer.end().status == 204
+    assert refused(consumer.get("/records")) == (404, 40403)
+    assert read(member, 1) == [(0, 0)]
+    assert member.end().status == 204
 
 
 def test_a_subscription_is_shared_by_the_consumers_of_a_group(gateway: ServedGateway, served: Served) -> None:

@@ -25,6 +25,7 @@ LEAVE_S: Final = 5.0
 """How long the group is asked to let a consumer go; it does so by itself when the session is over."""
 
 _READ_COMMITTED: Final = 1
+_GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _JOIN_S: Final = 10.0
 _AWAY_S: Final = 5.0
 """How long a read goes on asking for what does not answer."""
@@ -199,16 +200,8 @@ class ConsumerInstance:
                 raise _not_now(f"nothing is committed of {tp}, and auto.offset.reset is none: seek by POST …/positions")
         if not started:
             return ConsumerReadAnswer(RecordPortion([], 0, {}), started)
-        answers = await self._cluster.fetch_many(
-            started,
-            max_bytes,
-            _READ_COMMITTED,
-            max_wait_ms=int(pause_s * 1000),
-            min_bytes=self.settings.min_bytes,
-            topic_ids=None if self._member is None else self._member.topic_ids,
-            timeout_s=_AWAY_S + pause_s,
-        )
-        still = self.positions.still(started)
+        answers = await self._fetched(started, max_bytes, pause_s)
+        still = [tp for tp in self.positions.still(started) if tp in answers]
         refused = {tp: each for tp in still if isinstance(each := answers[tp], KafkaError)}
         lost = [tp for tp, error in refused.items() if error.code == ErrorCode.OFFSET_OUT_OF_RANGE]
         await self._go_back(lost)
@@ -227,6 +220,44 @@ class ConsumerInstance:
         for tp in refused.keys() - lost if not portion.records else ():
             raise refused[tp]
         return ConsumerReadAnswer(portion, started)
+
+    async def _fetched(
+        self, started: Mapping[TopicPartition, int], max_bytes: int, pause_s: float
+    ) -> dict[TopicPartition, FetchedBytes | KafkaError]:
+        """What there is at these offsets. Where a topic is gone each is asked for alone, until one has records."""
+        try:
+            return await self._fetch(started, max_bytes, pause_s)
+        except KafkaError as error:
+            topics = dict.fromkeys(tp.topic for tp in started)
+            if error.code not in _GONE or len(topics) == 1:
+                raise
+        found: dict[TopicPartition, FetchedBytes | KafkaError] = {}
+        for topic in topics:
+            wanted = {tp: offset for tp, offset in started.items() if tp.topic == topic}
+            try:
+                answers = await self._fetch(wanted, max_bytes, 0)
+            except KafkaError as error:
+                if error.code not in _GONE:
+                    raise
+                found.update(dict.fromkeys(wanted, error))
+                continue
+            found.update(answers)
+            if any(isinstance(each, FetchedBytes) and each.data for each in answers.values()):
+                break
+        return found
+
+    async def _fetch(
+        self, wanted: Mapping[TopicPartition, int], max_bytes: int, pause_s: float
+    ) -> dict[TopicPartition, FetchedBytes | KafkaError]:
+        return await self._cluster.fetch_many(
+            wanted,
+            max_bytes,
+            _READ_COMMITTED,
+            max_wait_ms=int(pause_s * 1000),
+            min_bytes=self.settings.min_bytes,
+            topic_ids=None if self._member is None else self._member.topic_ids,
+            timeout_s=_AWAY_S + pause_s,
+        )
 
     async def _portion(self, fetched: Mapping[TopicPartition, FetchedBytes], max_bytes: int) -> RecordPortion:
         steps = portion_steps(fetched, self.settings.embedded, max_bytes)
@@ -288,11 +319,28 @@ class ConsumerInstance:
 
     async def commit_answered(self) -> None:
         """Commit where the consumer is, with auto.commit.enable. What the group has given away meanwhile is another
-        consumer's to answer again."""
+        consumer's to answer again; of topics that were deleted there is nothing to commit."""
         if self.settings.auto_commit:
             self.positions.take_unsaved()
             with suppress(PartitionNotAssignedError):
-                await self._commit_positions()
+                try:
+                    await self._commit_positions()
+                except KafkaError as error:
+                    if error.code not in _GONE:
+                        raise
+                    await self._commit_what_is_there()
+
+    async def _commit_what_is_there(self) -> None:
+        """Commit topic by topic. One that is gone is not tried again: its partitions do not hold up the others."""
+        uncommitted = self.positions.uncommitted
+        for topic in {tp.topic for tp in uncommitted}:
+            offsets = {tp: offset for tp, offset in uncommitted.items() if tp.topic == topic}
+            try:
+                await self.commit({tp: GroupOffset(offset) for tp, offset in offsets.items()})
+            except KafkaError as error:
+                if error.code not in _GONE:
+                    raise
+                self.positions.committed(offsets)
 
     async def _commit_positions(self) -> None:
         await self.commit({tp: GroupOffset(offset) for tp, offset in self.positions.uncommitted.items()})

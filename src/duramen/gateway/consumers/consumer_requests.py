@@ -14,7 +14,8 @@ from starlette.responses import Response
 
 from duramen.client.aio import AsyncCluster
 from duramen.client.protocol.group_offsets import GroupOffset
-from duramen.errors import DuramenError
+from duramen.client.protocol.outcomes import may_help
+from duramen.errors import DuramenError, KafkaError
 from duramen.gateway.access.principal import sender_of
 from duramen.gateway.access.request_right import RequestRight
 from duramen.gateway.confluent.rest_failures import no_such_partition, rest_problem
@@ -238,7 +239,12 @@ class ConsumerRequests:
         return await self._relay.is_there(request, key, place)
 
     async def _delete(self, request: Request, consumer: ConsumerInstance) -> None:
-        await consumer.commit_answered()
+        try:
+            await consumer.commit_answered()
+        except KafkaError as error:
+            if may_help(error):
+                raise
+            # A commit that is refused for good keeps no consumer alive: what was answered last is answered again.
         key = _key(request)
         await self._end({key: consumer})
         await self._places.remove({str(key): consumer.id})
