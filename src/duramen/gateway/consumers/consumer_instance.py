@@ -281,7 +281,7 @@ class ConsumerInstance:
             return _SLICE_S if self._member is None else _SLICE_OF_NONE_S
         return _SLICE_S if len(leaders) == 1 else _SLICE_OF_SEVERAL_S
 
-    def is_told_by(self, handover: _Handover) -> bool:
+    def is_current(self, handover: _Handover) -> bool:
         """Whether it is of the present membership."""
         return self._member is not None and self._handover is handover
 
@@ -371,7 +371,7 @@ class _Handover:
     def _take_away(self, partitions: frozenset[TopicPartition]) -> None:
         for tp in partitions:
             self.given.pop(tp, None)
-        if self._consumer.is_told_by(self):
+        if self._consumer.is_current(self):
             self._consumer.positions.take_away(partitions)
 
 

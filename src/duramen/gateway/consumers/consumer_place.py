@@ -96,7 +96,7 @@ def those_of(places: Places, gateway: str) -> dict[str, str]:
     return {key: place.consumer for key, place in places.items() if place.gateway == gateway}
 
 
-def left_behind(places: Places, here: GatewayIdentity) -> dict[str, str]:
+def consumers_of_ended(places: Places, here: GatewayIdentity) -> dict[str, str]:
     """The same of those that another process held where this one listens: it has ended."""
     return {key: place.consumer for key, place in places.items() if here.is_at(place) and place.gateway != here.id}
 

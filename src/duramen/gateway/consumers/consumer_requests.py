@@ -39,7 +39,7 @@ from duramen.gateway.consumers.consumer_place import (
     ConsumerPlace,
     GatewayIdentity,
     consumer_path,
-    left_behind,
+    consumers_of_ended,
     neighbours,
     those_of,
 )
@@ -134,7 +134,7 @@ class ConsumerRequests:
             await self._end(idle | lost)
             held = {str(key): each.id for key, each in self._held.all.items()}
             gone = {key: id for key, id in those_of(places, self._here.id).items() if held.get(key) != id}
-            await self._places.remove(gone | left_behind(places, self._here))
+            await self._places.remove(gone | consumers_of_ended(places, self._here))
             if looks_around:
                 await self._relay.forget_unreachable(neighbours(places, self._here))
 

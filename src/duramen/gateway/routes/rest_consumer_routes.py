@@ -26,7 +26,7 @@ _ANY = (*ANY_CALL, "no-such-instance")
 _SENT = ("bad-request", "unsupported-type", "body-too-large", "body-timeout", "overloaded")
 
 
-def _told(path: str, operation: str, what: str, sent: str, body: type[msgspec.Struct] | None, *errors: str) -> RouteRow:
+def _done(path: str, operation: str, what: str, sent: str, body: type[msgspec.Struct] | None, *errors: str) -> RouteRow:
     """POST that is answered 204."""
     answers = (RouteAnswer(204, "Done"),)
     failures = (*_ANY, *_SENT, "foreign-origin", *errors)
@@ -72,7 +72,7 @@ CONSUMER_ROUTES: tuple[RouteRow, ...] = (
         _NAMED,
         right="write",
     ),
-    _told(f"{_INSTANCE}/subscription", "subscribeConsumer", "Read what the group gives of these topics from now on",
+    _done(f"{_INSTANCE}/subscription", "subscribeConsumer", "Read what the group gives of these topics from now on",
           "Topics by name, or topic_pattern: a regular expression (RE2) that whole names match", WantedSubscription,
           "consumer-state"),
     _asked(f"{_INSTANCE}/subscription", "getConsumerSubscription", "Say what the consumer has subscribed to",
@@ -88,14 +88,14 @@ CONSUMER_ROUTES: tuple[RouteRow, ...] = (
         _NAMED,
         right="write",
     ),
-    _told(f"{_INSTANCE}/assignments", "assignConsumer", "Read these partitions from now on", "The partitions",
+    _done(f"{_INSTANCE}/assignments", "assignConsumer", "Read these partitions from now on", "The partitions",
           NamedPartitions, "no-such-topic", "no-such-partition", "consumer-state"),
     _asked(f"{_INSTANCE}/assignments", "getConsumerAssignments", "Say what the consumer reads", NamedPartitions),
-    _told(f"{_INSTANCE}/positions", "seekConsumer", "Go on at these offsets", "The offsets", WantedOffsets,
+    _done(f"{_INSTANCE}/positions", "seekConsumer", "Go on at these offsets", "The offsets", WantedOffsets,
           "no-such-partition"),
-    _told(f"{_INSTANCE}/positions/beginning", "seekConsumerToBeginning", "Go on at the first offset of partitions",
+    _done(f"{_INSTANCE}/positions/beginning", "seekConsumerToBeginning", "Go on at the first offset of partitions",
           "The partitions", NamedPartitions, "no-such-partition"),
-    _told(f"{_INSTANCE}/positions/end", "seekConsumerToEnd", "Go on after the last record of partitions",
+    _done(f"{_INSTANCE}/positions/end", "seekConsumerToEnd", "Go on after the last record of partitions",
           "The partitions", NamedPartitions, "no-such-partition"),
     RouteRow(
         "GET",
@@ -115,7 +115,7 @@ CONSUMER_ROUTES: tuple[RouteRow, ...] = (
         ),
         right="read",
     ),
-    _told(f"{_INSTANCE}/offsets", "commitConsumerOffsets", "Commit all that was read, or these records",
+    _done(f"{_INSTANCE}/offsets", "commitConsumerOffsets", "Commit all that was read, or these records",
           "The offset of the last record that was worked on, for each partition; empty for all that was read",
           WantedOffsets, "no-such-topic", "no-such-partition"),
     _asked(f"{_INSTANCE}/offsets", "getConsumerOffsets", "Say what the group has committed", ConsumerOffsets,

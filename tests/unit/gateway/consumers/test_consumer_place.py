@@ -13,7 +13,7 @@ from duramen.gateway.consumers.consumer_place import (
     Places,
     claim,
     consumer_path,
-    left_behind,
+    consumers_of_ended,
     neighbours,
     place_table,
     removals,
@@ -50,7 +50,7 @@ def test_what_a_process_left_behind_and_who_else_is_there() -> None:
     own = ConsumerPlace("c4", "p2", "http://127.0.0.1:8082", "m")
     near = ConsumerPlace("c5", "p5", "http://127.0.0.1:8083", "m")
     places = dict(zip("abcde", (PLACE, elsewhere, far, own, near), strict=True))
-    assert left_behind(places, HERE) == {"a": "c1"}
+    assert consumers_of_ended(places, HERE) == {"a": "c1"}
     assert those_of(places, "p2") == {"d": "c4"}
     assert neighbours(places, HERE) == {"p4": "https://gateway-2:8082", "p5": "http://127.0.0.1:8083"}
     assert [HERE.reaches(place) for place in places.values()] == [True, False, True, True, True]
