@@ -180,6 +180,14 @@ def test_a_named_writer_goes_on_behind_kills(serve: Callable[..., Served], name:
         if number % 4 == 3:
             served.kill()
             served.start()
+    with Cluster(served.bootstrap) as cluster:
+        told = append(cluster, topic, producer_id=named_producer_id("w"))
+        assert (told.expected_sequence, told.writer_epoch, told.end_offset, told.end_epoch > 0) == (9, 0, 18, True)
+        for expected, code in (({}, 42), ({"expected_offset": 18}, 1), ({"expected_offset": 17}, 10031)):
+            refused = append(cluster, topic, records=batch(b"x"), expected_epoch=told.end_epoch + 1, **expected)
+            assert (refused.error_code, refused.end_offset) == (code, -1 if code == 42 else 18)
+        granted = append(cluster, topic, records=batch(b"x"), expected_offset=18, expected_epoch=told.end_epoch)
+        assert (granted.error_code, granted.base_offset, granted.end_epoch) == (0, 18, told.end_epoch)
 
 
 def test_an_exclusive_writer_stays_behind_kills_without_any_side_file(
