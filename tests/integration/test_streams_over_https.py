@@ -178,7 +178,7 @@ def test_the_command_line(
     for words, code, said in (
         ((*at,), 1, "DURAMEN_TOKEN"),
         ((*at, "--ca-file", str(tmp_path / "absent")), 2, "No such file"),
-        ((*at, "--token-file", str(tmp_path / "absent")), 1, "No such file"),
+        ((*at, "--token-file", str(tmp_path / "absent")), 2, "No such file"),
         ((*at, "--token-file", str(tmp_path / "empty")), 2, "no bearer token"),
         (("--at", "duramen://127.0.0.1:1", "--token-file", str(file)), 2, "--token-file is for a gateway"),
         (("--at", "duramen+http://10.0.0.1:1", "--token-file", str(file)), 2, "in the clear"),
