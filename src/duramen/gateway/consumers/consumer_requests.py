@@ -208,6 +208,7 @@ class ConsumerRequests:
 
     async def _create(self, request: Request) -> ConsumerMade:
         group = request.path_params["group_name"]
+        answer_type(request.headers.get("accept"))  # in front of what it makes
         async with self._body(request) as body:
             settings = consumer_settings(body)
         if len(group) > MOST_ID_CHARACTERS:

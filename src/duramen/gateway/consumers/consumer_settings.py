@@ -46,7 +46,8 @@ def consumer_settings(body: bytes) -> ConsumerSettings:
     given: dict[str, Any] = {}
     if body.strip():
         given = decoded_json(body, _BODY, "body")
-    name = given.pop("name", None) or given.pop("id", None) or ""
+    name, id = given.pop("name", None), given.pop("id", None)
+    name = id or name or ""
     if not isinstance(name, str) or (name and (not _NAME.fullmatch(name) or name in (".", ".."))):
         raise _wrong("name", f"it has 1 to {NAME_LENGTH_MAX} characters, none of them a slash or a blank")
     found = ConsumerSettings(

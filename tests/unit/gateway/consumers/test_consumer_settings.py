@@ -25,6 +25,7 @@ from duramen.gateway.edge.problem import ProblemError
             b'{"id": "d", "auto.offset.reset": "smallest", "auto.commit.enable": true, "fetch.min.bytes": -1}',
             ConsumerSettings("d", "binary", "earliest", True, 1, 1000),
         ),
+        (b'{"id": "d", "name": "c"}', ConsumerSettings("d", "binary", "latest", True, 1, 1000)),
     ],
 )
 def test_settings(body: bytes, settings: ConsumerSettings) -> None:
