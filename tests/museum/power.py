@@ -266,14 +266,14 @@ def _synced_already(store: Store, tp: TopicPartition, then: Callable[[None], Non
 
 
 def _unjournaled(log: Log, offset: int) -> None:
-    log.announced_start = max(log.coming_start, offset)
+    log.start_offset = max(log.start_offset, offset)
 
 
 @exhibit(
     "truncated-data-come-back",
     source="https://issues.apache.org/jira/browse/KAFKA-4586",
     guard="a new log start is journaled, and answered when that is durable",
-    without=Replaced(Log, "announce_start", lambda original: _unjournaled),
+    without=Replaced(Log, "advance_start", lambda original: _unjournaled),
     also=(Replaced(delete_records, "_delete", during(Store, "when_synced", _synced_already)),),
 )
 def deleted_records_return() -> None:

@@ -111,9 +111,8 @@ def delete_records(partition: Partition, offset: int) -> int:
 
     In a closed log not beyond the record that closed it, and with transaction ids not beyond the last record: a replica
     that begins with the log start is to find them.
-    It takes effect when it is durable, with the journal's next group; the caller replies after that. So no reader is
-    told that records are gone which come back behind a power cut. Raises OFFSET_OUT_OF_RANGE, and OFFSET_NOT_AVAILABLE
-    as `list_offset`.
+    Durable with the journal's next group; the caller replies after that. Raises OFFSET_OUT_OF_RANGE, and
+    OFFSET_NOT_AVAILABLE as `list_offset`.
     """
     high = partition.replication.high_watermark
     target = high if offset == -1 else offset
@@ -129,20 +128,10 @@ def delete_records(partition: Partition, offset: int) -> int:
         target = min(target, closed_at)
     elif partition.last_txid is not None:
         target = min(target, high - 1)
-    log = partition.log
     try:
-        if target > log.coming_start:
-            log.announce_start(target)
+        if target > partition.log.start_offset:
+            partition.log.advance_start(target)
             partition.touched()
-            partition.harden(partition, target, True, partial(_begin_at, partition, target))
     except FencedDirectoryError as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-    return log.coming_start
-
-
-def _begin_at(partition: Partition, start: int, error: KafkaError | None) -> None:
-    """It is on stable storage. The log may have been cut meanwhile, and dropped."""
-    log = partition.log
-    if error is None and not partition.closed:
-        log.advance_start(min(start, log.announced_start))
-        partition.touched()
+    return partition.log.start_offset

@@ -349,7 +349,7 @@ class Partition:
         log = self.log
         stream = log.producers.stream
         writer = None if stream is None else stream.writer
-        if writer is None or writer.offset >= max(log.active.base_offset, log.coming_start):
+        if writer is None or writer.offset >= max(log.active.base_offset, log.start_offset):
             return
         record = memoryview(writer_record(writer.producer_id, writer.name, now_ms))
         with suppress(KafkaError, OSError, StorageError):

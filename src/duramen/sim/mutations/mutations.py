@@ -238,17 +238,17 @@ class LogStart(Guard):
     """The log start that a DeleteRecords moved is not journaled: what was deleted comes back after a crash."""
 
     owner = Log
-    method = "announce_start"
+    method = "advance_start"
     caught_by = "LogStartNeverGoesBack"
     plan = Plan(faults=CRASHES, features=("trimmer",))
 
     def replacement(self, original: Any) -> Any:
         """Move it in memory only."""
 
-        def announce_start(log: Log, offset: int) -> None:
-            log.announced_start = max(log.coming_start, offset)
+        def advance_start(log: Log, offset: int) -> None:
+            log.start_offset = max(log.start_offset, offset)
 
-        return announce_start
+        return advance_start
 
 
 class ExactStart(Guard):

@@ -328,9 +328,9 @@ class Checkpointer:
         unjournaled = frozenset() if self._round is None else self._round.unjournaled
         for key, log in self.logs.items():
             known = ahead.get(key) or self.points[key]
-            now = log.coming_start, key in unjournaled
+            now = log.start_offset, key in unjournaled
             if (known.start_offset, known.unjournaled) != now:
-                known = known._replace(start_offset=log.coming_start, unjournaled=key in unjournaled)
+                known = known._replace(start_offset=log.start_offset, unjournaled=key in unjournaled)
             points[key] = known
             marks[log.tp] = self.high_watermark(log)
         lsn = self._round.lsn if self._round is not None else self.journal.next_lsn

@@ -48,11 +48,10 @@ _BATCH, _DURABILITY, _GAP = EntryKind.BATCH, EntryKind.DURABILITY, EntryKind.GAP
 class Log:
     """One partition's records on disk.
 
-    start_offset: first offset readers may ask for; announced_start: as of `announce_start`; end_offset: the next to be
-    assigned; durable_end: all below is on stable storage; recovery_point: all below is in synced segments;
-    recovery_position: the byte where the segment that held it was synced to. truncations: how often the log was
-    truncated; pending_truncation: what the last one has still to do to the files, when there are no writers: jobs that
-    write beside the segments, until accounted for.
+    start_offset: first offset readers may ask for; end_offset: the next to be assigned; durable_end: all below is on
+    stable storage; recovery_point: all below is in synced segments; recovery_position: the byte where the segment that
+    held it was synced to. truncations: how often the log was truncated; pending_truncation: what the last one has still
+    to do to the files, when there are no writers: jobs that write beside the segments, until accounted for.
     rebuild_from: offsets of the snapshots from which its producers are still to be rebuilt behind it; None: they are
     known. is_whole: neither is left to do, and appends are taken. stable: appends are journaled; marked: journal or
     checkpoint say from where on they are not (page-cache). names_changed: file names are to be synced; unsnapshotted:
@@ -68,7 +67,6 @@ class Log:
         "_roll_after_ms",
         "_rolls_at_entries",
         "active",
-        "announced_start",
         "config",
         "dirty",
         "disk",
@@ -119,7 +117,7 @@ class Log:
         self.flush_queue: FlushQueue[Log] = FlushQueue() if flush_queue is None else flush_queue
         self.dirty = False
         self.names_changed = False
-        self.start_offset = self.announced_start = self.end_offset = self.durable_end = 0
+        self.start_offset = self.end_offset = self.durable_end = 0
         self.recovery_point = self.recovery_position = 0
         self.epochs = EpochCache()
         self.producers = ProducerStates()
@@ -350,27 +348,16 @@ class Log:
             self.reader.forget()
         return gone
 
-    @property
-    def coming_start(self) -> int:
-        """Where the log starts once what is journaled is durable: at `start_offset`, or above."""
-        return max(self.start_offset, self.announced_start)
-
-    def announce_start(self, offset: int) -> None:
-        """Records below `offset` will be gone: journaled; once that is durable, `advance_start`. Raises as `append`."""
-        if offset <= self.coming_start:
+    def advance_start(self, offset: int) -> None:
+        """Records below `offset` are gone; journaled, files stay until `detach_before`. Raises as `append` does."""
+        if offset <= self.start_offset:
             return
         if offset > self.end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.tp}: {offset} is above the end {self.end_offset}")
         self.journal.admit(0)
-        self.announced_start = offset
+        self.start_offset = offset
+        self.epochs.truncate_from_start(offset)
         self.journal_entry(EntryKind.LOG_START, offset)
-
-    def advance_start(self, offset: int) -> None:
-        """Records below `offset` are gone; journaled, files stay until `detach_before`. Raises as `append` does."""
-        if offset > self.start_offset:
-            self.announce_start(offset)
-            self.start_offset = offset
-            self.epochs.truncate_from_start(offset)
 
     # ---- truncation ---------------------------------------------------------------------------------------------
 

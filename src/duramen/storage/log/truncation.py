@@ -71,7 +71,6 @@ def _truncate_memory(
     if end <= log.recovery_point:
         log.recovery_point, log.recovery_position = end, cut.position
     log.start_offset = min(log.start_offset, end)
-    log.announced_start = min(log.announced_start, end)
     return PendingTruncation(removed, active, cut.position, kept if len(kept) != len(aborted) else None)
 
 
@@ -92,7 +91,7 @@ def begin_anew(log: Log, offset: int, segment_base: int | None = None) -> None:
     segment.activate()
     segment.next_offset = offset
     log.segments, log.active, log.marked = [segment], segment, False
-    log.start_offset = log.announced_start = log.end_offset = log.durable_end = log.recovery_point = offset
+    log.start_offset = log.end_offset = log.durable_end = log.recovery_point = offset
     log.recovery_position = log.unsnapshotted = 0
     log.epochs.truncate_from_end(0)
     log.epochs.changed = True
