@@ -300,6 +300,25 @@ def test_a_consumer_ends_whose_commits_are_refused(gateway: ServedGateway, serve
     assert member.end().status == 204
 
 
+def test_reads_in_front_of_its_end_wait_for_nothing(gateway: ServedGateway, served: Served) -> None:
+    create(served.bootstrap, "ending", 1)
+    consumer = RestConsumer(gateway, "ending")
+    consumer.told("/assignments", of("ending", 0))
+    answers: list[int] = []
+    readers = [
+        threading.Thread(target=lambda: answers.append(consumer.get("/records?timeout=30000").status)) for _ in range(2)
+    ]
+    for each in readers:
+        each.start()
+    time.sleep(0.3)
+    start = time.monotonic()
+    assert consumer.end().status == 204
+    assert time.monotonic() - start < 15
+    for each in readers:
+        each.join()
+    assert answers == [200, 200]
+
+
 def test_a_subscription_is_shared_by_the_consumers_of_a_group(gateway: ServedGateway, served: Served) -> None:
     topic = "shared"
     create(served.bootstrap, topic, 2)

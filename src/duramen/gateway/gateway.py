@@ -121,7 +121,7 @@ class Gateway:
         namespace_requests = NamespaceRequests(namespaces, topics, bodies, clock)
         advertised = _advertised(config, port)
         here = GatewayIdentity(uuid.uuid4().hex, str(advertised), socket.gethostname())
-        places = ConsumerPlaces(cluster, clock.now_ms)
+        places = ConsumerPlaces(cluster, clock.now_ms, request_timeout_s)
         trust = PeerTrust(config.tls_ca)
         relay_s = config.long_poll_ms / 1000 + request_timeout_s
         self._consumers = ConsumerRequests(

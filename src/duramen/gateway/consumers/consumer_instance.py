@@ -71,8 +71,8 @@ class ConsumerInstance:
         self.turn = asyncio.Lock()
         self.last_used_s = now_s
         self.is_ended = False
-        self.is_unwanted = False
-        """Somebody waits who wants it to end: a read waits for nothing more."""
+        self.ends_wanted = 0
+        """How many wait for their turn to end it: reads in front of them wait for nothing."""
         self.positions = ConsumerPositions()
         self.subscription: ConsumerSubscription | None = None
         self._cluster = cluster
@@ -171,7 +171,6 @@ class ConsumerInstance:
         cannot show, where it is the next one.
         """
         await self.commit_answered()
-        self.is_unwanted = False
         clock = asyncio.get_running_loop()
         end_s = clock.time() + wait_s
         pause_s = 0.0
@@ -182,7 +181,7 @@ class ConsumerInstance:
             portion = answer.portion
             left_s = end_s - clock.time()
             enough = portion.records and portion.size >= self.settings.min_bytes
-            if enough or left_s <= 0 or self.is_unwanted or stopping.is_set():
+            if enough or left_s <= 0 or self.ends_wanted or stopping.is_set():
                 return answer
             pause_s = min(left_s, await self._slice_s())
             if portion.records:  # a node counts other bytes than those of keys and values

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from duramen.client.aio import AsyncCluster
 from duramen.client.aio.async_record_table import AsyncRecordTable
+from duramen.errors import DeadlineError
 from duramen.gateway.consumers.consumer_place import (
     CONSUMERS_SETTINGS,
     CONSUMERS_TOPIC,
@@ -20,15 +22,23 @@ from duramen.wire.batch import NewRecord
 
 
 class ConsumerPlaces:
-    """All raise KafkaError, DeadlineError and NetworkError. What is changed is on stable storage on return."""
+    """All raise KafkaError, DeadlineError and NetworkError. What is changed is on stable storage on return.
 
-    def __init__(self, cluster: AsyncCluster, now_ms: Callable[[], int]) -> None:
+    timeout_s: of a look-up, which may have to wait for another one that does not end.
+    """
+
+    def __init__(self, cluster: AsyncCluster, now_ms: Callable[[], int], timeout_s: float) -> None:
         self._table = AsyncRecordTable(cluster, CONSUMERS_TOPIC, CONSUMERS_SETTINGS, place_table())
         self._now_ms = now_ms
+        self._timeout_s = timeout_s
 
     async def all(self) -> Places:
         """All of them, as they are now."""
-        return await self._table.records()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._table.records()
+        except TimeoutError:
+            raise DeadlineError(f"where consumers are: not known within {self._timeout_s:g} s") from None
 
     async def find(self, key: ConsumerKey) -> ConsumerPlace | None:
         """Where a consumer is now."""

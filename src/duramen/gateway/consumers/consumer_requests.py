@@ -173,8 +173,11 @@ class ConsumerRequests:
         consumer = self._held.find(key)
         if consumer is not None and meant in (None, self._here.id):
             _check_owner(request, consumer)
-            consumer.is_unwanted |= request.method == "DELETE"
-            await consumer.turn.acquire()
+            consumer.ends_wanted += request.method == "DELETE"
+            try:
+                await consumer.turn.acquire()
+            finally:
+                consumer.ends_wanted -= request.method == "DELETE"
             try:
                 if await self._is_here(key, consumer):
                     return consumer
