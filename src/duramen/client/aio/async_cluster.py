@@ -19,7 +19,7 @@ from duramen.client.protocol.metadata import METADATA, ClusterMetadata, TopicMet
 from duramen.client.protocol.produce import INIT_PRODUCER_ID, NOT_ASKED, PRODUCE, Produced
 from duramen.client.protocol.routes import ANY, CoordinatorKey, Route
 from duramen.client.protocol.versions import ApiVersions
-from duramen.errors import KafkaError, NetworkError
+from duramen.errors import DuramenError, KafkaError, NetworkError
 from duramen.model import TopicId, TopicPartition
 from duramen.ports import Buffer
 from duramen.wire.messages import API
@@ -247,8 +247,26 @@ class AsyncCluster:
         value; retriable refusals are tried again.
         """
         options = FetchOptions(max_bytes, partition_max_bytes or max_bytes, isolation, max_wait_ms, min_bytes)
-        wish = FetchWish(wanted, options, topic_ids or {})
-        wait_s = max_wait_ms / 1000
+        return await self._fetch(FetchWish(wanted, options, topic_ids or {}), timeout_s, partial=False)
+
+    async def fetch_available(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        isolation: int = 0,
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        topic_ids: Mapping[str, TopicId] | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, FetchedBytes | DuramenError]:
+        """As `fetch_many`, but what one partition is refused, whether that may pass or not, holds up no other: it is
+        the value of that partition. Only while none has an answer are they asked again, and the last error raised."""
+        options = FetchOptions(max_bytes, max_bytes, isolation, max_wait_ms, min_bytes)
+        return await self._fetch(FetchWish(wanted, options, topic_ids or {}), timeout_s, partial=True)
+
+    async def _fetch(self, wish: FetchWish, timeout_s: float | None, *, partial: bool) -> dict[TopicPartition, Any]:
+        wait_s = wish.options.max_wait_ms / 1000
         kind = class_of(FETCH, wait_s)
         pool = self._pool
 
@@ -260,7 +278,7 @@ class AsyncCluster:
             request, highest = wish.request(tps, ids)
             return wish.parsed(await pool.call(node, kind, FETCH, request, until, highest, wait_s), tps, ids)
 
-        return await self._retries.from_leaders("Fetch", wanted, ask, timeout_s)
+        return await self._retries.from_leaders("Fetch", wish.offsets, ask, timeout_s, partial=partial)
 
     # ---- writing ---------------------------------------------------------------------------------------------
 

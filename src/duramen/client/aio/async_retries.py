@@ -42,37 +42,43 @@ class AsyncRetries:
         wanted: Iterable[TopicPartition],
         ask: Callable[[int, list[TopicPartition], float], Awaitable[dict[TopicPartition, Any]]],
         timeout_s: float | None,
+        *,
+        partial: bool = False,
     ) -> dict[TopicPartition, Any]:
         """Answers for every partition: `ask` is called for each leader with its share, for all of them at once.
 
-        Partitions whose refusal may pass, or whose leader is lost, are asked for again until the time limit.
+        Partitions whose refusal may pass, or whose leader is lost, are asked for again until the time limit. partial:
+        only while no partition has an answer; else their errors are values of the result.
         """
         deadline = self._deadline(what, timeout_s)
         found: dict[TopicPartition, Any] = {}
         pending = list(wanted)
 
-        async def settle(node: int, tps: list[TopicPartition]) -> DuramenError | None:
+        async def settle(node: int, tps: list[TopicPartition]) -> dict[TopicPartition, DuramenError]:
             try:
                 return settled(tps, await ask(node, tps, deadline.end), None, found)
             except DuramenError as error:
                 return settled(tps, {}, error, found)
 
         while pending:
-            failed: DuramenError | None = None
+            refused: dict[TopicPartition, DuramenError] = {}
             try:
-                shares = await self._pool.find(self._pool.view.by_leader(pending), deadline.end)
+                lookup = self._pool.view.by_leader(pending, refused if partial else None)
+                shares = await self._pool.find(lookup, deadline.end)
                 if len(shares) == 1:
-                    failed = await settle(*next(iter(shares.items())))
+                    refused |= await settle(*next(iter(shares.items())))
                 else:
                     for outcome in await asyncio.gather(*(settle(*share) for share in shares.items())):
-                        failed = outcome or failed
+                        refused |= outcome
             except DuramenError as error:
-                failed = error
-            if failed is None:
+                refused = dict.fromkeys((tp for tp in pending if tp not in found), error)
+            if not refused:
                 break
             pending = [tp for tp in pending if tp not in found]
             self._pool.view.forget({tp.topic: None for tp in pending})
-            await self._pause(deadline, failed)
+            if partial and found:
+                return found | refused
+            await self._pause(deadline, next(reversed(refused.values())))
         return found
 
     def _deadline(self, what: str, timeout_s: float | None) -> Deadline:

@@ -79,7 +79,8 @@ class Retries:
                             answers = parse(connection.receive(patience, deadline.end), tps)
                     except DuramenError as raised:
                         error = raised
-                    failed = settled(tps, answers, error, found) or failed
+                    for refusal in settled(tps, answers, error, found).values():
+                        failed = refusal
             except DuramenError as error:
                 failed = error
             if failed is None:

@@ -21,7 +21,7 @@ from duramen.client.protocol.metadata import (
 )
 from duramen.client.protocol.routes import CONTROLLER, Anywhere, CoordinatorKey, Route
 from duramen.client.protocol.versions import ApiVersions
-from duramen.errors import ErrorCode, KafkaError, NetworkError
+from duramen.errors import DuramenError, ErrorCode, KafkaError, NetworkError
 from duramen.model import TopicId, TopicPartition
 from duramen.wire.messages import API
 
@@ -172,14 +172,24 @@ class ClusterView:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp}: its leader, node {partition.leader}, is not there")
         return partition.leader
 
-    def by_leader(self, tps: Sequence[TopicPartition]) -> Lookup[dict[int, list[TopicPartition]]]:
-        """The partitions by the node id of their leader; topics of which nothing is known are asked for all at once."""
+    def by_leader(
+        self, tps: Sequence[TopicPartition], refused: dict[TopicPartition, DuramenError] | None = None
+    ) -> Lookup[dict[int, list[TopicPartition]]]:
+        """The partitions by the node id of their leader; topics of which nothing is known are asked for all at once.
+
+        refused: takes those whose leader is not known, with the reason; else that is raised.
+        """
         missing = [name for name in dict.fromkeys(tp.topic for tp in tps) if name not in self._topics]
         if missing:
             yield from self.refresh(missing)
         found: dict[int, list[TopicPartition]] = {}
         for tp in tps:
-            found.setdefault((yield from self.leader(tp)), []).append(tp)
+            try:
+                found.setdefault((yield from self.leader(tp)), []).append(tp)
+            except KafkaError as error:
+                if refused is None:
+                    raise
+                refused[tp] = error
         return found
 
     def coordinator(self, wanted: CoordinatorKey) -> Lookup[ClusterNode]:

@@ -58,16 +58,16 @@ def settled(
     answers: Mapping[TopicPartition, Any],
     error: DuramenError | None,
     found: dict[TopicPartition, Any],
-) -> DuramenError | None:
-    """Put what one leader's answers say for good of its partitions into `found`; the last error that may pass, if any.
+) -> dict[TopicPartition, DuramenError]:
+    """Put what one leader's answers say for good of its partitions into `found`; the others, with errors that may pass.
 
     error: instead of answers.
     """
-    failed: DuramenError | None = None
+    refused: dict[TopicPartition, DuramenError] = {}
     for tp in tps:
         answer = error or answers.get(tp) or fetch.missing(tp)
         if isinstance(answer, DuramenError) and (may_help(answer) or not isinstance(answer, KafkaError)):
-            failed = answer
+            refused[tp] = answer
         else:
             found[tp] = answer
-    return failed
+    return refused

@@ -13,6 +13,7 @@ from duramen.client.aio.async_group_offsets import AsyncGroupOffsets
 from duramen.client.protocol.fetch import FetchedBytes
 from duramen.client.protocol.group_offsets import GroupOffset, PartitionNotAssignedError
 from duramen.client.protocol.list_offsets import EARLIEST, LATEST
+from duramen.client.protocol.outcomes import may_help
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.gateway.consumers.consumer_bodies import ConsumedRecord
 from duramen.gateway.consumers.consumer_positions import UNKNOWN, ConsumerPositions
@@ -44,10 +45,11 @@ class ConsumerSubscription(NamedTuple):
 
 
 class ConsumerReadAnswer(NamedTuple):
-    """What a read found, and where the consumer stood then."""
+    """What a read found, and where the consumer stood then. away: why a partition gave none, if it may do so later."""
 
     portion: RecordPortion
     started: Mapping[TopicPartition, int]
+    away: DuramenError | None = None
 
     @property
     def records(self) -> list[ConsumedRecord]:
@@ -168,22 +170,27 @@ class ConsumerInstance:
         """The next records: at once, where there are fetch.min.bytes of them, else what there is after so long.
 
         What was answered before is committed first, with auto.commit.enable. Problem 500 for a record that the format
-        cannot show, where it is the next one.
+        cannot show, where it is the next one. A partition that does not answer holds up no other; why it does not is
+        raised where nothing else was found meanwhile.
         """
         await self.commit_answered()
         clock = asyncio.get_running_loop()
         end_s = clock.time() + wait_s
+        away_end_s = clock.time() + max(wait_s, _AWAY_S)
         pause_s = 0.0
         while True:
             self._check_member()
             await self.start_given()
             answer = await self._answer(max_bytes, pause_s)
             portion = answer.portion
-            left_s = end_s - clock.time()
+            is_away = answer.away is not None and not portion.records
+            left_s = (away_end_s if is_away else end_s) - clock.time()
             enough = portion.records and portion.size >= self.settings.min_bytes
             if enough or left_s <= 0 or self.ends_wanted or stopping.is_set():
+                if answer.away is not None and is_away and left_s <= 0:
+                    raise answer.away
                 return answer
-            pause_s = min(left_s, await self._slice_s())
+            pause_s = min(left_s, await self._slice_s() if answer.away is None else _SLICE_OF_SEVERAL_S)
             if portion.records:  # a node counts other bytes than those of keys and values
                 await asyncio.sleep(min(pause_s, _SLICE_OF_SEVERAL_S))
                 pause_s = 0.0
@@ -201,7 +208,8 @@ class ConsumerInstance:
             return ConsumerReadAnswer(RecordPortion([], 0, {}), started)
         answers = await self._fetched(started, max_bytes, pause_s)
         still = [tp for tp in self.positions.still(started) if tp in answers]
-        refused = {tp: each for tp in still if isinstance(each := answers[tp], KafkaError)}
+        refused = {tp: each for tp in still if isinstance(each := answers[tp], DuramenError)}
+        away = next((error for error in refused.values() if may_help(error)), None)
         lost = [tp for tp, error in refused.items() if error.code == ErrorCode.OFFSET_OUT_OF_RANGE]
         await self._go_back(lost)
         fetched = {tp: each for tp in still if isinstance(each := answers[tp], FetchedBytes)}
@@ -216,39 +224,15 @@ class ConsumerInstance:
                 f"Error deserializing key/value for partition {tp} at offset {offset}: it is not JSON: {why}. "
                 f"If needed, please seek past the record to continue consumption (POST …/positions with {offset + 1}).",
             )
-        for tp in refused.keys() - lost if not portion.records else ():
-            raise refused[tp]
-        return ConsumerReadAnswer(portion, started)
+        for tp, error in refused.items() if not portion.records else ():
+            if tp not in lost and not may_help(error):
+                raise error
+        return ConsumerReadAnswer(portion, started, away)
 
     async def _fetched(
-        self, started: Mapping[TopicPartition, int], max_bytes: int, pause_s: float
-    ) -> dict[TopicPartition, FetchedBytes | KafkaError]:
-        """What there is at these offsets. Where a topic is gone each is asked for alone, until one has records."""
-        try:
-            return await self._fetch(started, max_bytes, pause_s)
-        except KafkaError as error:
-            topics = dict.fromkeys(tp.topic for tp in started)
-            if error.code not in _GONE or len(topics) == 1:
-                raise
-        found: dict[TopicPartition, FetchedBytes | KafkaError] = {}
-        for topic in topics:
-            wanted = {tp: offset for tp, offset in started.items() if tp.topic == topic}
-            try:
-                answers = await self._fetch(wanted, max_bytes, 0)
-            except KafkaError as error:
-                if error.code not in _GONE:
-                    raise
-                found.update(dict.fromkeys(wanted, error))
-                continue
-            found.update(answers)
-            if any(isinstance(each, FetchedBytes) and each.data for each in answers.values()):
-                break
-        return found
-
-    async def _fetch(
         self, wanted: Mapping[TopicPartition, int], max_bytes: int, pause_s: float
-    ) -> dict[TopicPartition, FetchedBytes | KafkaError]:
-        return await self._cluster.fetch_many(
+    ) -> dict[TopicPartition, FetchedBytes | DuramenError]:
+        return await self._cluster.fetch_available(
             wanted,
             max_bytes,
             _READ_COMMITTED,

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.worlds.async_node import Asked, AsyncNode, a_batch, async_node, fetched, metadata, produced
+from tests.worlds.async_node import TOPIC_ID, Asked, AsyncNode, a_batch, async_node, fetched, metadata, produced
 
 from duramen.client.aio import AsyncCluster
+from duramen.client.protocol.fetch import FetchedBytes
 from duramen.errors import DeadlineError, ErrorCode, KafkaError, OutcomeUnknownError
 from duramen.model import TopicPartition
+from duramen.wire.messages import API
 
 TP = TopicPartition("t", 0)
 PRODUCE, FETCH, METADATA = 0, 1, 3
@@ -111,3 +113,54 @@ def test_a_partition_without_a_leader_ends_with_the_time_limit() -> None:
         assert late.value.last.code == ErrorCode.LEADER_NOT_AVAILABLE
 
     run(test)
+
+
+def two_partitions(asked: Asked, leaders: list[int]) -> None:
+    """Partition 0 has a record, partition 1 is refused by the node."""
+    if asked.key == METADATA:
+        found = metadata(asked)
+        found.topics[0].partitions = [
+            API[METADATA].response.MetadataResponsePartition(error_code=0, partition_index=index, leader_id=leader)
+            for index, leader in enumerate(leaders)
+        ]
+        asked.answer(found)
+        return
+    message = API[FETCH].response
+    numbers = [each.partition for each in asked.request.topics[0].partitions]
+    partitions = [
+        message.PartitionData(
+            partition_index=number,
+            error_code=int(ErrorCode.NOT_LEADER_OR_FOLLOWER) if number else 0,
+            high_watermark=9,
+            records=b"" if number else a_batch(b"v"),
+        )
+        for number in numbers
+    ]
+    asked.answer(message.new(responses=[message.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=partitions)]))
+
+
+@pytest.mark.parametrize(
+    ("leaders", "code"),
+    [([0, 0], ErrorCode.NOT_LEADER_OR_FOLLOWER), ([0, -1], ErrorCode.LEADER_NOT_AVAILABLE)],
+)
+def test_what_is_available_is_answered_beside_a_partition_that_is_away(leaders: list[int], code: ErrorCode) -> None:
+    other = TopicPartition("t", 1)
+
+    async def test() -> None:
+        async with (
+            asyncio.timeout(30),
+            async_node(lambda asked: two_partitions(asked, leaders)) as node,
+            AsyncCluster(node.bootstrap) as cluster,
+        ):
+            found = await cluster.fetch_available({other: 0, TP: 0}, max_wait_ms=0)
+            answer, refusal = found[TP], found[other]
+            assert isinstance(answer, FetchedBytes)
+            assert answer.next_offset == 1
+            assert isinstance(refusal, KafkaError)
+            assert refusal.code == code
+            with pytest.raises(DeadlineError):
+                await cluster.fetch_many({other: 0, TP: 0}, max_wait_ms=0, timeout_s=0.1)
+            with pytest.raises(DeadlineError):
+                await cluster.fetch_available({other: 0}, max_wait_ms=0, timeout_s=0.1)
+
+    asyncio.run(test())
