@@ -93,7 +93,7 @@ class RetryGate:
 
     def _refused_before(self, header: BatchHeader) -> _Refused | None:
         refused = self._refused(header)
-        if refused is None or refused.epoch != header.producer_epoch:
+        if refused is None or refused.epoch != header.producer_epoch or self._is_fenced(header):
             return None
         distance = (header.base_sequence - refused.sequence) & MAX_SEQUENCE
         return refused if 0 < distance <= MAX_SEQUENCE // 2 and not self._is_next_or_stored(header) else None
@@ -111,7 +111,12 @@ class RetryGate:
     def _is_old(self, header: BatchHeader) -> bool:
         """Whether the producer has begun another epoch: an old connection brings what it will not send again."""
         refused = self._refused(header)
-        return refused is not None and header.producer_epoch < refused.epoch
+        return self._is_fenced(header) or (refused is not None and header.producer_epoch < refused.epoch)
+
+    def _is_fenced(self, header: BatchHeader) -> bool:
+        """Whether the log has a later epoch of the producer: then this one is over, and the log says so itself."""
+        producer = self._known.get(header.producer_id)
+        return producer is not None and header.producer_epoch < producer.epoch
 
     def _refused(self, header: BatchHeader) -> _Refused | None:
         refused = self._producers.get(header.producer_id)

@@ -59,6 +59,17 @@ def test_what_is_behind_a_refused_batch_is_refused_the_same_way_until_it_has_com
     assert bench.values() == [str(n).encode() for n in range(first + 5)]
 
 
+def test_a_fenced_producer_is_told_so_whatever_was_refused_before() -> None:
+    """Seed 81 of three nodes and streams: a batch that came late let it be asked to come again for a minute."""
+    bench = bench_that_refused(1, stored=(0,))
+    assert told(bench.produce(batch(0, epoch=1))) == 1
+    assert told(bench.produce(batch(2))) == ErrorCode.INVALID_PRODUCER_EPOCH
+    has_room(bench, False)
+    bench.produce(batch(1))  # late: the disk is full, and it is fenced
+    has_room(bench, True)
+    assert [told(bench.produce(batch(n))) for n in (1, 2)] == [ErrorCode.INVALID_PRODUCER_EPOCH] * 2
+
+
 def test_the_time_counts_from_the_last_refusal_of_the_one_that_comes_first() -> None:
     bench = bench_that_refused(1, stored=(0,))
     bench.clock.now_ms += REMEMBERED_MS - 1
