@@ -283,6 +283,7 @@ def test_the_page_does_what_it_says(gateway: ServedGateway) -> None:
     assert ran.stdout.count('"error_code":null,') == 2
     assert ran.stdout.count('"error_code":200,') == 3
     assert '"partitions_count":4' in ran.stdout
+    assert ran.stdout.count('[{"topic":"page-orders","key":') == 2  # both consumers are answered records
 
 
 def test_a_node_is_killed_while_records_stream(tmp_path: Path) -> None:
