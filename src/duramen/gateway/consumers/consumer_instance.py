@@ -221,7 +221,7 @@ class ConsumerInstance:
             raise ProblemError(
                 500,
                 "unfit-record",
-                f"Error deserializing key/value for partition {tp} at offset {offset}: it is not JSON: {why}. "
+                f"Error deserializing key/value for partition {tp} at offset {offset} as JSON: {why}. "
                 f"If needed, please seek past the record to continue consumption (POST …/positions with {offset + 1}).",
             )
         for tp, error in refused.items() if not portion.records else ():

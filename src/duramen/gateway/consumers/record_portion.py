@@ -11,6 +11,7 @@ import msgspec
 from duramen.client.protocol.fetch import FetchedBytes
 from duramen.gateway.confluent.v2_media_types import Embedded
 from duramen.gateway.consumers.consumer_bodies import ConsumedRecord
+from duramen.gateway.edge.json_fault import json_fault
 from duramen.gateway.streams.stream_page import INFLATED_MAX, STEP_RECORDS
 from duramen.model import TopicPartition
 from duramen.wire.aborted import AbortedTransactions
@@ -108,7 +109,9 @@ def _shown(content: bytes | None, embedded: Embedded) -> msgspec.Raw:
     try:
         content.decode()
         return msgspec.Raw(bytes(_ANY.decode(content)))
-    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
-        raise ValueError(str(error)) from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8 at byte {error.start}") from None
+    except msgspec.MsgspecError as error:
+        raise ValueError(json_fault(error, content, _ANY.type).why) from None
     except RecursionError:
         raise ValueError("it nests too deeply") from None

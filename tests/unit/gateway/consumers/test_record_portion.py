@@ -67,8 +67,19 @@ def test_markers_and_aborted_records_are_passed_over() -> None:
     assert read(fetched(A, 4, end=4)).moved == {}
 
 
-@pytest.mark.parametrize("value", [b"customer-7", b"", b"\xff", b"01", b"1 2", b"[" * 100_000])
-def test_in_front_of_what_is_no_json_a_partition_ends(value: bytes) -> None:
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b"customer-7", "it is no JSON at byte 0: this character cannot stand here"),
+        (b"", "it has to be JSON; it is empty"),
+        (b"\xff", "it is not UTF-8 at byte 0"),
+        (b"01", "it is no JSON at byte 1: a number is not written so"),
+        (b"1 2", "it is no JSON at byte 3: something follows after its end"),
+        (b"[" * 100_000, "it nests too deeply"),
+    ],
+    ids=["no JSON", "empty", "no UTF-8", "number", "more", "deep"],
+)
+def test_in_front_of_what_is_no_json_a_partition_ends(value: bytes, why: str) -> None:
     good, bad = fetched(B, 0, batch(0, b"1"), end=1), fetched(A, 0, batch(0, b"1", value, b"2"), end=3)
     first = read(bad, good, embedded="json")
     assert (first.moved, first.unfit) == ({A: 1, B: 1}, None)
@@ -77,7 +88,7 @@ def test_in_front_of_what_is_no_json_a_partition_ends(value: bytes) -> None:
     alone = read(behind, good, embedded="json")
     assert (alone.records, alone.moved) == ([], {})
     assert alone.unfit is not None
-    assert alone.unfit[:2] == (A, 1)
+    assert alone.unfit == (A, 1, why)
     assert [each.offset for each in read(behind).records] == [1, 2]
 
 
