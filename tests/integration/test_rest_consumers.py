@@ -255,8 +255,12 @@ def test_what_is_refused(gateway: ServedGateway, served: Served) -> None:
     assert refused(consumer.get("/records", accept=AS_JSON)) == (406, 40601)
     assert refused(consumer.get("/records", accept="text/html")) == (406, 406)
     assert refused(consumer.get("/records?timeout=x")) == (400, 400)
-    assert refused(consumer.post("/assignments", of("nowhere", 0))) == (404, 40401)
-    assert refused(consumer.post("/assignments", of("refusing", 1))) == (404, 40402)
+    both = {"partitions": [*of("refusing", 0)["partitions"], *of("nowhere", 0)["partitions"]]}
+    unknown, beyond = (consumer.post("/assignments", body) for body in (both, of("refusing", 1)))
+    assert refused(unknown) == (404, 40401)
+    assert "no topic nowhere" in unknown.json()["message"]
+    assert refused(beyond) == (404, 40402)
+    assert "no partition 1 of topic refusing" in beyond.json()["message"]
     assert refused(consumer.post("/assignments", {"partitions": [{"topic": "refusing"}]})) == (400, 400)
     assert refused(consumer.post("/positions", at("refusing", p0=0))) == (404, 40402)
     consumer.told("/assignments", of("refusing", 0))
@@ -293,7 +297,7 @@ def test_a_consumer_ends_whose_commits_are_refused(gateway: ServedGateway, serve
     consumer.told("/assignments", of("mixed", 0))
     assert len(consumer.records()) == 1
     member.told("/subscription", {"topics": ["mixed"]})
-    assert refused(consumer.get("/records")) == (502, 50002)
+    assert refused(consumer.get("/records")) == (500, 50002)
     assert consumer.end().status == 204
     assert refused(consumer.get("/records")) == (404, 40403)
     assert read(member, 1) == [(0, 0)]
@@ -343,7 +347,7 @@ def test_a_subscription_is_shared_by_the_consumers_of_a_group(gateway: ServedGat
     assert sorted(theirs[first] + theirs[second]) == [(0, 2), (1, 1)]
     (lost,) = owned(second)
     given = at(topic, **{f"p{lost}": 0})
-    assert refused(first.post("/offsets", given)) == (502, 50002)
+    assert refused(first.post("/offsets", given)) == (500, 50002)
     assert second.end().status == 204  # which commits what it was answered
     wait_for(first, of(topic, 0, 1))
     assert first.places("?timeout=300") == []

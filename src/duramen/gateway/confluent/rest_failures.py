@@ -7,6 +7,7 @@ from typing import Final
 from duramen.errors import DuramenError, ErrorCode, KafkaError
 from duramen.gateway.edge.kafka_problems import problem_of
 from duramen.gateway.edge.problem import ProblemError
+from duramen.model import TopicPartition
 
 _WRONG: Final = frozenset(
     (
@@ -41,11 +42,12 @@ def rest_problem(error: DuramenError) -> ProblemError:
     return problem_of(error)
 
 
-def no_such_partition() -> ProblemError:
-    """404, in Kafka's words."""
-    return ProblemError(404, "no-such-partition", "This server does not host this topic-partition.")
+def no_such_partition(tp: TopicPartition | None = None) -> ProblemError:
+    """404, in Kafka's words; tp: which."""
+    which = "" if tp is None else f": no partition {tp.partition} of topic {tp.topic}"
+    return ProblemError(404, "no-such-partition", f"This server does not host this topic-partition{which}.")
 
 
-def no_such_topic_here() -> ProblemError:
-    """The same for a topic."""
-    return ProblemError(404, "no-such-topic", "This server does not host this topic-partition.")
+def no_such_topic_here(topic: str) -> ProblemError:
+    """The same for a topic, which is named."""
+    return ProblemError(404, "no-such-topic", f"This server does not host this topic-partition: no topic {topic}.")

@@ -114,7 +114,7 @@ class TopicAdmin:
         """One topic. Problem 404."""
         found = (await self._cluster.metadata([topic])).topics.get(topic)
         if found is None or found.error in _NONE:
-            raise no_such_topic_here()
+            raise no_such_topic_here(topic)
         if found.error:
             raise KafkaError(found.error, f"{topic}: {found.error.name}")
         return found

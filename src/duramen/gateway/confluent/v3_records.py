@@ -64,10 +64,11 @@ class V3Records:
         return ReportResponse(_encoded(request, [*first, *second], reports), V3_JSON)
 
     async def _topic(self, request: Request) -> KnownTopic:
+        name = request.path_params["topic_name"]
         try:
-            return await self._writes.topic(request.path_params["topic_name"])
+            return await self._writes.topic(name)
         except ProblemError as problem:
-            raise (no_such_topic_here() if problem.code == "no-such-topic" else problem) from None
+            raise (no_such_topic_here(name) if problem.code == "no-such-topic" else problem) from None
 
     async def _reports(
         self, request: Request, links: RestLinks, topic: KnownTopic

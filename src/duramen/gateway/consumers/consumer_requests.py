@@ -301,8 +301,9 @@ class ConsumerRequests:
     async def _check_there(self, wanted: list[TopicPartition]) -> None:
         for topic in {tp.topic: None for tp in wanted}:
             found = (await self._admin.topic(topic)).partitions
-            if any(tp.partition not in found for tp in wanted if tp.topic == topic):
-                raise no_such_partition()
+            for tp in wanted:
+                if tp.topic == topic and tp.partition not in found:
+                    raise no_such_partition(tp)
 
     # ---- offsets -------------------------------------------------------------------------------------------------
 
