@@ -191,8 +191,8 @@ def _socket(row: RouteRow, handler: SocketHandler, access: RouteAccess, names: Q
 
 def _said(request: Request, problem: ProblemError) -> Response:
     request.scope["duramen.problem"] = problem
-    body, headers = refusal_form(request.scope["path"], problem)
-    return Response(body, problem.status, headers)
+    status, body, headers = refusal_form(request.scope["path"], problem)
+    return Response(body, status, headers)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

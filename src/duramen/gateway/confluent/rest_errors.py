@@ -22,6 +22,7 @@ _V3_NUMBERS: Final = {
     "topic-exists": 40002,
     "login-needed": 40101,
     "not-allowed": 40301,
+    "refused": 50002,
 }
 _V2_NUMBERS: Final = {
     "no-such-topic": 40401,
@@ -37,8 +38,9 @@ _V2_NUMBERS: Final = {
     "value-schema-needed": 42202,
     "login-needed": 40101,
     "not-allowed": 40301,
+    "refused": 50002,
 }
-_REFUSED_BY_KAFKA: Final = {400: 40002, 502: 50002, 503: 50003}
+_REFUSED_BY_KAFKA: Final = {400: 40002, 503: 50003}
 """By the status; 50003: the same request may succeed later."""
 
 
@@ -52,6 +54,11 @@ class RestError(msgspec.Struct):
 def version_of(path: str) -> int:
     """2 or 3: of Confluent's API, where the path is in it; else 0."""
     return 3 if _V3_PATH.fullmatch(path) else 2 if _V2_PATH.fullmatch(path) else 0
+
+
+def rest_status(version: int, code: str, status: int) -> int:
+    """The status of a problem: what the cluster refused for another reason is 500 in Confluent's API, 502 elsewhere."""
+    return 500 if version and code == "refused" else status
 
 
 def error_number(version: int, code: str, status: int, *, by_kafka: bool = False) -> int:

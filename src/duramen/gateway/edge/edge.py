@@ -138,11 +138,11 @@ def _only(values: list[str]) -> str | None:
 
 async def refuse(scope: Scope, send: Send, problem: ProblemError) -> None:
     """Answer a request, or one for a WebSocket that is not open yet, with a problem."""
-    body, headers = refusal_form(scope["path"], problem)
+    status, body, headers = refusal_form(scope["path"], problem)
     if scope["type"] == "http":
-        await _send(send, problem.status, headers, body)
+        await _send(send, status, headers, body)
     elif _DENIAL in scope.get("extensions", {}):
-        await _send(send, problem.status, headers, body, _DENIAL)
+        await _send(send, status, headers, body, _DENIAL)
     else:
         await send({"type": "websocket.close"})
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from duramen.gateway.confluent.rest_errors import RestError, version_of
+from duramen.gateway.confluent.rest_errors import RestError, rest_status, version_of
 from duramen.gateway.edge.media_type import JSON
 from duramen.gateway.edge.problem import ProblemBody
 from duramen.gateway.edge.refusals import refusal_type
@@ -81,10 +81,11 @@ def _responses(row: RouteRow, references: References) -> dict[str, Any]:
             **({"content": {answer.content: _schema(answer.body, references)}} if answer.content else {}),
         }
     form = refusal_type(row.path)
-    body = RestError if version_of(row.path) else ProblemBody
+    version = version_of(row.path)
+    body = RestError if version else ProblemBody
     by_status: dict[int, list[str]] = {}
     for code in row.all_errors:
-        by_status.setdefault(ERRORS[code][0], []).append(code)
+        by_status.setdefault(rest_status(version, code, ERRORS[code][0]), []).append(code)
     for status, codes in sorted(by_status.items()):
         responses[str(status)] = {
             "description": ", ".join(codes),
