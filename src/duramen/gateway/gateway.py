@@ -123,12 +123,13 @@ class Gateway:
         here = GatewayIdentity(uuid.uuid4().hex, str(advertised), socket.gethostname())
         places = ConsumerPlaces(cluster, clock.now_ms, request_timeout_s)
         trust = PeerTrust(config.tls_ca)
-        relay_s = config.long_poll_ms / 1000 + request_timeout_s
         self._consumers = ConsumerRequests(
             cluster,
             HeldConsumers(config.consumers_max, config.consumer_idle_ms / 1000),
             places,
-            RequestRelay(places, here, bodies, trust, relay_s, self.events, metrics),
+            RequestRelay(
+                places, here, bodies, trust, request_timeout_s, config.long_poll_ms / 1000, self.events, metrics
+            ),
             here,
             bodies,
             config.long_poll_ms / 1000,

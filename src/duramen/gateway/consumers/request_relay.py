@@ -38,7 +38,8 @@ _SENT_BACK: Final = frozenset((b"content-type", b"content-length", b"retry-after
 
 
 class RequestRelay:
-    """Sends requests on for one gateway. timeout_s: until the head of an answer."""
+    """Sends requests on for one gateway. timeout_s: until the head of an answer; read_s: of the longest read, which is
+    one itself, or has its turn in front of it. A DELETE waits for none: reads in front of it are cut short."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class RequestRelay:
         bodies: RequestBodies,
         trust: PeerTrust,
         timeout_s: float,
+        read_s: float,
         events: EventLines,
         metrics: GatewayMetrics,
     ) -> None:
@@ -55,6 +57,7 @@ class RequestRelay:
         self._bodies = bodies
         self._trust = trust
         self._timeout_s = timeout_s
+        self._read_s = read_s
         self._events = events
         self._metrics = metrics
 
@@ -121,8 +124,9 @@ class RequestRelay:
             (RELAYED.encode(), place.gateway.encode()),
             *((name, value) for name, value in request.headers.raw if name in _SENT_ON),
         ]
+        limit_s = self._timeout_s if method == "DELETE" else self._timeout_s + self._read_s
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(limit_s):
                 await call.send(place.address, self._trust, method, target, headers, body)
         except GatewayGoneError as error:
             await self._forget(place.gateway, place.address, str(error))
