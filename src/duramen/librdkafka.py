@@ -2,12 +2,18 @@
 
 Before Python 3.12 its binding raises a `KafkaError`, which is no exception, where a client is past help (a fatal
 error), and where a callback lets an error out that another call of the binding raised. `except BaseException` does not
-see it, so nothing that has to be put right is.
+see it, so nothing that has to be put right is. And a commit that waits can be ended, by a signal or after a time.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
+import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent import futures
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Final
 
@@ -36,16 +42,26 @@ def _whole(callback: Rebalanced | None) -> Rebalanced | None:
         return None
 
     def called(consumer: confluent_kafka.Consumer, partitions: list[TopicPartition]) -> None:
+        if isinstance(consumer, LibraryConsumer):
+            consumer.in_callback = True
         try:
             callback(consumer, partitions)
         except BaseException:
             raise
+        finally:
+            if isinstance(consumer, LibraryConsumer):
+                consumer.in_callback = False
 
     return called
 
 
 class LibraryConsumer(confluent_kafka.Consumer):
     """Raises KafkaException, and what its callbacks raise."""
+
+    _committing: Future[list[TopicPartition]] | None = None
+    """The last commit that was begun; whoever waited for it may be gone."""
+    in_callback = False
+    """Whether one of its callbacks runs now."""
 
     def subscribe(self, topics: Sequence[str], *callbacks: Rebalanced | None, **named: Rebalanced | None) -> None:
         """Ask for partitions of these topics."""
@@ -62,10 +78,59 @@ class LibraryConsumer(confluent_kafka.Consumer):
         with _RAISING:
             return super().consume(num_messages, timeout)
 
+    def commit_within(self, offsets: Sequence[TopicPartition], seconds: float = math.inf) -> list[TopicPartition]:
+        """Commit these; durable on return, where the partitions that it returns hold no error.
+
+        KafkaException with _TIMED_OUT after so many seconds; it may be made all the same. librdkafka's own call waits
+        for a dead node for the length of a session, and no signal is handled meanwhile: it runs beside the caller. In a
+        callback that is not possible, for the library serves no other thread then; so that waits as long as it does.
+        """
+        until = time.monotonic() + seconds
+        if self.in_callback:
+            if self._committing is not None and not self._committing.done():
+                raise _late(0)
+            with _RAISING:
+                return super().commit(offsets=list(offsets), asynchronous=False)
+        # An older one that comes later would set the group back.
+        if self._committing is not None and not _is_done(self._committing, until):
+            raise _late(seconds)
+        self._committing = made = Future[list[TopicPartition]]()
+
+        def run() -> None:
+            try:
+                with _RAISING:
+                    made.set_result(super(LibraryConsumer, self).commit(offsets=list(offsets), asynchronous=False))
+            except BaseException as error:  # noqa: BLE001 whoever waits raises it
+                made.set_exception(error)
+
+        threading.Thread(target=run, name="commit", daemon=True).start()
+        if not _is_done(made, until):
+            raise _late(seconds)
+        return made.result()
+
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group; where a commit still waits, as soon as that is over, beside the caller."""
+        if self._committing is None or self._committing.done():
+            self._close()
+        else:
+            self._committing.add_done_callback(lambda _: self._close_behind())
+
+    def _close(self) -> None:
         with _RAISING:
             super().close()
+
+    def _close_behind(self) -> None:
+        with contextlib.suppress(KafkaException):
+            self._close()
+
+
+def _is_done(commit: Future[list[TopicPartition]], until: float) -> bool:
+    left = None if until == math.inf else max(0.0, until - time.monotonic())
+    return bool(futures.wait([commit], left).done)
+
+
+def _late(seconds: float) -> KafkaException:
+    return KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer to a commit in {seconds:g} seconds"))
 
 
 class LibraryProducer(confluent_kafka.Producer):

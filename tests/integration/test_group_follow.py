@@ -97,3 +97,33 @@ def test_a_follower_outlives_its_session_and_kills_of_its_node(node: Served) -> 
         writing.stop()
         follower.process.kill()
         follower.process.wait()
+
+
+def test_a_member_ends_though_its_node_is_gone_and_says_what_is_not_committed(node: Served) -> None:
+    """The commit of what is written waited for the node, for the length of session after session, deaf to signals."""
+    with Raw(node.port) as raw:
+        raw.create_topic("t", 1)
+    producer = Producer({"bootstrap.servers": node.bootstrap, "log_level": 0})
+    for number in range(200):  # more than what is read here and a pipe hold
+        producer.produce("t", b"%03d " % number + b"v" * 2000)
+    assert producer.flush(WAIT_SECONDS) == 0
+    command = [DURAMEN, "consume", "t", "--group", "audit", "--follow", "-b", node.bootstrap]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        read = [process.stdout.readline()]
+        node.kill()
+        read += [process.stdout.readline() for _ in range(80)]  # so that more is written, and cannot be committed
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(WAIT_SECONDS / 2)
+        read += process.stdout.readlines()
+        _, told = process.communicate()
+    finally:
+        process.kill()
+        process.wait()
+    assert code == 128 + signal.SIGTERM, told
+    assert [line[:3] for line in read] == [b"%03d" % number for number in range(len(read))]
+    (line,) = [
+        line for line in told.decode().splitlines() if line.startswith("printed, but perhaps not committed: t-0")
+    ]
+    assert line.endswith(f" to {len(read) - 1}; the group may read them again"), told

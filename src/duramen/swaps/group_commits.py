@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -79,18 +80,26 @@ def pending_of(cluster: Cluster, group: str, places: Iterable[Where]) -> frozens
     )
 
 
-def write_commits(consumer: LibraryConsumer, offsets: Mapping[Where, Committed], needed: Collection[Where]) -> None:
-    """Commit these; durable on return. KafkaException, but for partitions that are gone and not needed."""
+def write_commits(
+    consumer: LibraryConsumer,
+    offsets: Mapping[Where, Committed],
+    needed: Collection[Where],
+    seconds: float = math.inf,
+) -> None:
+    """Commit these; durable on return. KafkaException, but for partitions that are gone and not needed.
+
+    seconds: to wait for an answer; behind it the commit may be made all the same.
+    """
     if not offsets:
         return
     asked = [TopicPartition(*where, told.offset, told.metadata) for where, told in offsets.items()]
     try:
-        answers: Any = consumer.commit(offsets=asked, asynchronous=False)
+        answers = consumer.commit_within(asked, seconds)
     except KafkaException as error:
         # librdkafka does not say which partition it was.
         if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or offsets.keys() <= set(needed):
             raise
-        write_commits(consumer, {where: told for where, told in offsets.items() if where in needed}, needed)
+        write_commits(consumer, {where: told for where, told in offsets.items() if where in needed}, needed, seconds)
     else:
         _refuse(answers)
 

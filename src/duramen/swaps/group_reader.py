@@ -270,16 +270,17 @@ class GroupReader:
                 return True
         return False
 
-    def commit(self, done: Mapping[Where, int] | None = None) -> None:
+    def commit(self, done: Mapping[Where, int] | None = None, *, seconds: float = math.inf) -> None:
         """Everything handed out so far is done: durable on return, with the moves from topic to topic in it.
 
         done: only what lies before these offsets is, by topic and partition; of partitions without one nothing.
+        seconds: to wait for an answer. Behind it, and where a signal ends the waiting, it may be committed or not.
         """
         if self._is_due:
             self._look()  # a partition that went to another member is not ours to commit
-        self._commit_done(done)
+        self._commit_done(done, seconds)
 
-    def _commit_done(self, done: Mapping[Where, int] | None) -> None:
+    def _commit_done(self, done: Mapping[Where, int] | None, seconds: float = math.inf) -> None:
         wanted, left = {}, {}
         for partition, at in self._at.items():
             end = self._handed.get(partition)
@@ -289,7 +290,7 @@ class GroupReader:
             spot = at if reached == end else reached
             if spot is not None and spot != self._saved.get(partition):
                 wanted[partition] = spot
-        self._commit(wanted)
+        self._commit(wanted, {}, seconds)
         self._handed = left
 
     def _reached(self, end: Position, partition: int, done: Mapping[Where, int]) -> Position | None:
@@ -309,14 +310,17 @@ class GroupReader:
                     self._handed[partition] = spot
         self._keep()
 
-    def _commit(self, wanted: Mapping[int, Position], more: Mapping[Where, Committed] | None = None) -> None:
+    def _commit(
+        self, wanted: Mapping[int, Position], more: Mapping[Where, Committed], seconds: float = math.inf
+    ) -> None:
         names = topics_of(self.topic, self._cuts)
-        offsets = dict(more or {})
+        offsets = dict(more)
         for partition, at in wanted.items():
             before = self._saved.get(partition, at)
             offsets |= commits_of(self.topic, self._cuts, partition, before, at, self._began)
         self._unsure.update(wanted)
-        write_commits(self._consumer, offsets, {(names[at.generation], partition) for partition, at in wanted.items()})
+        needed = {(names[at.generation], partition) for partition, at in wanted.items()}
+        write_commits(self._consumer, offsets, needed, seconds)
         self._saved.update(wanted)
         for partition in wanted:
             del self._unsure[partition]
@@ -376,7 +380,7 @@ class GroupReader:
                 moved.append(partition)
         if moved:
             self._activate()
-            self._commit({partition: self._at[partition] for partition in moved if partition not in self._handed})
+            self._commit({partition: self._at[partition] for partition in moved if partition not in self._handed}, {})
 
     def _done(self, partition: int, at: Position) -> bool:
         return is_read(self._cuts, at, partition)

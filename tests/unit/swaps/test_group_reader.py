@@ -198,8 +198,8 @@ class FakeConsumer:
         answers: list[TopicPartition] = self.node.call(work)
         return answers
 
-    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
-        assert not asynchronous
+    def commit_within(self, offsets: list[TopicPartition], seconds: float) -> list[TopicPartition]:
+        assert seconds > 0
 
         def work() -> list[TopicPartition]:
             if any(member.generation > self.generation for member in self.node.members):
@@ -527,17 +527,17 @@ def test_a_group_that_goes_on_meanwhile_is_no_error(
     node = install(Node())
     node.put("late", 2, 2)
     reader = GroupReader("", "audit", "late")
-    commit = FakeConsumer.commit
+    commit = FakeConsumer.commit_within
     left = [refused]
 
-    def stale(consumer: FakeConsumer, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
+    def stale(consumer: FakeConsumer, offsets: list[TopicPartition], seconds: float) -> list[TopicPartition]:
         if left[0]:
             left[0] -= 1
             node.rebalance()
             raise KafkaException(KafkaError(code))
-        return commit(consumer, offsets, asynchronous)
+        return commit(consumer, offsets, seconds)
 
-    monkeypatch.setattr(FakeConsumer, "commit", stale)
+    monkeypatch.setattr(FakeConsumer, "commit_within", stale)
     read = everything(reader)
     assert left == [0], "where a group begins is written down"
     assert sorted(read) == sorted(node.due)

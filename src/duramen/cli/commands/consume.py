@@ -40,6 +40,7 @@ from duramen.cli.shared.records import Headers, Incoming, to_full, to_json, to_k
 from duramen.cli.shared.retry import Patience
 from duramen.cli.shared.signals import ended_in_order
 from duramen.cli.shared.topic_patterns import named_topics
+from duramen.cli.shared.uncommitted import Uncommitted
 from duramen.client import Cluster as Client
 from duramen.errors import DuramenError
 from duramen.errors import KafkaError as RefusedError
@@ -79,6 +80,9 @@ QUICK_SECONDS = 0.2
 
 COMMIT_SECONDS = 1.0
 """Between two commits of what is written, while output waits."""
+
+LAST_COMMIT_SECONDS = 3.0
+"""For the commit of who is ended: a node that is gone keeps nobody from ending."""
 
 _PLACES_SHOWN = 4
 
@@ -333,15 +337,17 @@ def _plain_member(
     ends = Ends()
     joining = JoinNotice(group)
     held = False
+    committed: dict[Place, int] = {}
 
     def read(count: int, timeout: float) -> list[Message]:
         joining.look(ends.known)
         return consumer.consume(count, timeout)
 
-    def commit(done: Mapping[Place, int]) -> None:
-        if done:
-            offsets = [TopicPartition(*place, offset) for place, offset in done.items()]
-            consumer.commit(offsets=offsets, asynchronous=False)
+    def commit(done: Mapping[Place, int], seconds: float = math.inf) -> None:
+        wanted = {place: offset for place, offset in done.items() if committed.get(place) != offset}
+        if wanted:
+            consumer.commit_within([TopicPartition(*place, offset) for place, offset in wanted.items()], seconds)
+            committed.update(wanted)
 
     def hold(holds: bool) -> None:
         nonlocal held
@@ -350,6 +356,7 @@ def _plain_member(
 
     def assigned(_: object, given: list[TopicPartition]) -> None:
         ends.assign(given)
+        committed.clear()  # others may have committed meanwhile, or set the group back
         if held:
             consumer.assign(given)
             consumer.pause(given)
@@ -424,7 +431,7 @@ def _member(
         source = MessageSource(
             read,
             lambda: reader.at_end,
-            reader.commit,
+            lambda done, seconds: reader.commit(done, seconds=seconds),
             hold=lambda holds: reader.pause() if holds else reader.resume(),
         )
         to_the_end = printing(source, Ends())
@@ -476,6 +483,7 @@ def _print_all(
 
     Only what has left this process counts as read; that does whatever ends this.
     """
+    uncommitted = Uncommitted()
     deadline = time.monotonic() + silence
     try:
         while follow or not source.at_end():
@@ -485,8 +493,9 @@ def _print_all(
                 raise SilentError(f"nothing came for {silence:g} seconds{_missing(ends)}; is the node still running?")
             lines, error = _lines(batch, source, ends, show)
             if lines:
+                uncommitted.put(lines)
                 outlet.put(lines)
-                _wait(source, ends, outlet, show, patience)
+                _wait(source, ends, outlet, show, patience, uncommitted)
             if error is not None:
                 raise error
             if count is not None and outlet.written >= count:
@@ -497,8 +506,15 @@ def _print_all(
     except BaseException:
         if source.commit is not None:
             outlet.take_back()
-            with suppress(KafkaException, DuramenError, OSError):
-                source.commit(outlet.done)
+            try:
+                with suppress(KafkaException, DuramenError, OSError):
+                    done = outlet.done
+                    source.commit(done, LAST_COMMIT_SECONDS)
+                    uncommitted.commit(done)
+            finally:  # also where another signal ends the waiting
+                told = uncommitted.told(outlet.done)
+                if told is not None:
+                    note(told)
         raise
 
 
@@ -510,26 +526,38 @@ def _missing(ends: Ends) -> str:
 
 
 def _wait(
-    source: MessageSource, ends: Ends, outlet: Outlet, show: Callable[[Incoming], bytes], patience: Patience
+    source: MessageSource,
+    ends: Ends,
+    outlet: Outlet,
+    show: Callable[[Incoming], bytes],
+    patience: Patience,
+    uncommitted: Uncommitted,
 ) -> None:
     """Until all is written, and committed; serves the group where that takes long, and commits what is written."""
-    commit = source.commit
-    if commit is None or source.hold is None:
+    save = source.commit
+    if save is None or source.hold is None:
         outlet.wait()
         return
+
+    def commit() -> None:
+        done = outlet.done
+        patience.commit(lambda: save(done, patience.seconds))
+        uncommitted.commit(done)
+
     if not outlet.wait(QUICK_SECONDS):
         source.hold(True)
         next_commit = time.monotonic()
         while not outlet.wait(QUICK_SECONDS):
             lines, error = _lines(source.read(1, 0.0), source, ends, show)
+            uncommitted.put(lines)
             outlet.put(lines)
             if error is not None:
                 raise error
             if time.monotonic() >= next_commit:
-                patience.commit(lambda: commit(outlet.done))
+                commit()
                 next_commit = time.monotonic() + COMMIT_SECONDS
         source.hold(False)
-    patience.commit(lambda: commit(outlet.done))
+    commit()
 
 
 def _lines(

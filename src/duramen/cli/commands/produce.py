@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -121,6 +122,9 @@ class Interrupt:
             wanted, self._wanted = self._wanted, None
             raise wanted
 
+
+PATIENT_SECONDS: Final = 2.0
+"""After a signal, before it is said that records are still being delivered."""
 
 _OTHER_MARKS: Final = (
     codecs.BOM_UTF16_LE,
@@ -343,14 +347,17 @@ def command(
     interrupt = Interrupt()
     try:
         with interrupt.taken():
+            ended = False
             try:
                 _send(producer, delivery, interrupt, topic, partition, shape, files, meet if new else None)
+            except KeyboardInterrupt:
+                ended = True
+                raise
             finally:
                 # What was read before an interruption or a bad line is still delivered; a second Ctrl-C gives it up.
-                _flush(producer, delivery, interrupt)
+                _flush(producer, delivery, interrupt, cluster.timeout if ended else None)
     except KeyboardInterrupt as interruption:
-        left = f"; {len(producer):,} more may or may not be" if len(producer) else ""
-        told = f"interrupted: {plural(delivery.records, 'record')} written{left}"
+        told = interrupted_line(delivery, len(producer))
         if isinstance(interruption, Terminated):
             note(told)
             raise quiet_end(interruption) from None
@@ -492,9 +499,21 @@ def _produce(
             raise failure_of_topics(error, [topic]) from None
 
 
-def _flush(producer: LibraryProducer, delivery: DeliveryCount, interrupt: Interrupt) -> None:
-    """Wait until it is known of every record what became of it; behind an error no more are sent."""
+def interrupted_line(delivery: DeliveryCount, left: int) -> str:
+    """What became of the records; left: those of which nothing is known yet."""
+    more = f"; {left:,} more may or may not be" if left else ""
+    return f"interrupted: {delivery.told}{more}"
+
+
+def _flush(
+    producer: LibraryProducer, delivery: DeliveryCount, interrupt: Interrupt, ending_seconds: float | None = None
+) -> None:
+    """Wait until it is known of every record what became of it; behind an error no more are sent.
+
+    ending_seconds: how long this may take, where somebody waits for the command to end, who is told when it does.
+    """
     purged = False
+    tell_at = math.inf if ending_seconds is None else time.monotonic() + PATIENT_SECONDS
     with ProgressLine("delivering") as progress:
         left = len(producer)
         while left:
@@ -504,6 +523,9 @@ def _flush(producer: LibraryProducer, delivery: DeliveryCount, interrupt: Interr
                     purged = True
                 with contextlib.suppress(KafkaException):  # past help: the reports say so of every record that is left
                     left = producer.flush(0.2)
+            if left and time.monotonic() >= tell_at:
+                tell_at = math.inf
+                note(f"waiting up to {ending_seconds:g} s for {plural(left, 'record')}; a second signal gives them up")
             progress.show(f"{plural(left, 'record')} left")
 
 

@@ -27,13 +27,14 @@ LOOK_SECONDS = 5.0
 class MessageSource(NamedTuple):
     """Where messages come from: at most so many in so many seconds; whether all is read; who is told what is done.
 
-    commit: is told behind which record of each partition all is done. go_on: is told of a partition that does not hold
-    the offset that is to be read next. hold: reading gives no records, or does so again.
+    commit: is told behind which record of each partition all is done, and for how many seconds it may wait. go_on: is
+    told of a partition that does not hold the offset that is to be read next. hold: reading gives no records, or does
+    so again.
     """
 
     read: Callable[[int, float], list[Message]]
     at_end: Callable[[], bool]
-    commit: Callable[[Mapping[Place, int]], object] | None
+    commit: Callable[[Mapping[Place, int], float], object] | None
     go_on: Callable[[Message], None] | None = None
     hold: Callable[[bool], object] | None = None
 

@@ -47,7 +47,7 @@ class Patience:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._told = False
         self._whom, self._why = _SILENT
 
@@ -61,7 +61,7 @@ class Patience:
                 except (KafkaException, NetworkError, DeadlineError, PendingCommitsError) as error:
                     passes = not isinstance(error, KafkaException) or error.args[0].code() in _AWAY
                     waited = time.monotonic() - began
-                    if not passes or waited >= self._seconds:
+                    if not passes or waited >= self.seconds:
                         raise
                     self._whom = "the group" if isinstance(error, PendingCommitsError) else "the node"
                     self._why = error.args[0].str() if isinstance(error, KafkaException) else str(error)

@@ -129,3 +129,11 @@ def test_what_a_stream_refuses_is_said_in_words_of_streams(code: int, said: str)
     delivery.report(KafkaError(code), message)
     with pytest.raises(click.ClickException, match=said):
         produce._summarise(delivery, TOPIC, None, 0.1, False)
+
+
+def test_who_interrupts_learns_of_all_records_what_became_of_them() -> None:
+    """Those whose delivery had failed meanwhile were left out."""
+    delivery = DeliveryCount()
+    delivery.records, delivery.refused, delivery.unknown = 5, 1, 2
+    assert produce.interrupted_line(delivery, 0) == "interrupted: 5 records written, 1 not, 2 may or may not be"
+    assert produce.interrupted_line(delivery, 3).endswith("2 may or may not be; 3 more may or may not be")
