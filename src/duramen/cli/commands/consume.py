@@ -337,6 +337,7 @@ def _plain_member(
     ends = Ends()
     joining = JoinNotice(group)
     held = False
+    leaving = False
     committed: dict[Place, int] = {}
 
     def read(count: int, timeout: float) -> list[Message]:
@@ -363,8 +364,9 @@ def _plain_member(
 
     def revoked(_: object, taken: list[TopicPartition]) -> None:
         outlet.take_back()  # it comes again, to whoever gets the partition
-        with suppress(KafkaException):
-            commit(outlet.done)
+        if not leaving:  # then all that can be committed is, and a node that is gone would keep us
+            with suppress(KafkaException):
+                commit(outlet.done)
         ends.revoke(taken)
 
     try:
@@ -390,6 +392,7 @@ def _plain_member(
                     raise PendingCommitsError(group) from None
         raise
     finally:
+        leaving = True
         consumer.close()
     if settings["isolation.level"] == "read_committed":
         tell_held_back(cluster, finished)
