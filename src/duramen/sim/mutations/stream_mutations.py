@@ -7,7 +7,7 @@ from typing import Any
 
 from duramen.client.protocol import list_offsets, positions
 from duramen.gateway.tails.tail_rings import TailRings
-from duramen.partition.replica import batch_rules, conditional_append, exclusive_writer, partition
+from duramen.partition.replica import append_times, batch_rules, conditional_append, exclusive_writer, partition
 from duramen.partition.replica.conditional_append import ConditionalBatch, ConditionalResult
 from duramen.partition.replica.parked_appends import Appended
 from duramen.partition.replica.partition import Partition
@@ -39,6 +39,7 @@ class NamedDuplicates(Guard):
     owner = ProducerStates
     method = "_check_named"
     caught_by = "NamedOnce"
+    also = ("ReadOnce",)  # who follows may come to the second one before the log is read as a whole
     plan = STREAMS
 
     def replacement(self, original: Any) -> Any:
@@ -139,7 +140,7 @@ class StableClose(Guard):
 class TxidOrder(Guard):
     """A transaction id of a batch's header is not compared with the last one of the log."""
 
-    owner = partition
+    owner = append_times
     method = "check_txid"
     caught_by = "TxidsNeverStepBack"
     plan = STREAMS
@@ -165,18 +166,15 @@ class TxidOrderInside(Guard):
 class TxidKept(Guard):
     """A start does not know the last transaction id of the log."""
 
-    owner = Partition
-    method = "_find_last_txid"
+    owner = partition
+    method = "find_last_txid"
     caught_by = "TxidsNeverStepBack"
     plan = STREAMS
 
     def replacement(self, original: Any) -> Any:
         """Begin with the least."""
 
-        def find(found: Partition) -> None:
-            found.last_txid = None if found.config.txid == "none" else 0
-
-        return find
+        return lambda config, segments: None if config.txid == "none" else 0
 
 
 class PositionChecked(Guard):

@@ -493,7 +493,7 @@ def test_a_reply_with_damage_in_it_keeps_nothing_that_it_read() -> None:
     disk.short_reads = None
     for _, inode in disk.names.walk():
         inode.drop(0, len(inode.cache))
-    rooms = log._reader._hot.buffers._rooms
+    rooms = log.reader._hot.buffers._rooms
     free = len(rooms)
     reader = node.connect()
     request = API[1].request
